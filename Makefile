@@ -1,0 +1,18 @@
+# What one does with a checkout. packaging/bootstrap.py does the work and says why.
+.DEFAULT_GOAL := help
+.PHONY: help run setup test lint check bench clean
+
+export ARGS JSON PYTHONS
+
+help:
+	@echo 'make run      set up what is missing, then talk to clawd on the embedded model'
+	@echo 'make setup    everything that run needs, without running'
+	@echo 'make test     all tests on every Python 3.11 to 3.13 found here'
+	@echo '              ARGS="-k words" goes to pytest, PYTHONS="3.11 3.13" chooses interpreters'
+	@echo 'make lint     format, lint, types, imports, spelling'
+	@echo 'make check    lint, then the fast tests'
+	@echo 'make bench    measure this machine; JSON=FILE keeps the figures'
+	@echo 'make clean    remove what make made here (never ~/.clawd)'
+
+run setup test lint check bench clean:
+	@sh packaging/bootstrap.sh $@

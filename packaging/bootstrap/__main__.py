@@ -1,0 +1,167 @@
+"""What each target of the Makefile does.
+
+All of bootstrap uses the standard library alone, because nothing else is installed yet.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bootstrap.environment import ROOT, prepare
+from bootstrap.steps import SetupError, announce
+from bootstrap.system import MINORS, find_interpreter, probe
+
+RUN_PARTS = ("project", "engine", "systemd")
+FAST_TESTS = "not slow and not real_model and not daemon"
+MADE_HERE = (
+    ".venv",
+    ".venv-*",
+    ".setup",
+    "build",
+    "dist",
+    "*.egg-info",
+    ".coverage",
+    ".coverage.*",
+    "htmlcov",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".import_linter_cache",
+    ".hypothesis",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one target and gives its exit status."""
+    commands: dict[str, Callable[[], int]] = {
+        "run": run_agent,
+        "setup": setup,
+        "test": run_tests,
+        "lint": run_lint,
+        "check": run_check,
+        "bench": run_bench,
+        "clean": clean,
+    }
+    if len(argv) != 1 or argv[0] not in commands:
+        print(f"usage: bootstrap {' | '.join(commands)}", file=sys.stderr)
+        return 2
+    os.chdir(ROOT)
+    try:
+        return commands[argv[0]]()
+    except SetupError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def setup() -> int:
+    """Makes `.venv` ready to run clawd on its local engine."""
+    prepare(RUN_PARTS)
+    print("Ready. Talk to clawd with:  make run")
+    return 0
+
+
+def run_agent() -> int:
+    """Sets up, writes a first config where there is none, and becomes the REPL."""
+    python = prepare(RUN_PARTS)
+    clawctl = [str(python), str(python.with_name("clawctl"))]
+    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    environ = {**os.environ, "PATH": path}
+    home = Path(os.environ.get("CLAWD_HOME") or Path.home() / ".clawd").expanduser()
+    if not (home / "config.toml").exists():
+        status = subprocess.call([*clawctl, "init"], env=environ)
+        if status:
+            return status
+    sys.stdout.flush()
+    return os.execve(python, [*clawctl, "agent"], environ)
+
+
+def run_tests() -> int:
+    """Runs all tests: with coverage in `.venv`, then again on each other interpreter found.
+
+    It stops at the first interpreter that fails, so that the last summary printed is the one to
+    read.
+    """
+    python = prepare((*RUN_PARTS, "dev"))
+    own = probe(str(python))
+    wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
+    if own is not None and own.minor in wanted:
+        announce(f"tests on Python {own.version}, with coverage")
+        if status := pytest(python, "--cov", "--cov-report=term:skip-covered"):
+            return status
+    for minor in MINORS:
+        if minor not in wanted or (own is not None and minor == own.minor):
+            continue
+        other = find_interpreter(minor)
+        if other is None:
+            print(f"\nPython {minor} was not found here (with its venv module): left out.")
+            continue
+        python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", other)
+        announce(f"tests on Python {other.version}")
+        if status := pytest(python):
+            return status
+    return 0
+
+
+def run_lint() -> int:
+    """Runs every checker, so that one run names all that is wrong."""
+    python = prepare(("project", "dev"))
+    checks = {
+        "ruff format": ["-m", "ruff", "format", "--check", "."],
+        "ruff check": ["-m", "ruff", "check", "."],
+        "mypy": ["-m", "mypy"],
+        "lint-imports": [str(python.with_name("lint-imports"))],
+        "codespell": ["-m", "codespell_lib"],
+    }
+    failed = []
+    for name, arguments in checks.items():
+        announce(name)
+        if subprocess.call([python, *arguments]):
+            failed.append(name)
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run_check() -> int:
+    """Lints, then runs the tests that need neither a model nor a daemon."""
+    linted = run_lint()
+    announce("fast tests")
+    return pytest(prepare(("project", "dev")), "-q", "-m", FAST_TESTS) or linted
+
+
+def run_bench() -> int:
+    """Measures this machine; JSON=FILE keeps the figures."""
+    python = prepare(("project", "engine", "bench"))
+    target = os.environ.get("JSON", "")
+    arguments = ["--json", target] if target else []
+    return subprocess.call([python, "-m", "tests.bench", *arguments])
+
+
+def clean() -> int:
+    """Removes what make made in the checkout; the homes of daemons and pip's cache stay."""
+    found = [path for pattern in MADE_HERE for path in ROOT.glob(pattern)]
+    for folder in ("clawd", "clawctl", "tests", "training", "packaging"):
+        found += (ROOT / folder).rglob("__pycache__")
+    for path in found:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return 0
+
+
+def pytest(python: Path, *arguments: str) -> int:
+    """Runs pytest with ARGS of the command line after the given arguments."""
+    asked = shlex.split(os.environ.get("ARGS", ""))
+    return subprocess.call([python, "-m", "pytest", *arguments, *asked])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

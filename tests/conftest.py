@@ -1,0 +1,43 @@
+"""What every test may use: probes that skip with a reason, or fail where CI requires the thing."""
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+
+@functools.cache
+def _no_sandbox() -> str:
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    probe = subprocess.run(
+        ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, text=True
+    )
+    return "" if probe.returncode == 0 else f"bubblewrap cannot work here: {probe.stderr.strip()}"
+
+
+@functools.cache
+def _no_real_model() -> str:
+    try:
+        import llama_cpp  # noqa: F401
+    except ImportError as error:
+        return f"llama-cpp-python is not installed: {error}"
+    return ""
+
+
+PROBES: dict[str, Callable[[], str]] = {"sandbox": _no_sandbox, "real_model": _no_real_model}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    required = os.environ.get("CLAWD_TEST_REQUIRE", "").split(",")
+    for marker, probe in PROBES.items():
+        if item.get_closest_marker(marker) is None:
+            continue
+        reason = probe()
+        if reason and marker in required:
+            pytest.fail(f"{marker} is required here: {reason}")
+        if reason:
+            pytest.skip(reason)

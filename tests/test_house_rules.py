@@ -1,0 +1,140 @@
+"""Rules of the house that no checker knows: sizes, docstrings, what a one-shot command loads."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("clawd", "clawctl", "packaging")
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 6
+MAX_INIT_LINES = 40
+HEAVY = ("asyncio", "aiohttp", "mcp", "pydantic", "prompt_toolkit", "llama_cpp")
+# Written so that this file does not contain what it looks for.
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".sh", ".service", ".socket", ".cfg", ".jinja", ""}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+
+
+def functions(path: Path) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, Function):
+            yield node
+
+
+def place(path: Path, node: Function) -> str:
+    return f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+
+
+def parameter_count(node: Function) -> int:
+    named = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([one for one in named if one.arg not in {"self", "cls"}])
+
+
+def test_there_are_sources_to_judge() -> None:
+    assert len(sources(*PACKAGES)) > 20
+
+
+def test_no_file_outgrows_its_subject() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sources(*PACKAGES)
+    }
+    assert {name: count for name, count in lengths.items() if count > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    lengths = {
+        place(path, node): (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in sources(*PACKAGES)
+        for node in functions(path)
+    }
+    assert {name: count for name, count in lengths.items() if count > MAX_FUNCTION_LINES} == {}
+
+
+def test_no_function_takes_more_than_six_parameters() -> None:
+    counts = {
+        place(path, node): parameter_count(node)
+        for path in sources(*PACKAGES)
+        for node in functions(path)
+    }
+    assert {name: count for name, count in counts.items() if count > MAX_PARAMETERS} == {}
+
+
+def test_every_module_says_what_it_holds() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in sources(*PACKAGES)
+        if (text := path.read_text(encoding="utf-8")).strip()
+        and not ast.get_docstring(ast.parse(text))
+    ]
+    assert silent == []
+
+
+def test_package_files_are_empty_or_a_face() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sources("clawd", "clawctl")
+        if path.name == "__init__.py"
+    }
+    assert {name: count for name, count in lengths.items() if count > MAX_INIT_LINES} == {}
+
+
+def test_nothing_is_left_unfinished() -> None:
+    folders = [ROOT / name for name in (*PACKAGES, "tests", "systemd", "etc", "docs", ".ci")]
+    files = [path for folder in folders for path in folder.rglob("*")]
+    files += list(ROOT.glob("*"))
+    marked = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        if path.is_file() and path.suffix in TEXT_SUFFIXES
+        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1)
+        if UNFINISHED.search(line)
+    ]
+    assert marked == []
+
+
+def loaded_by(module: str) -> list[str]:
+    """Imports a module in a fresh interpreter and tells which heavy libraries came with it."""
+    code = (
+        f"import sys, json, {module}; print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert answer.returncode == 0, answer.stderr
+    return [str(name) for name in json.loads(answer.stdout)]
+
+
+def command_modules() -> list[str]:
+    return [
+        f"clawctl.commands.{path.stem}"
+        for path in sources("clawctl/commands")
+        if path.stem != "__init__"
+    ]
+
+
+def test_this_check_sees_a_heavy_import() -> None:
+    assert loaded_by("asyncio") == ["asyncio"]
+
+
+@pytest.mark.parametrize("module", ["clawctl.main", "clawctl.client", *command_modules()])
+def test_one_shot_commands_load_no_heavy_library(module: str) -> None:
+    assert loaded_by(module) == []

@@ -1,0 +1,316 @@
+"""The Makefile and its bootstrap: progress, keys, interpreters, whole targets in odd paths."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bootstrap import environment, system
+from bootstrap.environment import part_key, prepare, satisfies
+from bootstrap.steps import Progress, SetupError, read_hint, run_step, stop_group
+from bootstrap.system import Interpreter, Need, find_interpreter, probe, tell_missing
+
+ROOT = Path(__file__).resolve().parents[1]
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+TARGETS = ("run", "setup", "test", "lint", "check", "bench", "clean")
+PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)
+
+# Stands in for clawctl: notes what it was called with, and makes a config when asked to.
+RECORDING_CLAWCTL = """\
+import os, pathlib, sys
+with open(os.environ["CALLS"], "a") as calls:
+    print(*sys.argv[1:], file=calls)
+if sys.argv[1] == "init":
+    home = pathlib.Path(os.environ["CLAWD_HOME"])
+    home.mkdir()
+    (home / "config.toml").touch()
+"""
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def write_script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout in a path with spaces, with nothing but what make reads."""
+    copy = tmp_path / "a path with spaces"
+    copy.mkdir()
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "packaging", copy / "packaging", ignore=ignored)
+    return copy
+
+
+def make(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    outside = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    environ = {**outside, "PYTHON": sys.executable, **variables}
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=checkout,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("  [12/48] Building CXX object a.o\n", "25% [12/48]"),
+        ("[  7%] Building C object a.o\n", "7%"),
+        ("Collecting numpy>=1.26 (from clawd)\n", "Collecting numpy>=1.26"),
+        ("  Building wheel for clawd (pyproject.toml): started\n", "Building wheel for clawd"),
+        ("Setting up g++ (4:12.2.0-3) ...\n", "Setting up g++"),
+        ("[0/0] nothing\n", "0% [0/0]"),
+        ("warning: unused variable\n", ""),
+    ],
+)
+def test_a_line_of_output_says_how_far_the_step_is(line: str, hint: str) -> None:
+    assert read_hint(line) == hint
+
+
+def test_progress_without_a_terminal_is_plain_lines() -> None:
+    out = io.StringIO()
+    progress = Progress(title="building", out=out)
+    progress.feed("[1/4] Building\n")
+    progress.feed("a warning that says nothing of how far it is\n")
+    progress.draw()
+    progress.started_at -= 187
+    progress.finish("done")
+    assert out.getvalue() == "building: 0s 25% [1/4]\nbuilding: done in 3m07s\n"
+
+
+def test_progress_on_a_terminal_is_one_moving_line() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    progress = Progress(title="building", out=out)
+    progress.draw()
+    progress.feed("[2/4] Building\n")
+    progress.draw()
+    assert out.getvalue() == "\r\x1b[Kbuilding: 0s\r\x1b[Kbuilding: 0s 50% [2/4]"
+
+
+def test_a_failed_step_shows_its_end_and_names_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "step.log"
+    with pytest.raises(SetupError) as caught:
+        run_step("trying", ["sh", "-c", "seq 1 40; exit 3"], log=log, out=io.StringIO())
+    shown = str(caught.value).splitlines()
+    assert shown[:25] == [str(number) for number in range(16, 41)]
+    assert str(log) in shown[-1]
+    assert log.read_text(encoding="utf-8").splitlines()[2:] == [str(n) for n in range(1, 41)]
+
+
+def test_a_step_that_cannot_start_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="no-such-program could not be started"):
+        run_step("trying", ["no-such-program"], log=tmp_path / "log", out=io.StringIO())
+
+
+def test_an_interrupted_step_takes_its_children_with_it() -> None:
+    read_end, write_end = os.pipe()
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & wait"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        pass_fds=[write_end],
+    )
+    os.close(write_end)
+    stop_group(child)
+    assert child.returncode == -signal.SIGTERM
+    os.set_blocking(read_end, True)
+    assert os.read(read_end, 1) == b""  # the pipe ends when the last holder, sleep, is gone
+    os.close(read_end)
+    assert child.stdout is not None
+    child.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement", "verdict"),
+    [
+        ("0.3.36", "llama-cpp-python>=0.3.36", True),
+        ("0.3.4", "llama-cpp-python>=0.3.36", False),
+        ("0.10.0", "llama-cpp-python>=0.3.36", True),
+        ("1.0", "llama-cpp-python>=0.3.36", True),
+        ("0.0.1", "llama-cpp-python", True),
+    ],
+)
+def test_versions_compare_by_number(version: str, requirement: str, verdict: bool) -> None:
+    assert satisfies(version, requirement) is verdict
+
+
+def test_a_key_changes_with_what_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    other = Interpreter(path="/usr/bin/python3.11", version="3.11.3", has_venv=True)
+    before = part_key("engine", PYTHON_311)
+    assert part_key("engine", PYTHON_311) == before
+    assert part_key("engine", other) != before
+    assert part_key("project", PYTHON_311) != before
+
+
+def test_other_build_arguments_make_another_engine_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    engine, project = part_key("engine", PYTHON_311), part_key("project", PYTHON_311)
+    folder = environment.wheel_folder()
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
+    assert part_key("engine", PYTHON_311) != engine
+    assert part_key("project", PYTHON_311) == project
+    assert environment.wheel_folder() != folder
+
+
+def test_a_shim_that_fails_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"python{MINOR}"
+    write_script(tmp_path / "shims" / name, "#!/bin/sh\nexit 127\n")
+    works = write_script(tmp_path / "real" / name, f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:{tmp_path / 'real'}")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "none"))
+    found = find_interpreter(MINOR)
+    assert found is not None
+    assert (found.path, found.minor) == (str(works), MINOR)
+
+
+def test_an_interpreter_of_another_version_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = next(minor for minor in system.MINORS if minor != MINOR)
+    write_script(tmp_path / f"python{wrong}", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "none"))
+    assert find_interpreter(wrong) is None
+
+
+def test_pyenv_installs_are_found_without_their_shims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    installed = tmp_path / f"versions/{MINOR}.9/bin/python{MINOR}"
+    write_script(installed, script)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    found = find_interpreter(MINOR)
+    assert found is not None
+    assert found.path == str(installed)
+
+
+def test_what_does_not_answer_is_no_interpreter(tmp_path: Path) -> None:
+    silent = write_script(tmp_path / "python3.11", "#!/bin/sh\n")
+    assert probe(str(silent)) is None
+    assert probe(str(tmp_path / "missing")) is None
+
+
+def test_a_missing_requirement_stops_with_the_one_line_to_run() -> None:
+    need = Need("gcc g++", "compile the local engine", lambda: False, is_required=True)
+    with pytest.raises(SetupError, match=r"apt-get install -y g\+\+ gcc") as caught:
+        tell_missing([need], "apt-get install -y g++ gcc")
+    assert "compile the local engine" in str(caught.value)
+
+
+def test_a_missing_nicety_is_told_and_not_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_missing(
+        [Need("cmake", "configures that build", lambda: False)], "apt-get install -y cmake"
+    )
+    assert "configures that build" in capsys.readouterr().out
+
+
+def make_ready(checkout: Path, *parts: str) -> Path:
+    """Gives a checkout an environment whose notes say that the parts are installed."""
+    venv = checkout / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    code = (
+        "import json, sys\nfrom bootstrap.environment import part_key, probe\n"
+        "print(json.dumps({part: part_key(part, probe(sys.argv[1])) for part in sys.argv[2:]}))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, venv / "bin/python", *parts],
+        cwd=checkout / "packaging",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (venv / "clawd-setup.json").write_text(answer.stdout, encoding="utf-8")
+    return venv
+
+
+def test_what_is_set_up_is_left_alone(tmp_path: Path) -> None:
+    venv = tmp_path / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    present = probe(str(venv / "bin/python"))
+    assert present is not None
+    notes = json.dumps({"project": part_key("project", present)})
+    (venv / "clawd-setup.json").write_text(notes, encoding="utf-8")
+    before = sorted(venv.rglob("*"))
+    assert prepare(("project",), venv) == venv / "bin/python"
+    assert sorted(venv.rglob("*")) == before
+
+
+@needs_make
+def test_make_alone_lists_every_target(checkout: Path) -> None:
+    answer = make(checkout)
+    assert answer.returncode == 0
+    assert [target for target in TARGETS if f"make {target} " not in answer.stdout] == []
+
+
+@needs_make
+def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_path: Path) -> None:
+    venv = make_ready(checkout, "project", "engine", "systemd")
+    calls = tmp_path / "calls"
+    write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
+    home = str(tmp_path / "home of clawd")
+    for _ in range(2):
+        answer = make(checkout, "run", CLAWD_HOME=home, CALLS=str(calls))
+        assert (answer.returncode, answer.stderr) == (0, "")
+    assert calls.read_text(encoding="utf-8").splitlines() == ["init", "agent", "agent"]
+
+
+@needs_make
+def test_make_run_stops_when_init_fails(checkout: Path, tmp_path: Path) -> None:
+    venv = make_ready(checkout, "project", "engine", "systemd")
+    write_script(venv / "bin/clawctl", "import sys\nprint(sys.argv[1])\nsys.exit(5)\n")
+    answer = make(checkout, "run", CLAWD_HOME=str(tmp_path / "home"))
+    assert (answer.returncode, answer.stdout) == (2, "init\n")
+
+
+@needs_make
+def test_make_clean_removes_what_make_made_and_nothing_else(checkout: Path) -> None:
+    before = sorted(checkout.rglob("*"))
+    for name in (".venv/bin", ".venv-3.12", ".setup/wheels", "clawd.egg-info", ".mypy_cache"):
+        (checkout / name).mkdir(parents=True)
+    (checkout / ".coverage").touch()
+    (checkout / ".venv/link").symlink_to(ROOT / "clawd")
+    answer = make(checkout, "clean")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert sorted(checkout.rglob("*")) == before
+    assert (ROOT / "clawd/paths.py").exists()
+
+
+@needs_make
+def test_a_python_that_does_not_fit_is_refused_by_name(checkout: Path, tmp_path: Path) -> None:
+    old = write_script(tmp_path / "old python", "#!/bin/sh\nexit 1\n")
+    answer = make(checkout, "setup", PYTHON=str(old))
+    assert answer.returncode == 2
+    assert f"PYTHON={old} does not run as Python 3.11, 3.12 or 3.13" in answer.stderr
+
+
+def test_an_unknown_target_is_a_usage_error(checkout: Path) -> None:
+    answer = subprocess.run(
+        ["sh", "packaging/bootstrap.sh", "fly"], cwd=checkout, capture_output=True, text=True
+    )
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("usage:")
