@@ -1,0 +1,95 @@
+"""Paths in the configuration: `~` and `$VAR` filled in, made absolute, in place."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from clawd.config.problems import Problem, refused
+from clawd.config.tree import Key, Tree, value_at
+from clawd.paths import Layout
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+def expand_paths(
+    tree: Tree, layout: Layout, folder: Path, environ: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Expand every path of the tree in place; return what cannot be expanded.
+
+    Relative paths count from the home for files that clawd keeps, from the config's folder for
+    files that it reads; elsewhere a path must be absolute.
+    """
+    bases: list[tuple[Key, Path | None]] = [
+        (("workspace_dir",), None),
+        (("memory", "path"), layout.home),
+        (("receipts", "path"), layout.home),
+        (("security", "forbidden_paths"), None),
+        (("security", "workspace_roots"), None),
+    ]
+    providers = value_at(tree, ("providers", "models"))
+    for name in providers if isinstance(providers, dict) else ():
+        at = ("providers", "models", name)
+        bases += [((*at, "script"), folder), ((*at, "api_key_file"), folder)]
+    for key, base in bases:
+        yield from _expand_at(tree, key, partial(_path, base=base, environ=environ))
+    yield from _expand_models(tree, environ)
+
+
+def _expand_models(tree: Tree, environ: Mapping[str, str]) -> Iterator[Problem]:
+    keys: list[Key] = [("default_model",)]
+    providers = value_at(tree, ("providers", "models"))
+    for name, section in providers.items() if isinstance(providers, dict) else ():
+        if isinstance(section, dict) and section.get("kind") == "local":
+            keys.append(("providers", "models", name, "model"))
+    for key in keys:
+        yield from _expand_at(tree, key, partial(_filled_in, environ=environ))
+
+
+def _expand_at(tree: Tree, key: Key, expand: Callable[[str], str]) -> Iterator[Problem]:
+    section, value = value_at(tree, key[:-1]), value_at(tree, key)
+    if isinstance(value, str):
+        try:
+            section[key[-1]] = expand(value)
+        except ValueError as error:
+            yield refused(key, value, str(error))
+    elif isinstance(value, list | tuple):
+        expanded = list(value)
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                continue
+            try:
+                expanded[index] = expand(item)
+            except ValueError as error:
+                yield refused((*key, index), item, str(error))
+        section[key[-1]] = expanded
+
+
+def _path(text: str, base: Path | None, environ: Mapping[str, str]) -> str:
+    filled = _filled_in(text, environ)
+    if not filled or "\0" in filled:
+        raise ValueError("a path")
+    if Path(filled).is_absolute():
+        return filled
+    if base is None:
+        raise ValueError("an absolute path, or one that begins with ~ or a $VARIABLE")
+    return str(base / filled)
+
+
+def _filled_in(text: str, environ: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in environ:
+            raise ValueError(f"variables that are set; {name} is not")
+        return environ[name]
+
+    filled = _VARIABLE.sub(value, text)
+    if filled == "~" or filled.startswith("~/"):
+        home = environ.get("HOME") or str(Path("~").expanduser())
+        return home.rstrip("/") + filled[1:] if filled != "~" else home
+    if filled.startswith("~"):
+        try:
+            return str(Path(filled).expanduser())
+        except RuntimeError as error:
+            raise ValueError("a user that exists after ~") from error
+    return filled

@@ -1,0 +1,214 @@
+"""Writes configuration out: the commented default file, and what is in force with its sources."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from clawd.config import defaults
+from clawd.config.load import Loaded
+from clawd.config.schema import (
+    AgentProfile,
+    AgentSection,
+    CliSection,
+    Config,
+    EngineSection,
+    LimitsSection,
+    MemorySection,
+    ModelProfile,
+    ProviderSection,
+    ReceiptsSection,
+    Section,
+    SecuritySection,
+)
+from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
+from clawd.paths import Layout
+
+REDACTED = "(set, not shown)"
+
+_WIDTH = 96
+_HEAD = """\
+# The configuration of clawd. A line that begins with # and a key shows the built-in value; remove
+# the # to set another one. Check it with: clawctl config validate
+# Every key can also be set in the environment: CLAWD_SECURITY__AUTONOMY=readonly. ~ and $VARIABLES
+# are filled in wherever a path stands. Secrets belong in the environment, in a systemd credential
+# or in a file of mode 0600, never here.
+"""
+_ACTIVE = frozenset(
+    {*TOP_LEVEL_KEYS}
+    | {f"security.{name}" for name in SecuritySection.model_fields}
+    | {"channels.cli.enabled", "channels.cli.tools_allow", "memory.backend", "receipts.enabled"}
+) - {"security.allowed_addresses", "security.approval_timeout_s"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One value in force: its dotted key, the value (secrets hidden) and who set it."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def render_default_config(layout: Layout) -> str:
+    """Return the config file that `clawctl init` writes: every key, with what it means."""
+    special = {
+        "workspace_dir": _with_tilde(layout.workspace),
+        "memory.path": _with_tilde(layout.database),
+        "receipts.path": _with_tilde(layout.receipts),
+        "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
+        "security.workspace_roots": list(defaults.WORKSPACE_ROOTS),
+    }
+    plain: list[tuple[Key, type[Section]]] = [
+        (("security",), SecuritySection),
+        (("channels", "cli"), CliSection),
+        (("memory",), MemorySection),
+        (("receipts",), ReceiptsSection),
+        (("agent",), AgentSection),
+        (("engine",), EngineSection),
+        (("limits",), LimitsSection),
+    ]
+    parts = [_HEAD]
+    parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))
+    parts.append(_providers())
+    parts += [_section(key, kind, special) for key, kind in plain]
+    parts += [_agents(), _models()]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def settings(loaded: Loaded) -> list[Setting]:
+    """Return every value in force with its source, in the order of the schema."""
+    return [
+        Setting(key=dotted(key), value=value, source=loaded.source_of(dotted(key)))
+        for key, value in _leaves(redacted(loaded))
+    ]
+
+
+def redacted(loaded: Loaded) -> dict[str, Any]:
+    """Return the configuration as JSON-like data without secrets."""
+    values = loaded.config.model_dump(mode="json", exclude_none=True)
+    for name, section in loaded.config.providers.models.items():
+        if section.api_key is not None:
+            values["providers"]["models"][name]["api_key"] = REDACTED
+    return values
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _section(key: Key, kind: type[Section], special: dict[str, Any]) -> str:
+    lines = [*_comment(kind.__doc__ or ""), f"[{dotted(key)}]"]
+    return "\n".join([*lines, *_keys(key, kind, special, tuple(kind.model_fields))])
+
+
+def _keys(
+    at: Key, kind: type[Section], special: dict[str, Any], names: tuple[str, ...]
+) -> Iterator[str]:
+    for name in names:
+        field = kind.model_fields[name]
+        key = dotted((*at, name))
+        value = special.get(key, field.default)
+        yield from _comment(field.description or "")
+        yield from _assignment(name, value, is_active=key in _ACTIVE)
+
+
+def _assignment(name: str, value: object, *, is_active: bool) -> list[str]:
+    mark = "" if is_active else "#"
+    line = f"{mark}{name} = {toml_value(value)}"
+    if len(line) <= _WIDTH or not isinstance(value, list | tuple):
+        return [line]
+    rows = textwrap.wrap(
+        ", ".join(toml_value(item).replace(" ", "\0") for item in value), _WIDTH - 4
+    )
+    inner = [f"{mark}    {row}".replace("\0", " ") for row in rows]
+    return [f"{mark}{name} = [", *inner, f"{mark}]"]
+
+
+def _comment(text: str) -> list[str]:
+    words = " ".join(text.split())
+    return textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def _providers() -> str:
+    lines = [
+        "# The sources of answers, one section each: [providers.models.<name>]. local is the",
+        "# built-in engine with the embedded model, mock answers from a script without a model.",
+    ]
+    for name, values in defaults.PROVIDERS.items():
+        lines += ["", f"[providers.models.{name}]"]
+        lines += [f"{key} = {toml_value(value)}" for key, value in values.items()]
+    lines += [
+        "",
+        "# Any server that speaks the OpenAI API. Remove the # and make it the default_provider.",
+        "#[providers.models.server]",
+    ]
+    example = {
+        "kind": "openai-compatible",
+        "model": "gpt-oss-20b",
+        "base_url": "http://localhost:8080/v1",
+        "api_key_env": "SERVER_API_KEY",
+    }
+    for name, field in ProviderSection.model_fields.items():
+        if name in {"script", "api_key", "api_key_file", "providers"}:
+            continue
+        lines += _comment(field.description or "")
+        lines.append(f"#{name} = {toml_value(example.get(name, field.default))}")
+    lines += [
+        "# Instead of api_key_env: api_key_file, a file of mode 0600.",
+        "",
+        "# Several providers, tried in order when the way there, the key or time fails.",
+        "#[providers.models.safe]",
+        '#kind = "reliable"',
+        '#providers = ["server", "local"]',
+        "",
+        "# mock with replies from a JSON file.",
+        "#[providers.models.scripted]",
+        '#kind = "mock"',
+        '#script = "replies.json"',
+    ]
+    return "\n".join(lines)
+
+
+def _agents() -> str:
+    example = {"system_prompt": "You review code.", "tools_allow": ["file_read", "grep", "glob"]}
+    lines = [*_comment(AgentProfile.__doc__ or ""), "#[agents.reviewer]"]
+    for name, field in AgentProfile.model_fields.items():
+        lines += _comment(field.description or "")
+        lines.append(f"#{name} = {toml_value(example.get(name, field.default))}")
+    return "\n".join(lines)
+
+
+def _models() -> str:
+    lines = [
+        *_comment(f"{ModelProfile.__doc__} The longest pattern wins. Each key as in [engine]."),
+        '#[model."qwen3"]',
+    ]
+    for name in ModelProfile.model_fields:
+        default = EngineSection.model_fields[name].default
+        lines.append(f"#{name} = {toml_value(default)}")
+    return "\n".join(lines)
+
+
+def _leaves(values: dict[str, Any], at: Key = ()) -> Iterator[tuple[Key, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*at, name))
+        elif value is not PydanticUndefined:
+            yield (*at, name), value
+
+
+def _with_tilde(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,59 @@
+"""Finds the key of a provider: environment, systemd credential, 0600 file, 0600 config."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from clawd.config.load import is_private
+from clawd.config.schema import ProviderSection
+from clawd.errors import ConfigError
+
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+
+
+def provider_key(name: str, section: ProviderSection, environ: Mapping[str, str]) -> str | None:
+    """Return the provider's key, or None when none is configured.
+
+    Raises:
+        ConfigError: one is configured and not to be had; the message never holds the key.
+    """
+    if section.api_key_env:
+        return _from_environment(name, section.api_key_env, environ)
+    if section.api_key_file is not None:
+        return _from_file(name, section.api_key_file)
+    return section.api_key.get_secret_value() if section.api_key is not None else None
+
+
+def _from_environment(name: str, variable: str, environ: Mapping[str, str]) -> str:
+    if environ.get(variable):
+        return environ[variable]
+    folder = environ.get(CREDENTIALS)
+    # Only a plain name: a credential is a file of that folder and of no other.
+    if folder and "/" not in variable:
+        try:
+            return (Path(folder) / variable).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"provider {name}: credential {variable} cannot be read: {error}"
+            ) from error
+    raise ConfigError(
+        f"provider {name}: its key {variable} is neither in the environment nor a systemd "
+        "credential",
+        hint=f"Set {variable} for the daemon, or LoadCredential={variable}:/path in its unit.",
+    )
+
+
+def _from_file(name: str, file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"provider {name}: key file {file} cannot be read: {error}") from error
+    if not is_private(file):
+        raise ConfigError(
+            f"provider {name}: key file {file} may be read by others; expected mode 0600",
+            hint=f"chmod 600 {file}",
+        )
+    if not text:
+        raise ConfigError(f"provider {name}: key file {file} is empty")
+    return text

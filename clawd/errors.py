@@ -1,0 +1,188 @@
+"""The errors that cross a boundary of clawd: a code for programs, a message and a hint for people.
+
+    ClawError
+    ├── ConfigError              config_invalid      every problem of a config file, in one pass
+    ├── UnreachableError         unreachable         no daemon answers on the socket
+    ├── ProtocolError            protocol            no frame, or a version nobody speaks
+    ├── InvalidRequestError      invalid_request     parameters that cannot be meant
+    ├── NotFoundError            not_found           a name that is not there; says which are
+    ├── ForbiddenError           forbidden           the principal may not do this
+    ├── BusyError                busy                a bounded queue is full; see retry_after_s
+    ├── CancelledByUserError     cancelled           somebody asked for it to stop
+    ├── StoppedError             estop               the emergency stop is set
+    ├── EngineError              engine
+    │   ├── ModelNotFoundError   model_not_found
+    │   ├── ModelLoadError       model_load
+    │   ├── WorkerDiedError      worker_died         the worker process ended; says its last lines
+    │   └── ContextFullError     context_full        names the biggest parts
+    ├── ProviderError            provider            kind: network, auth, timeout, http, invalid
+    ├── SandboxUnavailableError  sandbox_unavailable
+    ├── ReceiptError             receipts            the chain cannot be written or read
+    └── StorageError             storage             memory cannot be written or read
+
+A subclass adds nothing but its code and, where a caller needs them, typed fields.
+"""
+
+from typing import Any, ClassVar, Literal
+
+
+class ClawError(Exception):
+    """A failure that somebody outside this module is told about.
+
+    Attributes:
+        code: stable word for programs.
+        message: what happened, with which value, and what was expected.
+        hint: what to do next; may be empty.
+        data: further facts for programs (JSON-like), or None.
+    """
+
+    default_code: ClassVar[str] = "internal"
+
+    def __init__(
+        self, message: str, *, hint: str = "", code: str = "", data: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+        self.message = message
+        self.hint = hint
+        self.data = data
+
+
+class ConfigError(ClawError):
+    """The configuration has at least one problem; `problems` holds a line for each."""
+
+    default_code = "config_invalid"
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint, data={"problems": list(problems)})
+        self.problems = problems
+
+
+class UnreachableError(ClawError):
+    """No daemon answers on the socket."""
+
+    default_code = "unreachable"
+
+
+class ProtocolError(ClawError):
+    """The other side sent what is no frame, or speaks no version that this side speaks."""
+
+    default_code = "protocol"
+
+
+class InvalidRequestError(ClawError):
+    """The parameters of a request cannot be meant."""
+
+    default_code = "invalid_request"
+
+
+class NotFoundError(ClawError):
+    """A name that is not there."""
+
+    default_code = "not_found"
+
+
+class ForbiddenError(ClawError):
+    """The principal may not do this."""
+
+    default_code = "forbidden"
+
+
+class BusyError(ClawError):
+    """A bounded queue is full; try again after `retry_after_s` seconds."""
+
+    default_code = "busy"
+
+    def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint, data={"retry_after_s": retry_after_s})
+        self.retry_after_s = retry_after_s
+
+
+class CancelledByUserError(ClawError):
+    """Somebody asked for it to stop."""
+
+    default_code = "cancelled"
+
+
+class StoppedError(ClawError):
+    """The emergency stop is set."""
+
+    default_code = "estop"
+
+
+class EngineError(ClawError):
+    """Local inference failed."""
+
+    default_code = "engine"
+
+
+class ModelNotFoundError(EngineError):
+    """No such model here; the message names those that are."""
+
+    default_code = "model_not_found"
+
+
+class ModelLoadError(EngineError):
+    """The model's file is there but cannot be loaded."""
+
+    default_code = "model_load"
+
+
+class WorkerDiedError(EngineError):
+    """The worker process ended while it was needed; the message ends with its last lines."""
+
+    default_code = "worker_died"
+
+
+class ContextFullError(EngineError):
+    """The prompt does not fit the context; the message gives the counts."""
+
+    default_code = "context_full"
+
+
+ProviderErrorKind = Literal["network", "auth", "timeout", "http", "invalid"]
+
+
+class ProviderError(ClawError):
+    """A model provider failed.
+
+    Attributes:
+        kind: what failed: the way there (`network`), the key (`auth`), time (`timeout`), the
+            answer's status (`http`) or its form (`invalid`).
+        status: HTTP status, or 0.
+        retry_after_s: what the other side asked for, or None.
+    """
+
+    default_code = "provider"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ProviderErrorKind,
+        status: int = 0,
+        retry_after_s: float | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint, data={"kind": kind, "status": status})
+        self.kind = kind
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class SandboxUnavailableError(ClawError):
+    """A child process was asked for and no sandbox of the required level is to be had."""
+
+    default_code = "sandbox_unavailable"
+
+
+class ReceiptError(ClawError):
+    """The receipt chain cannot be written or read."""
+
+    default_code = "receipts"
+
+
+class StorageError(ClawError):
+    """Memory cannot be written or read."""
+
+    default_code = "storage"

@@ -1,0 +1,151 @@
+"""Where clawd keeps things: home, config, socket and workspace. The one module that knows.
+
+                  user mode                                      system mode
+    home          ~/.clawd or $CLAWD_HOME                        /var/lib/clawd
+    config        <home>/config.toml                             /etc/clawd/config.toml
+    socket        $XDG_RUNTIME_DIR/clawd/clawd.sock, for         /run/clawd/clawd.sock
+                  another home <home>/run/clawd.sock
+    workspace     ~/clawd-workspace                              /var/lib/clawd/workspace
+
+System mode is in force when the home is /var/lib/clawd.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM_HOME = Path("/var/lib/clawd")
+SYSTEM_CONFIG = Path("/etc/clawd/config.toml")
+SYSTEM_SOCKET = Path("/run/clawd/clawd.sock")
+MAX_SOCKET_PATH_BYTES = 107
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Absolute paths of one clawd. Nothing is created by asking."""
+
+    home: Path
+    config: Path
+    socket: Path
+    workspace: Path
+    is_system: bool
+
+    @property
+    def database(self) -> Path:
+        """Memory, intents and the chain's head."""
+        return self.home / "memory.sqlite"
+
+    @property
+    def receipts(self) -> Path:
+        """The receipt chain."""
+        return self.home / "tool_receipts.log"
+
+    @property
+    def secret_key(self) -> Path:
+        """The key that tags secrets before hashing (0600)."""
+        return self.home / "receipts.key"
+
+    @property
+    def approval_rules(self) -> Path:
+        """Rules that a person gave with `always` (0600)."""
+        return self.home / "approval_rules.json"
+
+    @property
+    def estop(self) -> Path:
+        """The emergency stop: set while the file exists."""
+        return self.home / "ESTOP"
+
+    @property
+    def log(self) -> Path:
+        """Log of a daemon that a client started."""
+        return self.home / "clawd.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one daemon of this home; contains its pid."""
+        return self.home / "clawd.lock"
+
+    @property
+    def models(self) -> Path:
+        """GGUF files found by name."""
+        return self.home / "models"
+
+    @property
+    def cache(self) -> Path:
+        """What may be deleted at any time."""
+        return self.home / "cache"
+
+
+def layout(environ: Mapping[str, str] | None = None) -> Layout:
+    """Return the layout that the environment asks for (CLAWD_HOME, CLAWD_SOCKET)."""
+    env = os.environ if environ is None else environ
+    default_home = _user_home(env) / ".clawd"
+    chosen = env.get("CLAWD_HOME")
+    home = Path(chosen).expanduser().absolute() if chosen else default_home
+    is_system = home == SYSTEM_HOME
+    override = env.get("CLAWD_SOCKET")
+    if override:
+        socket = Path(override).absolute()
+    elif is_system:
+        socket = SYSTEM_SOCKET
+    else:
+        socket = socket_of_home(home, env, is_default=home == default_home)
+    return Layout(
+        home=home,
+        config=SYSTEM_CONFIG if is_system else home / "config.toml",
+        socket=socket,
+        workspace=_default_workspace(
+            home, env, is_system=is_system, is_default=home == default_home
+        ),
+        is_system=is_system,
+    )
+
+
+def socket_of_home(home: Path, environ: Mapping[str, str], *, is_default: bool) -> Path:
+    """Return the socket of a user's home; never longer than the kernel takes."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if not runtime.startswith("/"):  # a relative one is to be ignored (XDG base directories)
+        runtime = ""
+    for place in _socket_places(home, runtime, is_default=is_default):
+        if len(os.fsencode(place)) <= MAX_SOCKET_PATH_BYTES:
+            return place
+    return Path(f"/tmp/clawd-{os.getuid()}") / f"{_digest(home)}.sock"  # noqa: S108
+
+
+def candidate_sockets(explicit: str | None, environ: Mapping[str, str]) -> list[Path]:
+    """Return the sockets a client tries, in order; more than one only when nothing was named."""
+    if explicit:
+        return [Path(explicit).expanduser().absolute()]
+    own = layout(environ).socket
+    if environ.get("CLAWD_SOCKET") or environ.get("CLAWD_HOME"):
+        return [own]
+    return [own, SYSTEM_SOCKET]
+
+
+def _socket_places(home: Path, runtime: str, *, is_default: bool) -> Iterator[Path]:
+    if is_default and runtime:
+        yield Path(runtime) / "clawd" / "clawd.sock"
+    yield home / "run" / "clawd.sock"
+    if runtime:
+        yield Path(runtime) / "clawd" / f"{_digest(home)}.sock"
+
+
+def _digest(home: Path) -> str:
+    # Imported here: loading OpenSSL would cost every one-shot command 10 ms.
+    import hashlib
+
+    return hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+
+
+def _user_home(environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME")
+    return Path(home) if home else Path("~").expanduser()
+
+
+def _default_workspace(
+    home: Path, environ: Mapping[str, str], *, is_system: bool, is_default: bool
+) -> Path:
+    if is_system:
+        return SYSTEM_HOME / "workspace"
+    return _user_home(environ) / "clawd-workspace" if is_default else home / "workspace"

@@ -1,0 +1,157 @@
+"""Frames to bytes and back, without I/O: the blocking client and the asyncio server share it.
+
+A frame on the wire is a 4-byte big-endian length and that many bytes of msgpack.
+"""
+
+import re
+import struct
+from typing import Any, TypeVar
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, ProtocolError
+from clawd.wire.events import Event, Unknown
+from clawd.wire.messages import ClientFrame, ServerFrame
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+HEADER = struct.Struct(">I")
+
+_T = TypeVar("_T")
+
+_encoder = msgspec.msgpack.Encoder()
+_client_frames: msgspec.msgpack.Decoder[ClientFrame] = msgspec.msgpack.Decoder(ClientFrame)
+_server_frames: msgspec.msgpack.Decoder[ServerFrame] = msgspec.msgpack.Decoder(ServerFrame)
+_events: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+class _Tagged(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+
+
+_tags: msgspec.msgpack.Decoder[_Tagged] = msgspec.msgpack.Decoder(_Tagged)
+
+
+def encode_frame(frame: ClientFrame | ServerFrame) -> bytes:
+    """Return the frame with its length in front.
+
+    Raises:
+        ProtocolError: it would be over MAX_FRAME_BYTES.
+    """
+    body = _encoded(frame)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(
+            f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}",
+            hint="Ask for less at a time: lists take `limit` and `cursor`.",
+        )
+    return HEADER.pack(len(body)) + body
+
+
+def decode_client_frame(body: bytes) -> ClientFrame:
+    """Decode what a client sent.
+
+    Raises:
+        ProtocolError: it is no frame of a client.
+    """
+    try:
+        return _client_frames.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"not a frame of a client: {error}") from error
+
+
+def decode_server_frame(body: bytes) -> ServerFrame:
+    """Decode what the daemon sent.
+
+    Raises:
+        ProtocolError: it is no frame of a daemon.
+    """
+    try:
+        return _server_frames.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"not a frame of a daemon: {error}") from error
+
+
+def pack(value: object) -> msgspec.Raw:
+    """Return the value as msgpack, to stand inside a frame."""
+    return msgspec.Raw(_encoded(value))
+
+
+def unpack(raw: msgspec.Raw, kind: type[_T]) -> _T:
+    """Decode what stands inside a frame as `kind`; unknown fields are ignored.
+
+    Raises:
+        InvalidRequestError: it is no such value; the message says where.
+    """
+    try:
+        return msgspec.msgpack.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"invalid {kind.__name__}: {error}") from error
+
+
+def unpack_event(raw: msgspec.Raw) -> Event:
+    """Decode an event; one that this side does not know becomes Unknown.
+
+    Raises:
+        ProtocolError: it is no event at all.
+    """
+    try:
+        return _events.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            name = _tags.decode(raw).type
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ProtocolError(f"not an event: {error}") from error
+        return Unknown(name=name)
+
+
+def to_builtins(value: object) -> Any:  # JSON-like data for --json output
+    """Return the value as dicts, lists and scalars."""
+    return msgspec.to_builtins(value)
+
+
+class FrameReader:
+    """Cuts a byte stream into frame bodies; what it holds back is bounded."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._data = bytearray()
+        self._max = max_frame_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes and return the bodies that are whole now.
+
+        Raises:
+            ProtocolError: a length of zero or over the limit; the stream cannot be trusted further.
+        """
+        self._data += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._data) - start >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._data, start)
+            if not 0 < size <= self._max:
+                raise ProtocolError(f"a frame of {size} bytes; expected 1 to {self._max}")
+            end = start + HEADER.size + size
+            if len(self._data) < end:
+                break
+            bodies.append(bytes(self._data[start + HEADER.size : end]))
+            start = end
+        del self._data[:start]
+        return bodies
+
+
+def _encoded(value: object) -> bytes:
+    """Encode; halves of surrogate pairs (file names, model text) become U+FFFD, as UTF-8 wants."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_without_surrogates(msgspec.to_builtins(value)))
+
+
+def _without_surrogates(value: Any) -> Any:
+    match value:
+        case str():
+            return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", value)
+        case dict():
+            return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_without_surrogates(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,223 @@
+"""What happens during a turn, as one tagged union that every channel consumes.
+
+Text in events comes from models and tools: whoever shows it neutralises it first
+(`wire.safe_text`).
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
+    """A turn began."""
+
+    conversation_id: str
+    turn_id: str
+    provider: str
+    model: str = ""
+    workspace: str = ""
+
+
+class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_progress"):
+    """Prompt evaluation goes on: tokens processed (cached ones included), cached, in all."""
+
+    processed: int
+    cached: int
+    total: int
+
+
+class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
+    """The prompt of one hop is evaluated."""
+
+    tokens: int
+    cached: int
+    elapsed_ms: float
+    context_used: int
+    context_size: int
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """Reasoning text to append."""
+
+    text: str
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """Answer text to append."""
+
+    text: str
+
+
+class ToolRequested(msgspec.Struct, frozen=True, kw_only=True, tag="tool_requested"):
+    """The model asked for a call; `arguments` is JSON text."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval_requested"):
+    """Somebody must say yes before a call runs.
+
+    Attributes:
+        approval_id: what an Answer names as its question.
+        digest: binds the answer to these exact bytes.
+        arguments: canonical JSON, whole.
+        rule: the rule that `always` would add, for a person.
+        expires_in_s: silence that long is a no.
+    """
+
+    approval_id: str
+    digest: str
+    call_id: str
+    tool: str
+    arguments: str
+    risk: str
+    reason: str
+    workspace: str
+    rule: str = ""
+    expires_in_s: float = 120.0
+
+
+class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_resolved"):
+    """An approval was answered, or ran out. `answer` is deny, once, conversation or always."""
+
+    approval_id: str
+    answer: str
+    by: str
+    reason: str = ""
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True, tag="question_asked"):
+    """The model asks the person something; an Answer with this id replies."""
+
+    question_id: str
+    text: str
+    options: tuple[str, ...] = ()
+    expires_in_s: float = 120.0
+
+
+class ToolStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_started"):
+    """A call passed the gate and runs; `sandbox` is the level, empty when it starts no process."""
+
+    call_id: str
+    tool: str
+    sandbox: str = ""
+
+
+class ToolProgress(msgspec.Struct, frozen=True, kw_only=True, tag="tool_progress"):
+    """Output of a running call, to append."""
+
+    call_id: str
+    text: str
+
+
+class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished"):
+    """A call has its receipt. `output` is what the model is told."""
+
+    call_id: str
+    tool: str
+    status: Literal["allowed", "denied", "failed"]
+    output: str
+    receipt_id: str
+    duration_ms: int = 0
+
+
+class PlanChanged(msgspec.Struct, frozen=True, kw_only=True, tag="plan_changed"):
+    """The plan is now this Markdown list."""
+
+    markdown: str
+
+
+class HopReset(msgspec.Struct, frozen=True, kw_only=True, tag="hop_reset"):
+    """What was shown of the current hop is void; it is asked again."""
+
+    reason: str
+
+
+class ContextCompressed(msgspec.Struct, frozen=True, kw_only=True, tag="context_compressed"):
+    """Older messages were replaced by a summary."""
+
+    messages_replaced: int
+    tokens_before: int
+    tokens_after: int
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
+    """Something a person should know; the turn goes on."""
+
+    level: Literal["info", "warning"]
+    text: str
+
+
+class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and speed of a whole turn."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    tokens_per_s: float = 0.0
+    context_used: int = 0
+    context_size: int = 0
+    rounds: int = 0
+    tool_calls: int = 0
+
+
+class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished"):
+    """The turn is complete and stored.
+
+    Attributes:
+        stop_reason: stop, length, cap (max_tool_rounds), loop (no progress).
+        unanswered_approvals: calls denied because nobody could be asked.
+        denied: calls denied in all.
+    """
+
+    conversation_id: str
+    turn_id: str
+    text: str
+    stop_reason: Literal["stop", "length", "cap", "loop"] = "stop"
+    provider: str = ""
+    model: str = ""
+    usage: TurnUsage = TurnUsage()
+    denied: int = 0
+    unanswered_approvals: int = 0
+
+
+class TurnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="turn_failed"):
+    """The turn ended without an answer; what was complete is stored."""
+
+    conversation_id: str
+    turn_id: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag="unknown"):
+    """An event that this side does not know (a newer daemon's); skip it."""
+
+    name: str
+
+
+Event = (
+    TurnStarted
+    | PromptProgress
+    | PromptEvaluated
+    | ReasoningDelta
+    | TextDelta
+    | ToolRequested
+    | ApprovalRequested
+    | ApprovalResolved
+    | QuestionAsked
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | PlanChanged
+    | HopReset
+    | ContextCompressed
+    | Notice
+    | TurnFinished
+    | TurnFailed
+    | Unknown
+)

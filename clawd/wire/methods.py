@@ -1,0 +1,273 @@
+"""The methods of the control socket: for each one struct of parameters, named like the method.
+
+`SendMessage` is method `send_message`, its handler is `handlers.send_message`, and a client calls
+it with `client.call(SendMessage(…))` or, where `streams` is true, `client.stream(SendMessage(…))`.
+The type argument of the base is the result's type (`wire.reports`). Lists are paged: pass the
+`cursor` of the page before.
+"""
+
+import re
+import typing
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import msgspec
+
+from clawd.wire.events import TurnFinished
+from clawd.wire.reports import (
+    ApprovalList,
+    ConfigText,
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    Done,
+    EstopReport,
+    MemoryHits,
+    PolicyExplanation,
+    ProviderList,
+    ReceiptDetail,
+    ReceiptPage,
+    ReceiptVerdict,
+    RuleList,
+    StatusReport,
+    ToolList,
+    ToolOutcome,
+)
+
+PAGE_LIMIT = 1000
+
+R = TypeVar("R")
+
+
+class Method(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """The base of every parameter struct; R is the result."""
+
+    streams: ClassVar[bool] = False
+    admin: ClassVar[bool] = False
+
+
+# --- service
+
+
+class Status(Method[StatusReport], frozen=True, kw_only=True):
+    """Report on the daemon."""
+
+
+class Ping(Method[Done], frozen=True, kw_only=True):
+    """Answer at once."""
+
+
+class Reload(Method[Done], frozen=True, kw_only=True):
+    """Read the config again; an invalid one is refused and the old stays."""
+
+    admin: ClassVar[bool] = True
+
+
+class Shutdown(Method[Done], frozen=True, kw_only=True):
+    """Drain and end the daemon."""
+
+    admin: ClassVar[bool] = True
+
+
+# --- conversations and messages
+
+
+class ListConversations(Method[ConversationPage], frozen=True, kw_only=True):
+    """List conversations, newest first."""
+
+    cursor: str = ""
+    limit: int = 100
+
+
+class ShowConversation(Method[ConversationDetail], frozen=True, kw_only=True):
+    """Show one conversation, by id or a unique beginning of it."""
+
+    conversation_id: str
+    cursor: str = ""
+    limit: int = 200
+
+
+class OpenConversation(Method[ConversationLine], frozen=True, kw_only=True):
+    """Open a new conversation, or (`resume`) find the newest one of this workspace.
+
+    `workspace` is absolute, or empty for the configured one.
+    """
+
+    workspace: str = ""
+    agent: str = ""
+    resume: bool = False
+    conversation_id: str = ""
+
+
+class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
+    """Send a message and stream the turn's events.
+
+    Without `conversation_id` a new conversation is opened. The turn is cancelled when the
+    connection closes, unless `detach`. `interactive` says that approvals and questions can be
+    asked here.
+    """
+
+    streams: ClassVar[bool] = True
+    text: str
+    conversation_id: str = ""
+    workspace: str = ""
+    provider: str = ""
+    model: str = ""
+    agent: str = ""
+    interactive: bool = False
+    detach: bool = False
+
+
+class FollowConversation(Method[Done], frozen=True, kw_only=True):
+    """Stream the events of a conversation's turns until cancelled."""
+
+    streams: ClassVar[bool] = True
+    conversation_id: str
+
+
+class CancelTurn(Method[Done], frozen=True, kw_only=True):
+    """Cancel the running turn of a conversation."""
+
+    conversation_id: str
+
+
+# --- approvals
+
+
+class ListApprovals(Method[ApprovalList], frozen=True, kw_only=True):
+    """List pending approvals."""
+
+
+class AnswerApproval(Method[Done], frozen=True, kw_only=True):
+    """Answer a pending approval; `digest` is the one that was listed or shown with it."""
+
+    approval_id: str
+    digest: str
+    answer: Literal["deny", "once", "conversation", "always"]
+
+
+class ListRules(Method[RuleList], frozen=True, kw_only=True):
+    """List the standing approval rules."""
+
+
+class RevokeRule(Method[Done], frozen=True, kw_only=True):
+    """Remove a standing rule."""
+
+    rule_id: str
+
+
+# --- tools
+
+
+class ListTools(Method[ToolList], frozen=True, kw_only=True):
+    """List the tools."""
+
+
+class RunTool(Method[ToolOutcome], frozen=True, kw_only=True):
+    """Run one tool through the gate; `arguments` is JSON text. Streams approvals and progress."""
+
+    streams: ClassVar[bool] = True
+    name: str
+    arguments: str = "{}"
+    workspace: str = ""
+    interactive: bool = False
+
+
+# --- providers
+
+
+class ListProviders(Method[ProviderList], frozen=True, kw_only=True):
+    """List the configured providers."""
+
+
+class CheckProvider(Method[Done], frozen=True, kw_only=True):
+    """Reach a provider with the smallest request; an empty name means the default one."""
+
+    name: str = ""
+
+
+# --- memory
+
+
+class SearchMemory(Method[MemoryHits], frozen=True, kw_only=True):
+    """Search the stored messages."""
+
+    query: str
+    limit: int = 20
+
+
+class ClearMemory(Method[Done], frozen=True, kw_only=True):
+    """Delete the caller's conversations: all, or the one named."""
+
+    conversation_id: str = ""
+
+
+# --- receipts
+
+
+class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
+    """List receipts, newest first."""
+
+    cursor: str = ""
+    limit: int = 50
+    conversation_id: str = ""
+
+
+class ShowReceipt(Method[ReceiptDetail], frozen=True, kw_only=True):
+    """Show one receipt, by id, a unique end or beginning of it, or its number."""
+
+    receipt_id: str
+
+
+class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
+    """Verify the chain as the daemon holds it, against the head that memory remembers."""
+
+
+# --- emergency stop
+
+
+class EstopState(Method[EstopReport], frozen=True, kw_only=True):
+    """Report the emergency stop."""
+
+
+class SetEstop(Method[EstopReport], frozen=True, kw_only=True):
+    """Set the emergency stop."""
+
+    reason: str = ""
+
+
+class ClearEstop(Method[EstopReport], frozen=True, kw_only=True):
+    """Clear the emergency stop."""
+
+    admin: ClassVar[bool] = True
+
+
+# --- config and policy
+
+
+class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
+    """Show the effective configuration."""
+
+
+class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
+    """Say what the policy would do with a call, without making it."""
+
+    tool: str
+    arguments: str = "{}"
+    workspace: str = ""
+
+
+def method_name(kind: type[Method[Any]]) -> str:
+    """Return the method's name on the wire: `SendMessage` is `send_message`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def result_type(kind: type[Method[R]]) -> type[R]:
+    """Return the type of the method's result."""
+    (base,) = kind.__orig_bases__  # type: ignore[attr-defined]
+    (result,) = typing.get_args(base)
+    return typing.cast("type[R]", result)
+
+
+METHODS: dict[str, type[Method[Any]]] = {
+    method_name(kind): kind for kind in Method.__subclasses__() if kind.__module__ == __name__
+}

@@ -1,0 +1,288 @@
+"""What the methods of the control socket give back. Lists come in pages; a cursor leads on."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a method that has nothing to tell but a sentence."""
+
+    message: str = ""
+
+
+# --- service
+
+
+class ProviderLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One configured provider."""
+
+    name: str
+    kind: str
+    model: str
+    is_default: bool = False
+
+
+class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One loaded model."""
+
+    alias: str
+    pid: int
+    state: str
+    running: int = 0
+    context_size: int = 0
+
+
+class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon is and does."""
+
+    pid: int
+    version: str
+    home: str
+    socket: str
+    workspace: str
+    config: str
+    started_at: str
+    uptime_s: float
+    autonomy: str
+    sandbox: str
+    sandbox_reason: str
+    estop: bool
+    estop_reason: str
+    default_provider: str
+    default_model: str
+    receipts_enabled: bool
+    receipts: int
+    receipts_head: str
+    receipts_problem: str
+    conversations: int
+    turns_running: int
+    turns_queued: int
+    approvals_pending: int
+    workers: tuple[WorkerLine, ...] = ()
+
+
+# --- conversations and messages
+
+
+class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation in a list."""
+
+    id: str
+    title: str
+    created_at: str
+    updated_at: str
+    messages: int
+    workspace: str = ""
+    owner: int = 0
+
+
+class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of conversations, newest first; an empty cursor ends it."""
+
+    items: tuple[ConversationLine, ...]
+    cursor: str = ""
+
+
+class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored message. `tool_calls` is JSON text, empty for none."""
+
+    id: int
+    turn_id: str
+    timestamp: str
+    role: str
+    content: str
+    tool_calls: str = ""
+    tool_call_id: str = ""
+    name: str = ""
+    provider: str = ""
+    model: str = ""
+
+
+class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation with a page of its messages, oldest first."""
+
+    conversation: ConversationLine
+    messages: tuple[MessageLine, ...]
+    cursor: str = ""
+
+
+# --- approvals
+
+
+class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One pending approval."""
+
+    id: str
+    digest: str
+    tool: str
+    arguments: str
+    risk: str
+    reason: str
+    workspace: str
+    conversation_id: str
+    owner: int
+    asked_at: str
+    expires_in_s: float
+    rule: str = ""
+
+
+class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
+    """Pending approvals, oldest first."""
+
+    items: tuple[ApprovalLine, ...]
+
+
+class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One standing approval rule."""
+
+    id: str
+    tool: str
+    pattern: str
+    owner: int
+    created_at: str
+    expires_at: str
+
+
+class RuleList(msgspec.Struct, frozen=True, kw_only=True):
+    """Standing approval rules."""
+
+    items: tuple[RuleLine, ...]
+
+
+# --- tools
+
+
+class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool."""
+
+    name: str
+    short: str
+    description: str
+    parameters: dict[str, Any]
+    source: str = "builtin"
+
+
+class ToolList(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools, by name."""
+
+    items: tuple[ToolLine, ...]
+
+
+class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a call outside a conversation."""
+
+    status: Literal["allowed", "denied", "failed"]
+    kind: str
+    output: str
+    receipt_id: str
+    risk: str
+    duration_ms: int
+    exit_code: int | None = None
+    unanswered: bool = False
+
+
+# --- providers
+
+
+class ProviderList(msgspec.Struct, frozen=True, kw_only=True):
+    """The configured providers."""
+
+    items: tuple[ProviderLine, ...]
+
+
+# --- memory
+
+
+class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that matched."""
+
+    conversation_id: str
+    title: str
+    message_id: int
+    timestamp: str
+    role: str
+    snippet: str
+
+
+class MemoryHits(msgspec.Struct, frozen=True, kw_only=True):
+    """Matches, best first."""
+
+    items: tuple[MemoryHit, ...]
+
+
+# --- receipts
+
+
+class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One receipt for people: fields of `receipts.record.Receipt`."""
+
+    seq: int
+    id: str
+    timestamp: str
+    conversation_id: str
+    tool: str
+    status: str
+    risk: str
+    approval: str
+    reason: str
+    duration_ms: int
+    receipt_hash: str
+
+
+class ReceiptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of receipts, newest first."""
+
+    items: tuple[ReceiptLine, ...]
+    cursor: str = ""
+
+
+class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt whole, with what it hashed (redacted; empty when it is no longer kept)."""
+
+    receipt: dict[str, Any]
+    arguments: str
+    result: str
+
+
+class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What verification found."""
+
+    ok: bool
+    receipts: int
+    level: str
+    message: str
+    head_seq: int
+    head_hash: str
+    first_bad: int | None = None
+    kind: str = ""
+
+
+# --- emergency stop
+
+
+class EstopReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the emergency stop is set, and why."""
+
+    is_set: bool
+    reason: str = ""
+
+
+# --- config and policy
+
+
+class ConfigText(msgspec.Struct, frozen=True, kw_only=True):
+    """The effective configuration as JSON-like data, secrets redacted."""
+
+    path: str
+    values: dict[str, Any]
+
+
+class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen to a call, and by which rule."""
+
+    verdict: Literal["allow", "ask", "deny"]
+    risk: str
+    reason: str
+    rule: str
+    hint: str = ""

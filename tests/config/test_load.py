@@ -1,0 +1,305 @@
+"""What the configuration accepts, refuses, and says about it."""
+
+from pathlib import Path
+
+import pytest
+
+from clawd.config.defaults import ALLOWED_COMMANDS, FORBIDDEN_COMMANDS, FORBIDDEN_PATHS
+from clawd.config.load import Loaded, load
+from clawd.errors import ConfigError
+from clawd.security import policy
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+def environ(home: Path, **extra: str) -> dict[str, str]:
+    return {"CLAWD_HOME": str(home), "HOME": "/home/ada", **extra}
+
+
+def load_text(home: Path, text: str, **extra: str) -> Loaded:
+    (home / "config.toml").write_text(text)
+    return load(environ=environ(home, **extra))
+
+
+def problems_of(home: Path, text: str, **extra: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_text(home, text, **extra)
+    prefix = f"{home / 'config.toml'}: "
+    return [problem.removeprefix(prefix) for problem in caught.value.problems]
+
+
+def test_a_missing_file_means_the_built_in_values(home: Path) -> None:
+    loaded = load(environ=environ(home))
+    config = loaded.config
+    assert config.workspace_dir == home / "workspace"
+    assert config.memory.path == home / "memory.sqlite"
+    assert config.receipts.path == home / "tool_receipts.log"
+    assert config.default_provider == "local"
+    assert config.providers.models["local"].kind == "local"
+    assert config.providers.models["local"].model == "embedded"
+    assert config.security.forbidden_paths[-1] == Path("/home/ada/.ssh")
+    assert config.security.workspace_roots == (Path("/home/ada"),)
+    assert config.security.autonomy == "supervised"
+    assert loaded.source_of("security.autonomy") == "default"
+
+
+def test_the_built_in_lists_are_those_of_the_policy() -> None:
+    assert ALLOWED_COMMANDS == policy.DEFAULT_ALLOWED_COMMANDS
+    assert FORBIDDEN_COMMANDS == policy.DEFAULT_FORBIDDEN_COMMANDS
+    assert FORBIDDEN_PATHS == policy.DEFAULT_FORBIDDEN_PATHS
+
+
+def test_a_file_that_was_named_must_exist(home: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist") as caught:
+        load(home / "other.toml", environ(home))
+    assert "clawctl init" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '[security]\nautonomy = "godmode"',
+            'security.autonomy = "godmode": expected one of readonly, supervised, full',
+        ),
+        ("[security]\nworkspace_only = 1", "security.workspace_only = 1: expected true or false"),
+        (
+            "[security]\nalowed_domains = []",
+            "security.alowed_domains is not a known key: did you mean security.allowed_domains?",
+        ),
+        (
+            "[security]\ntemperature = 1.0",
+            "security.temperature is not a known key: did you mean engine.temperature?",
+        ),
+        (
+            'defualt_provider = "local"',
+            "defualt_provider is not a known key: did you mean default_provider?",
+        ),
+        ("security = 3", "security = 3: expected a table"),
+        ("[engine]\nn_parallel = 2.5", "engine.n_parallel = 2.5: expected a whole number"),
+        ("[engine]\nn_parallel = true", "engine.n_parallel = true: expected a whole number"),
+        ("[engine]\ntop_p = 1.5", "engine.top_p = 1.5: expected a value of at most 1"),
+        ("[engine]\ntop_p = nan", "engine.top_p = nan: expected a finite number"),
+        (
+            "[engine]\nfrequency_penalty = -0.1",
+            "engine.frequency_penalty = -0.1: expected a value of at least 0",
+        ),
+        (
+            "[engine]\nn_ubatch = 1024",
+            "engine.n_ubatch = 1024: expected at most n_batch (512)",
+        ),
+        (
+            '[agent]\nknowledge_cutoff = "2025-13"',
+            'agent.knowledge_cutoff = "2025-13": expected a month, YYYY-MM',
+        ),
+        (
+            "[agent]\nmax_tool_rounds = 500",
+            "agent.max_tool_rounds = 500: expected at most 100, or security.autonomy full and a "
+            "agent.wall_clock_budget_s",
+        ),
+        (
+            '[security]\nforbidden_paths = ["/etc", "notes"]',
+            'security.forbidden_paths[1] = "notes": expected an absolute path, or one that begins '
+            "with ~ or a $VARIABLE",
+        ),
+        (
+            'workspace_dir = "$NOWHERE/x"',
+            'workspace_dir = "$NOWHERE/x": expected variables that are set; NOWHERE is not',
+        ),
+        (
+            '[security]\nallowed_domains = ["https://example.org"]',
+            'security.allowed_domains[0] = "https://example.org": expected a host name, or *. and '
+            "a host name",
+        ),
+        (
+            '[security]\nallowed_addresses = ["127.0.0.1"]',
+            'security.allowed_addresses[0] = "127.0.0.1": expected host:port, as 127.0.0.1:8080 '
+            "or [::1]:8080",
+        ),
+        (
+            'default_provider = "loacl"',
+            'default_provider = "loacl": expected a provider of [providers.models]; did you mean '
+            "local?",
+        ),
+        (
+            '[providers.models.x]\nmodel = "m"',
+            "providers.models.x.kind is missing: expected one of local, mock, openai-compatible, "
+            "reliable",
+        ),
+        (
+            '[providers.models.x]\nkind = "openai-compatible"',
+            "providers.models.x.base_url: expected a URL like http://localhost:8080/v1",
+        ),
+        (
+            '[providers.models.x]\nkind = "openai-compatible"\nbase_url = "https://u:pw@h/v1"',
+            "providers.models.x.base_url holds a name or password: expected none; name the key in "
+            "api_key_env",
+        ),
+        (
+            '[providers.models.x]\nkind = "reliable"\nproviders = ["lokal"]',
+            'providers.models.x.providers[0] = "lokal": expected a provider; did you mean local?',
+        ),
+        (
+            '[providers.models.x]\nkind = "reliable"\nproviders = ["x"]',
+            "providers.models.x.providers leads back to x itself: expected an order that ends",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_was_expected(home: Path, text: str, problem: str) -> None:
+    assert problems_of(home, text) == [problem]
+
+
+def test_every_problem_is_told_in_one_pass(home: Path) -> None:
+    text = """
+        unknown = 1
+        default_provider = "none"
+        [security]
+        autonomy = "godmode"
+        forbidden_paths = ["rel"]
+        [engine]
+        n_batch = 0
+        [limits]
+        tool_timeout_s = "long"
+    """
+    found = problems_of(home, text, CLAWD_LIMITS__SHELL_TIMEOUT_S="-1", CLAWD_FOO__BAR="1")
+    starts = [line.partition(" = ")[0].partition(" is ")[0] for line in found]
+    assert sorted(starts) == [
+        "default_provider",
+        "engine.n_batch",
+        "environment CLAWD_FOO__BAR: foo",
+        "environment CLAWD_LIMITS__SHELL_TIMEOUT_S: limits.shell_timeout_s",
+        "limits.tool_timeout_s",
+        "security.autonomy",
+        "security.forbidden_paths[0]",
+        "unknown",
+    ]
+
+
+def test_a_syntax_error_says_its_line(home: Path) -> None:
+    (problem,) = problems_of(home, "default_provider =\n")
+    assert "not TOML" in problem
+    assert "line 1" in problem
+
+
+def test_a_file_that_is_not_utf8_says_its_line(home: Path) -> None:
+    (home / "config.toml").write_bytes(b'default_model = "a"\n# \xff\n')
+    with pytest.raises(ConfigError, match=r"not UTF-8 \(at line 2\)"):
+        load(environ=environ(home))
+
+
+def test_a_folder_in_place_of_the_file_is_an_error_not_a_crash(home: Path) -> None:
+    (home / "config.toml").mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(environ=environ(home))
+
+
+def test_environment_beats_file_and_command_line_beats_environment(home: Path) -> None:
+    (home / "config.toml").write_text("[engine]\ntop_k = 1\nn_parallel = 1\nseed = 1")
+    loaded = load(
+        environ=environ(home, CLAWD_ENGINE__TOP_K="2", CLAWD_ENGINE__SEED="2"),
+        overrides={"engine.seed": 3, "security.autonomy": "readonly"},
+    )
+    engine = loaded.config.engine
+    assert (engine.n_parallel, engine.top_k, engine.seed) == (1, 2, 3)
+    assert loaded.config.security.autonomy == "readonly"
+    assert loaded.source_of("engine.n_parallel") == str(home / "config.toml")
+    assert loaded.source_of("engine.top_k") == "environment CLAWD_ENGINE__TOP_K"
+    assert loaded.source_of("engine.seed") == "command line"
+    assert loaded.source_of("engine.min_p") == "default"
+
+
+def test_values_of_the_environment_are_read_by_what_the_key_takes(home: Path) -> None:
+    loaded = load_text(
+        home,
+        '[providers.models.my-server]\nkind = "mock"',
+        CLAWD_DEFAULT_MODEL="123",
+        CLAWD_DEFAULT_PROVIDER="my-server",
+        CLAWD_SECURITY__ALLOWED_DOMAINS='["example.org"]',
+        CLAWD_SECURITY__WORKSPACE_ONLY="false",
+        CLAWD_AGENT__KNOWLEDGE_CUTOFF="2025-06",
+        CLAWD_PROVIDERS__MODELS__MY_SERVER__MODEL="true",
+        CLAWD_SOMETHING_ELSE="ignored",
+        CLAWD_LOG="json",
+    )
+    config = loaded.config
+    assert config.default_model == "123"
+    assert config.default_provider == "my-server"
+    assert config.security.allowed_domains == ("example.org",)
+    assert config.security.workspace_only is False
+    assert config.agent.knowledge_cutoff == "2025-06"
+    assert config.providers.models["my-server"].model == "true"
+
+
+def test_a_value_of_the_environment_cannot_bring_a_second_key(home: Path) -> None:
+    found = problems_of(home, "", CLAWD_ENGINE__TOP_K="1\ntop_p = 0.1")
+    assert found == [
+        'environment CLAWD_ENGINE__TOP_K: engine.top_k = "1\ntop_p = 0.1": expected a whole number'
+    ]
+
+
+def test_tilde_and_variables_are_filled_in_wherever_a_path_stands(home: Path) -> None:
+    config = load_text(
+        home,
+        """
+        workspace_dir = "$PROJECTS/${NAME}"
+        default_model = "~/models/a.gguf"
+        [security]
+        forbidden_paths = ["~", "~/.ssh"]
+        workspace_roots = ["$PROJECTS"]
+        [memory]
+        path = "db/memory.sqlite"
+        [receipts]
+        path = "~/receipts.log"
+        [providers.models.mock]
+        kind = "mock"
+        script = "replies.json"
+        """,
+        PROJECTS="/srv/projects",
+        NAME="one",
+    ).config
+    assert config.workspace_dir == Path("/srv/projects/one")
+    assert config.default_model == "/home/ada/models/a.gguf"
+    assert config.security.forbidden_paths == (Path("/home/ada"), Path("/home/ada/.ssh"))
+    assert config.security.workspace_roots == (Path("/srv/projects"),)
+    assert config.memory.path == home / "db/memory.sqlite"
+    assert config.receipts.path == Path("/home/ada/receipts.log")
+    assert config.providers.models["mock"].script == home / "replies.json"
+
+
+def test_a_provider_of_the_file_does_not_mix_with_the_built_in_one(home: Path) -> None:
+    config = load_text(home, '[providers.models.local]\nkind = "mock"').config
+    assert config.providers.models["local"].model == ""
+    assert set(config.providers.models) == {"local", "mock"}
+
+
+def test_a_literal_key_needs_a_file_that_nobody_else_can_read(home: Path) -> None:
+    text = '[providers.models.x]\nkind = "mock"\napi_key = "sk-very-secret"'
+    file = home / "config.toml"
+    file.write_text(text)
+    file.chmod(0o644)
+    with pytest.raises(ConfigError) as caught:
+        load(environ=environ(home))
+    assert "expected mode 0600" in caught.value.message
+    assert "sk-very-secret" not in caught.value.message
+    file.chmod(0o600)
+    key = load(environ=environ(home)).config.providers.models["x"].api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-very-secret"
+
+
+def test_no_problem_shows_a_secret(home: Path) -> None:
+    text = '[providers.models.x]\nkind = "mock"\napi_key = ["sk-secret"]\napi_kye = "sk-other"'
+    told = "\n".join(problems_of(home, text))
+    assert "api_key" in told
+    assert "sk-" not in told
+
+
+def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
+    config = load(environ=environ(home)).config
+    with pytest.raises(ValueError, match="frozen"):
+        config.security.autonomy = "full"

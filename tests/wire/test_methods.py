@@ -1,0 +1,77 @@
+"""The methods: one stem for name, struct and handler, and a result type that can be decoded."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from clawd.channels.rpc.handlers.all import Handlers
+from clawd.wire import methods, reports
+from clawd.wire.codec import pack, unpack
+from clawd.wire.events import TurnFinished
+from clawd.wire.methods import METHODS, Method, method_name, result_type
+
+KINDS = sorted(METHODS.items())
+IDS = [name for name, _ in KINDS]
+
+
+def test_every_method_struct_is_in_the_table() -> None:
+    structs = {
+        value
+        for value in vars(methods).values()
+        if isinstance(value, type) and issubclass(value, Method) and value is not Method
+    }
+    assert structs == set(METHODS.values())
+    assert len(METHODS) == len(structs)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+def test_name_and_struct_share_a_stem(name: str, kind: type[Method[Any]]) -> None:
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+    assert "".join(word.capitalize() for word in name.split("_")) == kind.__name__
+    assert method_name(kind) == name
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> None:
+    assert callable(getattr(Handlers, name))
+    assert getattr(Handlers, name).__annotations__["return"] is result_type(kind)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
+    result = result_type(kind)
+    assert issubclass(result, msgspec.Struct)
+    assert result is TurnFinished or result is getattr(reports, result.__name__)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+def test_parameters_without_a_default_are_the_only_ones_wanted(
+    name: str, kind: type[Method[Any]]
+) -> None:
+    fields = msgspec.structs.fields(kind)
+    needed = {field.encode_name: "x" for field in fields if field.required}
+    if name == "answer_approval":
+        needed["answer"] = "deny"
+    made = unpack(pack(needed), kind)
+    assert unpack(pack(made), kind) == made
+
+
+def test_only_these_methods_are_for_admins() -> None:
+    assert {name for name, kind in KINDS if kind.admin} == {"reload", "shutdown", "clear_estop"}
+
+
+def test_only_these_methods_stream() -> None:
+    assert {name for name, kind in KINDS if kind.streams} == {
+        "send_message",
+        "follow_conversation",
+        "run_tool",
+    }
+
+
+def test_an_approval_word_that_is_none_is_refused() -> None:
+    from clawd.errors import InvalidRequestError
+
+    with pytest.raises(InvalidRequestError, match="answer"):
+        unpack(pack({"approval_id": "a", "digest": "d", "answer": "yes"}), methods.AnswerApproval)
