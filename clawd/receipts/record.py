@@ -1,0 +1,185 @@
+"""One receipt: its fields, its canonical bytes and its hash. No files here.
+
+The log holds one receipt a line, in the canonical form (RFC 8785: keys sorted, no blanks):
+
+    {"approval":"auto","approved_by":"","args_hash":"…","conversation_id":"…",…,"tool":"file_list"}
+
+`receipt_hash` is SHA-256 over the canonical form without `receipt_hash`. Values are strings,
+integers, booleans and null only, so that a sorted msgspec encoding is that form.
+"""
+
+import hashlib
+import os
+import time
+from typing import Literal
+
+import msgspec
+
+from clawd.errors import ReceiptError
+
+FORMAT = "clawd-receipt/1"
+GENESIS_HASH = "0" * 64
+MAX_TEXT_CHARS = 4096
+MAX_LINE_BYTES = 1 << 20  # more than the text fields of one receipt can make, all of it escaped
+
+Status = Literal["allowed", "denied", "failed"]
+Approval = Literal["auto", "user", "rule", "none"]
+RiskWord = Literal["low", "medium", "high"]
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of one attempted call.
+
+    Attributes:
+        seq: 1 for the first line of a chain, then one more each.
+        status: allowed (it ran and succeeded), denied (it never ran), failed (it ran or should
+            have, and did not succeed).
+        risk: low, medium or high.
+        approval: who let it run: auto (the policy), user, rule, or none; `approved_by` names them.
+        reason: why it was denied or failed, or the policy's word for why it ran.
+        sandbox: the level that was in force; empty for a tool that starts no process.
+        exit_code: of the child process, or null.
+        previous_hash: the receipt_hash before it; 64 zeros for the first.
+    """
+
+    id: str
+    seq: int
+    timestamp: str
+    conversation_id: str
+    tool: str
+    args_hash: str
+    result_hash: str
+    status: Status
+    risk: RiskWord
+    uid: int
+    workspace: str
+    approval: Approval
+    approved_by: str
+    reason: str
+    sandbox: str
+    duration_ms: int
+    exit_code: int | None
+    previous_hash: str
+    receipt_hash: str
+    format: Literal["clawd-receipt/1"] = "clawd-receipt/1"
+
+
+class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt before the chain gives it its place: the fields that dispatch knows."""
+
+    id: str
+    timestamp: str
+    conversation_id: str
+    tool: str
+    args_hash: str
+    result_hash: str
+    status: Status
+    risk: RiskWord
+    uid: int
+    workspace: str
+    approval: Approval
+    approved_by: str = ""
+    reason: str = ""
+    sandbox: str = ""
+    duration_ms: int = 0
+    exit_code: int | None = None
+
+
+_LARGEST_INT = (1 << 53) - 1  # RFC 8785, 3.2.2.3: beyond it, numbers are no longer exact
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder: msgspec.json.Decoder[Receipt] = msgspec.json.Decoder(Receipt)
+
+
+def canonical(receipt: Receipt) -> bytes:
+    """Return the receipt's line without the newline (RFC 8785)."""
+    return _encoder.encode(receipt)
+
+
+def compute_hash(receipt: Receipt) -> str:
+    """Return the hash that the receipt must carry."""
+    fields = msgspec.structs.asdict(receipt)
+    del fields["receipt_hash"]
+    return hashlib.sha256(_encoder.encode(fields)).hexdigest()
+
+
+def sealed(receipt: Receipt) -> Receipt:
+    """Return the receipt with its own hash filled in."""
+    return msgspec.structs.replace(receipt, receipt_hash=compute_hash(receipt))
+
+
+def fitted(draft: ReceiptDraft) -> ReceiptDraft:
+    """Return the draft in a form that can be written and read again, whatever a model called.
+
+    A text of over 4,096 characters is cut (and ends in `…`), half a surrogate pair becomes its
+    escape, an integer that JSON cannot carry exactly becomes the nearest that it can.
+
+    Raises:
+        ReceiptError: a field has a value that no receipt may have.
+    """
+    fields = {name: _fitting(value) for name, value in msgspec.structs.asdict(draft).items()}
+    try:
+        return msgspec.convert(fields, ReceiptDraft)
+    except msgspec.ValidationError as error:
+        raise ReceiptError(f"not a receipt: {error}") from error
+
+
+def _fitting(value: str | int | None) -> str | int | None:
+    if isinstance(value, str):
+        if not value.isascii():
+            value = value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return value if len(value) <= MAX_TEXT_CHARS else value[: MAX_TEXT_CHARS - 1] + "…"
+    if isinstance(value, int):
+        return max(-_LARGEST_INT, min(value, _LARGEST_INT))
+    return value
+
+
+def seal(draft: ReceiptDraft, *, seq: int, previous_hash: str) -> Receipt:
+    """Return the receipt that a fitted draft becomes at this place of the chain."""
+    fields = msgspec.structs.asdict(draft)
+    return sealed(Receipt(**fields, seq=seq, previous_hash=previous_hash, receipt_hash=""))
+
+
+def parse(line: bytes) -> Receipt:
+    """Decode one line.
+
+    Raises:
+        ReceiptError: it is no receipt.
+    """
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReceiptError(f"not a receipt: {error}") from error
+
+
+def line_hash(line: bytes, receipt: Receipt) -> str:
+    """Return what `compute_hash` does, from the receipt's canonical line and without encoding it.
+
+    The line must be `canonical(receipt)`. A quote inside a string is escaped, so the field's name
+    and value occur only once.
+    """
+    field = b'"receipt_hash":"%b",' % receipt.receipt_hash.encode("utf-8")
+    return hashlib.sha256(line.replace(field, b"", 1)).hexdigest()
+
+
+def utc_timestamp() -> str:
+    """Return the time now as receipts give it: `2026-11-21T08:00:00Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def new_id() -> str:
+    """Return `receipt-` and a fresh ULID."""
+    return "receipt-" + new_ulid()
+
+
+def new_ulid() -> str:
+    """Return a fresh ULID: 48 bits of milliseconds and 80 random bits, in Crockford's base 32."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the lower-case hex SHA-256 of the bytes."""
+    return hashlib.sha256(data).hexdigest()
