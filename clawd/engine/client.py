@@ -1,0 +1,359 @@
+"""The daemon's side of one worker: load, generations by id, watchdog, death. One process, one life.
+
+Which worker is started when, and for how long, is the supervisor's business.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Literal, assert_never
+
+import msgspec
+
+from clawd.engine.mailbox import ErrorFactory, GenerationEvent, Mailbox
+from clawd.engine.process import WorkerProcess, exit_reason
+from clawd.engine.protocol import (
+    CancelGeneration,
+    CountTokens,
+    FromWorker,
+    Generate,
+    GenerationDone,
+    GenerationFailed,
+    Load,
+    Loaded,
+    LoadFailed,
+    ModelConfig,
+    ModelInfo,
+    Ping,
+    Pong,
+    PromptEvaluated,
+    PromptProgress,
+    Quit,
+    TokenCounts,
+    Tokens,
+)
+from clawd.engine.settings import EngineSettings
+from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
+
+_EXIT_GRACE_S = 2.0
+_STDERR_GRACE_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker ended that was not told to.
+
+    Attributes:
+        cause: what the supervisor did or saw: it `exited`, or was killed because it showed no
+            sign of life while the chat `template` was rendered, or in a `step`, or `other`.
+        running: ids of the generations that it took along.
+    """
+
+    model: str
+    pid: int
+    reason: str
+    cause: Literal["exited", "template", "step", "other"]
+    stderr: tuple[str, ...]
+    running: tuple[int, ...]
+
+    def error(self) -> WorkerDiedError:
+        """Return it as an error, with the worker's last lines."""
+        last = "\n".join(self.stderr)
+        return WorkerDiedError(
+            f"the engine worker of model {self.model} (pid {self.pid}) died: {self.reason}."
+            + (f" Its last lines:\n{last}" if last else " It wrote nothing to stderr."),
+            hint="Its chat template is marked bad; use another model."
+            if self.cause == "template"
+            else "It is started again on next use.",
+        )
+
+
+class WorkerClient:
+    """One worker from its start to its end.
+
+    The owner runs `run()` as a task and awaits it; it ends when the process is gone and reaped.
+    """
+
+    def __init__(
+        self,
+        process: WorkerProcess,
+        config: ModelConfig,
+        settings: EngineSettings,
+        on_death: Callable[[WorkerDeath], None],
+    ) -> None:
+        self._process = process
+        self._config = config
+        self._settings = settings
+        self._on_death = on_death
+        self._loaded: asyncio.Future[Loaded | LoadFailed | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._mailboxes: dict[int, Mailbox] = {}
+        self._cancelling: set[int] = set()
+        self._counts: dict[int, asyncio.Future[tuple[int, ...] | None]] = {}
+        self._ended = asyncio.Event()
+        self._has_work = asyncio.Event()
+        self._heard_at = time.monotonic()
+        self._awaits_first_sign = False
+        self._pings = 0
+        self._pongs = 0
+        self._is_quitting = False
+        self._kill_cause: tuple[Literal["template", "step", "other"], str] | None = None
+        self._death: WorkerDeath | None = None
+        self.info: ModelInfo | None = None
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take work."""
+        return not self._is_quitting and self._kill_cause is None and not self._ended.is_set()
+
+    async def run(self) -> None:
+        """Read frames until the process is gone; the owner of everything this worker does."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                stderr = group.create_task(self._process.collect_stderr())
+                watchdog = group.create_task(self._watch())
+                await self._read_frames()
+                watchdog.cancel()
+                returncode = await self._process.finish(
+                    self._settings.quit_grace_s if self._is_quitting else _EXIT_GRACE_S
+                )
+                await asyncio.wait({stderr}, timeout=_STDERR_GRACE_S)
+                stderr.cancel()
+            self._end(returncode)
+        finally:
+            if not self._ended.is_set():
+                self._process.kill()
+                self._end(-signal.SIGKILL)
+
+    async def load(self) -> ModelInfo:
+        """Load the model.
+
+        Raises:
+            ModelLoadError: the worker says that it cannot, or it takes too long.
+            WorkerDiedError: the worker died of it.
+        """
+        self._process.post(Load(config=self._config))
+        limit_s = self._settings.load_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                answer = await asyncio.shield(self._loaded)
+        except TimeoutError:
+            self.kill("other", f"the load took longer than {limit_s:g} s")
+            raise ModelLoadError(
+                f"model {self._name} was not loaded within {limit_s:g} s ({self._config.path})",
+                hint="Raise load_timeout_s in [engine], or use a smaller model.",
+            ) from None
+        match answer:
+            case Loaded():
+                self.info = answer.info
+                return answer.info
+            case LoadFailed():
+                raise ModelLoadError(
+                    f"model {self._name} cannot be loaded: {answer.message}",
+                    code=answer.code or ModelLoadError.default_code,
+                )
+            case None:
+                raise self._gone()
+            case _:
+                assert_never(answer)
+
+    async def generate(self, request: Generate) -> AsyncGenerator[GenerationEvent, None]:
+        """Yield the events of one generation; closing or cancelling tells the worker to stop.
+
+        Raises:
+            WorkerDiedError: the worker died, or was dead already.
+            ClawError: what `fail_generations` was given.
+        """
+        mailbox = self._open(request)
+        try:
+            await self._flush()
+            while not mailbox.is_drained:
+                yield await mailbox.get()
+        finally:
+            del self._mailboxes[request.id]
+            if not mailbox.is_finished:
+                self._cancel(request.id)
+            self._note_work()
+
+    async def count_tokens(self, count_id: int, texts: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the number of tokens of each text.
+
+        Raises:
+            WorkerDiedError: the worker died, or was dead already.
+        """
+        if not self.is_alive:
+            raise self._gone()
+        answer: asyncio.Future[tuple[int, ...] | None] = asyncio.get_running_loop().create_future()
+        self._counts[count_id] = answer
+        try:
+            self._process.post(CountTokens(id=count_id, texts=texts))
+            self._note_work()
+            await self._flush()
+            counts = await answer
+        finally:
+            del self._counts[count_id]
+            self._note_work()
+        if counts is None:
+            raise self._gone()
+        return counts
+
+    def fail_generations(self, error: ErrorFactory) -> int:
+        """End every generation with this error and tell the worker; return how many there were."""
+        for generation_id, mailbox in self._mailboxes.items():
+            if not mailbox.is_finished:
+                self._process.post(CancelGeneration(id=generation_id))
+            mailbox.fail(error)
+        return len(self._mailboxes)
+
+    def kill(self, cause: Literal["template", "step", "other"], reason: str) -> None:
+        """End the process at once; what is running fails with this reason."""
+        if self._kill_cause is None and not self._ended.is_set():
+            self._kill_cause = (cause, reason)
+        self._process.kill()
+
+    async def close(self) -> None:
+        """Tell the worker to quit, kill it after the grace, return when it is gone."""
+        self._is_quitting = True
+        self._process.post(Quit())
+        try:
+            async with asyncio.timeout(self._settings.quit_grace_s):
+                await self._ended.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._ended.wait()
+
+    @property
+    def _name(self) -> str:
+        return self._config.alias or self._config.path
+
+    def _gone(self) -> ClawError:
+        if self._death is not None:
+            return self._death.error()
+        return WorkerDiedError(
+            f"the engine worker of model {self._name} (pid {self.pid}) was ended",
+            hint="It is started again on next use.",
+        )
+
+    def _open(self, request: Generate) -> Mailbox:
+        if not self.is_alive:
+            raise self._gone()
+        mailbox = Mailbox()
+        is_idle = not self._mailboxes and not self._cancelling and not self._counts
+        # In one piece, so that both are read before the next step: the Pong then says that the
+        # template has been rendered.
+        self._process.post(request, self._next_ping())
+        self._mailboxes[request.id] = mailbox
+        self._awaits_first_sign = self._awaits_first_sign or is_idle
+        self._note_work()
+        return mailbox
+
+    def _cancel(self, generation_id: int) -> None:
+        if not self._ended.is_set():
+            self._cancelling.add(generation_id)
+            self._process.post(CancelGeneration(id=generation_id))
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.step_timeout_s):
+                await self._process.flush()
+        except TimeoutError:
+            self.kill("step", f"it read nothing for {self._settings.step_timeout_s:g} s")
+
+    def _note_work(self) -> None:
+        if not (self._mailboxes or self._cancelling or self._counts):
+            self._has_work.clear()
+        elif not self._has_work.is_set():
+            self._heard_at = time.monotonic()
+            self._has_work.set()
+
+    def _next_ping(self) -> Ping:
+        self._pings += 1
+        return Ping(id=self._pings)
+
+    async def _watch(self) -> None:
+        """Kill a worker that has work and shows no sign of life."""
+        while True:
+            await self._has_work.wait()
+            limit_s = (
+                self._settings.template_timeout_s
+                if self._awaits_first_sign
+                else self._settings.step_timeout_s
+            )
+            silent_s = time.monotonic() - self._heard_at
+            if silent_s >= limit_s:
+                self._kill_silent(limit_s)
+                return
+            if silent_s >= self._settings.ping_interval_s and self._pongs == self._pings:
+                self._process.post(self._next_ping())
+            await asyncio.sleep(min(self._settings.ping_interval_s, limit_s - silent_s))
+
+    def _kill_silent(self, limit_s: float) -> None:
+        if self._awaits_first_sign:
+            self.kill("template", f"its chat template was not rendered within {limit_s:g} s")
+        else:
+            self.kill("step", f"it showed no sign of life for {limit_s:g} s")
+
+    async def _read_frames(self) -> None:
+        try:
+            while frames := await self._process.read():
+                self._heard_at = time.monotonic()
+                self._awaits_first_sign = False
+                for frame in frames:
+                    self._take(frame)
+        except ProtocolError as error:
+            self.kill("other", f"it sent what is no frame ({error.message})")
+
+    def _take(self, frame: FromWorker) -> None:
+        match frame:
+            case Loaded() | LoadFailed():
+                self._is_quitting = self._is_quitting or isinstance(frame, LoadFailed)
+                if not self._loaded.done():
+                    self._loaded.set_result(frame)
+            case PromptProgress() | PromptEvaluated() | Tokens():
+                if mailbox := self._mailboxes.get(frame.id):
+                    mailbox.put(frame)
+            case GenerationDone() | GenerationFailed():
+                if mailbox := self._mailboxes.get(frame.id):
+                    mailbox.put(frame)
+                self._cancelling.discard(frame.id)
+                self._note_work()
+            case TokenCounts():
+                answer = self._counts.get(frame.id)
+                if answer is not None and not answer.done():
+                    answer.set_result(frame.counts)
+            case Pong():
+                self._pongs = frame.id
+            case _:
+                assert_never(frame)
+
+    def _end(self, returncode: int) -> None:
+        self._ended.set()
+        cause, reason = self._kill_cause or ("exited", exit_reason(returncode))
+        self._death = WorkerDeath(
+            model=self._name,
+            pid=self.pid,
+            reason=reason,
+            cause=cause,
+            stderr=self._process.stderr_lines(),
+            running=tuple(self._mailboxes),
+        )
+        for mailbox in self._mailboxes.values():
+            if not mailbox.is_finished:
+                mailbox.fail(self._death.error)
+        if not self._loaded.done():
+            self._loaded.set_result(None)
+        for answer in self._counts.values():
+            if not answer.done():
+                answer.set_result(None)
+        if not self._is_quitting:
+            _log.warning("engine worker %d of model %s died: %s", self.pid, self._name, reason)
+            self._on_death(self._death)

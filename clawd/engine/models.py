@@ -1,0 +1,70 @@
+"""Finds a model's file by its name; never another model than the one that was asked for."""
+
+import re
+from pathlib import Path
+
+from clawd.engine.embedded import embedded_model_path
+from clawd.errors import ModelNotFoundError
+
+EMBEDDED = "embedded"
+
+_SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
+
+
+class ModelFolder:
+    """The models of one folder, and the embedded one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Return what `find` knows, sorted; the embedded model first."""
+        return [EMBEDDED, *sorted(self._files())]
+
+    def find(self, name: str) -> Path:
+        """Return the file of a model.
+
+        `embedded`, an absolute path, or the name of a file of the folder: with or without
+        `.gguf`, in any case, of a split model without its number.
+
+        Raises:
+            ModelNotFoundError: there is none of this name; says which are there.
+        """
+        path = self._lookup(name.strip())
+        if path is None:
+            raise ModelNotFoundError(
+                f"no model named {name!r}; there are: {', '.join(self.names())}",
+                hint=f"Put a .gguf file into {self._folder}, or give an absolute path.",
+            )
+        return path
+
+    def _lookup(self, name: str) -> Path | None:
+        if name.lower() == EMBEDDED:
+            path = embedded_model_path()
+            return path if path.is_file() else None
+        if Path(name).is_absolute():
+            path = Path(name)
+            return path if path.suffix.lower() == ".gguf" and path.is_file() else None
+        wanted = name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
+        files = self._files()
+        if wanted in files:
+            return files[wanted]
+        alike = [path for stem, path in files.items() if stem.lower() == wanted.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+    def _files(self) -> dict[str, Path]:
+        """Return the folder's models by stem; a split model stands under its first part."""
+        found: dict[str, Path] = {}
+        try:
+            paths = sorted(self._folder.iterdir())
+        except OSError:
+            return found
+        for path in paths:
+            if path.suffix.lower() != ".gguf" or not path.is_file():
+                continue
+            shard = _SHARD.search(path.stem)
+            if shard is None:
+                found[path.stem] = path
+            elif int(shard[1]) == 1:
+                found[path.stem[: shard.start()]] = path
+        return found

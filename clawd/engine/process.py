@@ -1,0 +1,231 @@
+"""One engine worker as an operating system process: start, frames, stderr, kill. No model here."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from clawd.engine.protocol import FrameBuffer, FromWorker, ToWorker, decode_from_worker, encode
+from clawd.errors import EngineError
+
+STDERR_LINES = 40
+STDERR_LINE_CHARS = 500
+READ_BYTES = 256 * 1024
+
+_PASSED_NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ"})
+_PASSED_PREFIXES = ("LC_", "OMP_", "GOMP_", "CUDA_", "HIP_", "ROCR_")
+_EXIT_BY_SIGNAL = 128
+
+_log = logging.getLogger(__name__)
+
+
+class Launcher(Protocol):
+    """Turns a worker's command line into the one that is run: the place for a fence.
+
+    The file descriptor named after `--fd` must reach the worker, `model_path` must be readable
+    there, and the worker must die with the process that is started.
+    """
+
+    def __call__(self, argv: tuple[str, ...], *, model_path: Path) -> Sequence[str]:
+        """Return the command line to run; raises ClawError when it cannot be fenced."""
+        ...
+
+
+def unfenced(argv: tuple[str, ...], *, model_path: Path) -> Sequence[str]:
+    """Run the worker as it is."""
+    del model_path
+    return argv
+
+
+def worker_argv() -> tuple[str, ...]:
+    """Return the command line of a worker, without `--fd N`."""
+    return (sys.executable, "-s", "-P", "-m", "clawd.engine.worker")
+
+
+def worker_environment(source: Mapping[str, str]) -> dict[str, str]:
+    """Return what a worker gets of an environment: an allow-list, so no secret of any name."""
+    kept = {
+        name: value
+        for name, value in source.items()
+        if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
+    }
+    kept["GGML_NO_BACKTRACE"] = "1"
+    kept["PYTHONDONTWRITEBYTECODE"] = "1"
+    root = Path(__file__).resolve().parents[2]
+    if str(root) not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        kept["PYTHONPATH"] = str(root)
+    return kept
+
+
+def exit_reason(returncode: int) -> str:
+    """Say how a process ended: `killed by SIGABRT`, `exit status 3`."""
+    if returncode < 0:
+        return f"killed by {_signal_name(-returncode)}"
+    if returncode > _EXIT_BY_SIGNAL:
+        # A launcher in between reports its child's signal this way.
+        return f"exit status {returncode} ({_signal_name(returncode - _EXIT_BY_SIGNAL)})"
+    return f"exit status {returncode}"
+
+
+class WorkerProcess:
+    """A started worker and the socket to it; made by `start_worker`."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameBuffer()
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+
+    @property
+    def pid(self) -> int:
+        """The process id; with a launcher that forks, the launcher's."""
+        return self._process.pid
+
+    def post(self, *frames: ToWorker) -> None:
+        """Hand frames to the socket, in one piece, without waiting; ignored when it is closed.
+
+        Raises:
+            ProtocolError: a frame is too long.
+        """
+        data = b"".join(encode(frame) for frame in frames)
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    async def flush(self) -> None:
+        """Wait until the worker has taken most of what was posted, or is gone."""
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    async def read(self) -> list[FromWorker]:
+        """Return the next frames, at least one; an empty list when the worker closed the socket.
+
+        Raises:
+            ProtocolError: what came is no frame.
+        """
+        while True:
+            try:
+                data = await self._reader.read(READ_BYTES)
+            except OSError:
+                return []
+            if not data:
+                return []
+            frames = [decode_from_worker(body) for body in self._frames.feed(data)]
+            if frames:
+                return frames
+
+    async def collect_stderr(self) -> None:
+        """Keep the last lines of stderr until it is closed."""
+        stream = self._process.stderr
+        if stream is None:
+            return
+        rest = b""
+        while data := await stream.read(READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            rest = rest[-STDERR_LINE_CHARS * 4 :]
+            for line in lines:
+                self._keep(line)
+        if rest:
+            self._keep(rest)
+
+    def stderr_lines(self) -> tuple[str, ...]:
+        """Return the last lines of stderr, oldest first, without control characters."""
+        return tuple(self._stderr)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the worker's whole process group."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def finish(self, grace_s: float) -> int:
+        """Wait for the end, kill after the grace, close the socket, return the exit status."""
+        try:
+            async with asyncio.timeout(grace_s):
+                return await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+        finally:
+            # Whatever a launcher left in the group must not outlive it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._writer.transport.abort()
+
+    def _keep(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace")[:STDERR_LINE_CHARS]
+        clean = "".join(char if char.isprintable() else " " for char in text).rstrip()
+        if clean:
+            self._stderr.append(clean)
+            _log.debug("engine worker %d: %s", self.pid, clean)
+
+
+async def start_worker(
+    argv: tuple[str, ...], *, launcher: Launcher, model_path: Path
+) -> WorkerProcess:
+    """Start a worker with one end of a socketpair, in a process group and session of its own.
+
+    Raises:
+        EngineError: the program cannot be started.
+        ClawError: the launcher refuses.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        command = launcher((*argv, "--fd", str(theirs.fileno())), model_path=model_path)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+            env=worker_environment(os.environ),
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        raise EngineError(
+            f"the engine worker cannot be started: {error.strerror or error} ({argv[0]})",
+            hint="Check the installation with `clawctl doctor`.",
+        ) from error
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return await _connect(process, ours)
+
+
+async def _connect(process: asyncio.subprocess.Process, ours: socket.socket) -> WorkerProcess:
+    try:
+        # A core file would hold prompts and be as large as the model.
+        with contextlib.suppress(OSError):
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+    except BaseException:
+        ours.close()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+    return WorkerProcess(process, reader, writer)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

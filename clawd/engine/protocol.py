@@ -1,0 +1,308 @@
+"""What the daemon and an engine worker say to each other: typed frames over a socketpair.
+
+A frame is a 4-byte big-endian length and one msgpack value, a tagged union: `ToWorker` one way,
+`FromWorker` the other. One worker holds one model. Requests carry an id chosen by the daemon;
+events of many generations interleave. Text never splits inside a UTF-8 character.
+
+    daemon                              worker
+    Load(config)                   →
+                                   ←    Loaded(info) | LoadFailed(code, message)
+    Generate(id, messages, …)      →
+                                   ←    PromptProgress(id, …)*  PromptEvaluated(id, …)
+                                   ←    Tokens(id, text)*  GenerationDone(id, …)
+    CancelGeneration(id)           →
+                                   ←    GenerationDone(id, reason="cancelled")
+"""
+
+import struct
+from typing import Any, Literal
+
+import msgspec
+
+from clawd.errors import ProtocolError
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+HEADER = struct.Struct(">I")
+
+DoneReason = Literal["stop", "length", "cancelled"]
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default."""
+
+    path: str
+    alias: str = ""
+    n_ctx: int = 0
+    n_batch: int = 512
+    n_ubatch: int = 512
+    n_threads: int = 0
+    n_parallel: int = 4
+    n_gpu_layers: int = -1
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    flash_attn: Literal["auto", "on", "off"] = "auto"
+    mlock: bool = False
+    mmap: bool = True
+    split_mode: Literal["none", "layer", "row", "tensor"] = "layer"
+    rope_scaling: Literal["", "none", "linear", "yarn"] = ""
+    rope_freq_scale: float = 0.0
+    yarn_orig_ctx: int = 0
+    max_queue: int = 64
+    prefill_chunk: int = 128
+    seed: int = 0
+
+
+class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one generation is sampled; every value is final (defaults are resolved by the daemon).
+
+    `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means to the context's end.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    seed: int = -1
+    max_tokens: int = 0
+    stop: tuple[str, ...] = ()
+
+
+class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call of an earlier assistant message, as a chat template wants it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message as a chat template wants it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: tuple[ChatCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+    """Load the worker's one model; the first frame."""
+
+    config: ModelConfig
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
+    """Answer a conversation. `tools` are OpenAI-style function objects for the template."""
+
+    id: int
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    sampling: SamplingConfig = SamplingConfig()
+    template_kwargs: dict[str, Any] = {}
+
+
+class CancelGeneration(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Stop one generation within a decode step, wherever it is; unknown ids are ignored."""
+
+    id: int
+
+
+class CountTokens(msgspec.Struct, frozen=True, kw_only=True, tag="count_tokens"):
+    """Count the tokens of each text (no special tokens added); answered by TokenCounts."""
+
+    id: int
+    texts: tuple[str, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """Ask for a Pong; the supervisor's watchdog.
+
+    Frames are handled in order, between steps, by the thread that renders and decodes: the Pong
+    to a Ping sent together with a Generate says that its prompt is rendered.
+    """
+
+    id: int
+
+
+class Quit(msgspec.Struct, frozen=True, kw_only=True, tag="quit"):
+    """End the worker once this frame is read; a closed socket means the same."""
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loaded model is."""
+
+    alias: str
+    architecture: str
+    description: str
+    n_params: int
+    size_bytes: int
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    n_parallel: int
+    chat_template: str
+    load_ms: float
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
+    """The model is ready."""
+
+    info: ModelInfo
+
+
+class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
+    """The model cannot be loaded; the worker ends after it."""
+
+    code: str
+    message: str
+
+
+class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_progress"):
+    """Tokens of the prompt processed so far (cached ones included), of these cached, in all."""
+
+    id: int
+    processed: int
+    cached: int
+    total: int
+
+
+class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
+    """The whole prompt is evaluated; once per generation."""
+
+    id: int
+    tokens: int
+    cached: int
+    elapsed_ms: float
+    n_ctx: int
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
+    """Generated text to append, from `count` tokens; empty when a character is not complete yet."""
+
+    id: int
+    text: str
+    count: int
+
+
+class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """A generation ended; `elapsed_ms` is the time since the prompt was evaluated."""
+
+    id: int
+    reason: DoneReason
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    elapsed_ms: float
+
+
+class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """A generation could not be done; `code` is a ClawError code (busy, context_full, …)."""
+
+    id: int
+    code: str
+    message: str
+    hint: str = ""
+    retry_after_s: float = 0.0
+
+
+class TokenCounts(msgspec.Struct, frozen=True, kw_only=True, tag="token_counts"):
+    """Answers CountTokens, in the same order."""
+
+    id: int
+    counts: tuple[int, ...]
+
+
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
+    """Answers Ping, with what the engine is doing."""
+
+    id: int
+    running: int
+    queued: int
+    cached_sequences: int
+
+
+ToWorker = Load | Generate | CancelGeneration | CountTokens | Ping | Quit
+FromWorker = (
+    Loaded
+    | LoadFailed
+    | PromptProgress
+    | PromptEvaluated
+    | Tokens
+    | GenerationDone
+    | GenerationFailed
+    | TokenCounts
+    | Pong
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+
+
+def encode(frame: ToWorker | FromWorker) -> bytes:
+    """Return the frame with its length in front.
+
+    Raises:
+        ProtocolError: it would be longer than MAX_FRAME_BYTES.
+    """
+    body = _encoder.encode(frame)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"engine frame of {len(body)} bytes is over {MAX_FRAME_BYTES}")
+    return HEADER.pack(len(body)) + body
+
+
+def decode_to_worker(body: bytes | memoryview) -> ToWorker:
+    """Decode a frame's body in the worker.
+
+    Raises:
+        ProtocolError: it is no such frame.
+    """
+    try:
+        return _to_worker.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"not a frame for a worker: {error}") from error
+
+
+def decode_from_worker(body: bytes | memoryview) -> FromWorker:
+    """Decode a frame's body in the daemon.
+
+    Raises:
+        ProtocolError: it is no such frame.
+    """
+    try:
+        return _from_worker.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"not a frame of a worker: {error}") from error
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frame bodies; bounded by MAX_FRAME_BYTES."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes and return the bodies that are whole now.
+
+        Raises:
+            ProtocolError: a length over MAX_FRAME_BYTES.
+        """
+        self._data += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._data) - start >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._data, start)
+            if size > MAX_FRAME_BYTES:
+                raise ProtocolError(f"engine frame of {size} bytes is over {MAX_FRAME_BYTES}")
+            end = start + HEADER.size + size
+            if len(self._data) < end:
+                break
+            bodies.append(bytes(self._data[start + HEADER.size : end]))
+            start = end
+        del self._data[:start]
+        return bodies

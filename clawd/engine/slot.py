@@ -1,0 +1,154 @@
+"""What the engine keeps of one model: its worker, its users and its record of deaths."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from clawd.engine.client import WorkerClient, WorkerDeath
+from clawd.engine.mailbox import ErrorFactory
+from clawd.engine.protocol import ModelConfig, ModelInfo
+from clawd.engine.settings import EngineSettings
+from clawd.errors import ClawError, EngineError
+
+ModelState = Literal["loading", "ready", "stopped"]
+
+_MAX_REMEMBERED_PROMPTS = 128
+_MAX_DOUBLINGS = 32
+
+
+class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One model the engine knows of.
+
+    Attributes:
+        pid: the worker's process id, 0 without one.
+        state: `stopped` is a model whose worker died and was not needed since.
+        info: what is loaded, or None.
+        running: generations that run or wait.
+        deaths: deaths in a row.
+    """
+
+    alias: str
+    path: str
+    pid: int
+    state: ModelState
+    info: ModelInfo | None
+    running: int
+    last_used_at: datetime
+    deaths: int
+
+
+class Run:
+    """One use of a model: what ends it, and what its prompt is known by."""
+
+    def __init__(self, number: int, fingerprint: bytes) -> None:
+        self.number = number
+        self.fingerprint = fingerprint
+        self.stopped: asyncio.Future[ErrorFactory] = asyncio.get_running_loop().create_future()
+
+    def stop(self, error: ErrorFactory) -> None:
+        """End it with this error; the first one counts."""
+        if not self.stopped.done():
+            self.stopped.set_result(error)
+
+
+class Slot:
+    """One model: its worker when there is one, its users, and its record of deaths."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.client: WorkerClient | None = None
+        self.loading: asyncio.Task[WorkerClient | ClawError] | None = None
+        self.runs: dict[int, Run] = {}
+        self.idle_timer: asyncio.TimerHandle | None = None
+        self.used_at = time.time()
+        self.deaths = 0
+        self.start_after = 0.0
+        self._strikes: dict[bytes, int] = {}
+        self._is_template_bad = False
+
+    @property
+    def name(self) -> str:
+        """The model's alias, or its path."""
+        return self.config.alias or self.config.path
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether it takes memory, or is about to."""
+        return self.loading is not None or self.ready_client() is not None
+
+    def ready_client(self) -> WorkerClient | None:
+        """Return the worker if it can take work."""
+        return self.client if self.client is not None and self.client.is_alive else None
+
+    def detach(self) -> WorkerClient | None:
+        """Take the worker out, and end a load that nobody waits for."""
+        self.stop_timer()
+        if self.loading is not None:
+            self.loading.cancel()
+            self.loading = None
+        client, self.client = self.client, None
+        return client
+
+    def stop_timer(self) -> None:
+        """Forget when it would have been idle too long."""
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+
+    def note_success(self, run: Run) -> None:
+        """Clear the model's and the prompt's record."""
+        self.deaths = 0
+        self._strikes.pop(run.fingerprint, None)
+
+    def note_death(self, death: WorkerDeath, settings: EngineSettings) -> None:
+        """Put a death down: when to start again, and which prompts were running."""
+        wait_s = settings.backoff_initial_s * 2.0 ** min(self.deaths, _MAX_DOUBLINGS)
+        self.deaths += 1
+        self.start_after = time.monotonic() + min(settings.backoff_max_s, wait_s)
+        if death.cause == "template":
+            self._is_template_bad = True
+            return
+        for number in death.running:
+            if (run := self.runs.get(number)) and not run.stopped.done():
+                self._strike(run.fingerprint)
+
+    def refusal(self, run: Run, settings: EngineSettings) -> ClawError | None:
+        """Return why this prompt must not run, or None."""
+        hint = f"`clawctl models unload {self.name}` forgets it; or use another model."
+        if self._is_template_bad:
+            return EngineError(
+                f"the chat template of model {self.name} is marked bad: a worker that rendered "
+                f"it showed no sign of life for {settings.template_timeout_s:g} s",
+                hint=hint,
+            )
+        deaths = self._strikes.get(run.fingerprint, 0)
+        if deaths >= settings.max_prompt_deaths:
+            return EngineError(
+                f"this prompt is refused: the worker of model {self.name} died {deaths} times "
+                "while it was running",
+                hint=hint,
+            )
+        return None
+
+    def status(self) -> ModelStatus:
+        """Return what a person may know of it."""
+        client = self.ready_client()
+        state: ModelState = "ready" if client else "loading" if self.loading else "stopped"
+        return ModelStatus(
+            alias=self.name,
+            path=self.config.path,
+            pid=client.pid if client else 0,
+            state=state,
+            info=client.info if client else None,
+            running=len(self.runs),
+            last_used_at=datetime.fromtimestamp(self.used_at, UTC),
+            deaths=self.deaths,
+        )
+
+    def _strike(self, fingerprint: bytes) -> None:
+        self._strikes[fingerprint] = self._strikes.pop(fingerprint, 0) + 1
+        while len(self._strikes) > _MAX_REMEMBERED_PROMPTS:
+            del self._strikes[next(iter(self._strikes))]

@@ -1,0 +1,277 @@
+"""The engine: one supervised worker process per loaded model. Which runs, for how long, for whom.
+
+Loads on first use, shares a load between all that wait for it, unloads what was idle too long or
+what is least recently used, restarts after a death with a growing wait, refuses a prompt that
+killed its worker again and again. One worker's frames are `client.py`, its process `process.py`,
+what is remembered of a model `slot.py`.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from clawd.engine.client import WorkerClient
+from clawd.engine.mailbox import ErrorFactory, GenerationEvent
+from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
+from clawd.engine.protocol import Generate, GenerationDone, ModelConfig, ModelInfo
+from clawd.engine.settings import EngineSettings
+from clawd.engine.slot import ModelStatus, Run, Slot
+from clawd.errors import BusyError, CancelledByUserError, ClawError, EngineError
+
+_T = TypeVar("_T")
+
+_BUSY_RETRY_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Engine:
+    """All local models of the daemon. Belongs to one event loop; end it with `close()`."""
+
+    def __init__(
+        self,
+        settings: EngineSettings | None = None,
+        *,
+        launcher: Launcher = unfenced,
+        argv: tuple[str, ...] | None = None,
+    ) -> None:
+        self._settings = settings or EngineSettings()
+        self._launcher = launcher
+        self._argv = argv or worker_argv()
+        self._slots: dict[ModelConfig, Slot] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last_number = 0
+        self._is_closed = False
+
+    async def load(self, config: ModelConfig) -> ModelInfo:
+        """Load a model if it is not loaded, and return what it is.
+
+        Raises:
+            EngineError: it cannot be loaded; BusyError: all others are in use.
+        """
+        slot, run = self._begin(config, b"")
+        try:
+            client = await self._ready(slot, run)
+        finally:
+            self._end(slot, run)
+        if client.info is None:
+            raise EngineError(f"the worker of model {slot.name} is ready but did not say of what")
+        return client.info
+
+    async def generate(
+        self, config: ModelConfig, request: Generate
+    ) -> AsyncGenerator[GenerationEvent, None]:
+        """Yield the events of one generation; the last is GenerationDone or GenerationFailed.
+
+        The request's id is replaced. Closing the iterator, or cancelling the task that waits for
+        it, stops the worker within a decode step and does not wait for that.
+
+        Raises:
+            WorkerDiedError: the worker died; says how, with its last lines.
+            BusyError: every loaded model is generating and no other may be loaded.
+            EngineError: the model cannot be loaded, or the prompt is refused.
+            ClawError: whatever `cancel_all` was given.
+        """
+        slot, run = self._begin(config, _fingerprint(request))
+        try:
+            if refusal := slot.refusal(run, self._settings):
+                raise refusal
+            client = await self._ready(slot, run)
+            numbered = msgspec.structs.replace(request, id=run.number)
+            async with aclosing(client.generate(numbered)) as events:
+                async for event in events:
+                    if isinstance(event, GenerationDone):
+                        slot.note_success(run)
+                    yield event
+        finally:
+            self._end(slot, run)
+
+    async def count_tokens(self, config: ModelConfig, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the number of tokens of each text; loads the model if need be.
+
+        Raises:
+            EngineError: as `load` and `generate`.
+        """
+        slot, run = self._begin(config, b"")
+        try:
+            client = await self._ready(slot, run)
+            return await client.count_tokens(run.number, tuple(texts))
+        finally:
+            self._end(slot, run)
+
+    def info(self, config: ModelConfig) -> ModelInfo | None:
+        """Return what is loaded for this config, or None; never loads."""
+        slot = self._slots.get(config)
+        client = slot.ready_client() if slot else None
+        return client.info if client else None
+
+    def status(self) -> list[ModelStatus]:
+        """Return the models that are loaded, are being loaded, or died."""
+        return [s.status() for s in self._slots.values() if s.is_occupied or s.deaths]
+
+    def cancel_all(self, error: ErrorFactory | None = None) -> int:
+        """End all generations and waits at once with this error; return how many there were."""
+        return sum(self._stop(slot, error or _cancelled) for slot in self._slots.values())
+
+    async def unload(self, alias: str) -> bool:
+        """Unload a model and forget its deaths; what runs on it ends as cancelled.
+
+        Returns:
+            Whether there was one of this alias.
+        """
+        slots = [slot for slot in self._slots.values() if slot.name == alias]
+        found = any(slot.is_occupied or slot.deaths for slot in slots)
+        for slot in slots:
+            self._stop(slot, lambda: CancelledByUserError(f"model {alias} was unloaded"))
+            del self._slots[slot.config]
+        await _all_done([task for slot in slots if (task := self._dismiss(slot))])
+        return found
+
+    async def close(self) -> None:
+        """End everything and return when no worker is left; idempotent."""
+        self._is_closed = True
+        self.cancel_all(lambda: CancelledByUserError("the engine is shutting down"))
+        for slot in self._slots.values():
+            self._dismiss(slot)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(self, config: ModelConfig, fingerprint: bytes) -> tuple[Slot, Run]:
+        if self._is_closed:
+            raise CancelledByUserError("the engine is shutting down")
+        slot = self._slots.setdefault(config, Slot(config))
+        self._last_number += 1
+        run = Run(self._last_number, fingerprint)
+        slot.runs[run.number] = run
+        slot.used_at = time.time()
+        slot.stop_timer()
+        return slot, run
+
+    def _end(self, slot: Slot, run: Run) -> None:
+        del slot.runs[run.number]
+        slot.used_at = time.time()
+        self._note_idle(slot)
+
+    async def _ready(self, slot: Slot, run: Run) -> WorkerClient:
+        """Return the slot's worker; all that wait for one load share it."""
+        if client := slot.ready_client():
+            return client
+        if slot.loading is None:
+            leaving = self._claim_room(slot)
+            slot.loading = self._spawn(self._load(slot, leaving))
+        loading = slot.loading
+        either: set[asyncio.Future[Any]] = {loading, run.stopped}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if run.stopped.done():
+            raise run.stopped.result()()
+        outcome = loading.result()
+        if isinstance(outcome, ClawError):
+            raise outcome
+        return outcome
+
+    def _claim_room(self, slot: Slot) -> list[asyncio.Task[None]]:
+        """Send away what is least recently used; return the tasks to wait for."""
+        others = [s for s in self._slots.values() if s is not slot and s.is_occupied]
+        excess = len(others) + 1 - max(1, self._settings.max_loaded)
+        if excess <= 0:
+            return []
+        idle = sorted((s for s in others if not s.runs), key=lambda s: s.used_at)
+        if len(idle) < excess:
+            names = ", ".join(sorted(s.name for s in others))
+            raise BusyError(
+                f"model {slot.name} cannot be loaded now: {names} in use, and at most "
+                f"{self._settings.max_loaded} models may be loaded",
+                retry_after_s=_BUSY_RETRY_S,
+                hint="Wait, or raise max_loaded in [engine].",
+            )
+        return [task for s in idle[:excess] if (task := self._dismiss(s))]
+
+    async def _load(
+        self, slot: Slot, leaving: list[asyncio.Task[None]]
+    ) -> WorkerClient | ClawError:
+        """Start a worker and load the model; a failure is a value, for nobody may be waiting."""
+        try:
+            await _all_done(leaving)
+            await asyncio.sleep(max(0.0, slot.start_after - time.monotonic()))
+            slot.client = await self._start(slot)
+        except ClawError as error:
+            _log.warning("model %s was not loaded: %s", slot.name, error.code)
+            return error
+        else:
+            return slot.client
+        finally:
+            if slot.loading is asyncio.current_task():
+                slot.loading = None
+            self._note_idle(slot)
+
+    async def _start(self, slot: Slot) -> WorkerClient:
+        process = await start_worker(
+            self._argv, launcher=self._launcher, model_path=Path(slot.config.path)
+        )
+        settings = self._settings
+        client = WorkerClient(
+            process, slot.config, settings, lambda death: slot.note_death(death, settings)
+        )
+        _ = self._spawn(client.run())
+        is_loaded = False
+        try:
+            info = await client.load()
+            is_loaded = True
+        finally:
+            if not is_loaded:
+                _ = self._spawn(client.close())
+        _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
+        return client
+
+    def _note_idle(self, slot: Slot) -> None:
+        keep_alive_s = self._settings.keep_alive_s
+        if slot.runs or slot.ready_client() is None or keep_alive_s < 0 or self._is_closed:
+            return
+        slot.stop_timer()
+        slot.idle_timer = asyncio.get_running_loop().call_later(keep_alive_s, self._expire, slot)
+
+    def _expire(self, slot: Slot) -> None:
+        slot.idle_timer = None
+        if not slot.runs:
+            _log.info("model %s unloaded after %g s idle", slot.name, self._settings.keep_alive_s)
+            self._dismiss(slot)
+
+    def _dismiss(self, slot: Slot) -> asyncio.Task[None] | None:
+        client = slot.detach()
+        return self._spawn(client.close()) if client is not None else None
+
+    def _stop(self, slot: Slot, error: ErrorFactory) -> int:
+        stopped = len(slot.runs)
+        for run in slot.runs.values():
+            run.stop(error)
+        if client := slot.ready_client():
+            client.fail_generations(error)
+        return stopped
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _all_done(tasks: list[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def _cancelled() -> ClawError:
+    return CancelledByUserError("the generation was cancelled")
+
+
+def _fingerprint(request: Generate) -> bytes:
+    """Hash what the model would read, not how it is sampled."""
+    prompt = (request.messages, request.tools, request.template_kwargs)
+    return hashlib.blake2b(msgspec.msgpack.encode(prompt), digest_size=16).digest()

@@ -1,0 +1,142 @@
+"""What the scheduler and the prompt builder ask of a loaded model; model.py answers it.
+
+The interface is what makes both of them testable without a model.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+from clawd.engine.protocol import SamplingConfig
+
+
+class DecodeResult(IntEnum):
+    """How a decode ended (llama.h `llama_decode`)."""
+
+    OK = 0
+    NO_CELLS = 1
+    FAILED = -1
+
+
+class SpecialToken(Protocol):
+    """A token that a tokeniser cuts out of text before anything else."""
+
+    @property
+    def text(self) -> str:
+        """Return how it is written."""
+        ...
+
+    @property
+    def is_control(self) -> bool:
+        """Return whether it is of kind CONTROL (else USER_DEFINED)."""
+        ...
+
+
+class Vocabulary(Protocol):
+    """Text to tokens and back."""
+
+    @property
+    def special_tokens(self) -> Sequence[SpecialToken]:
+        """Return the control and user-defined tokens."""
+        ...
+
+    @property
+    def leading_token(self) -> int | None:
+        """Return the token every prompt starts with (BOS), or None."""
+        ...
+
+    def tokenize(self, text: str, *, parse_special: bool) -> list[int]:
+        """Return the text's tokens, without any that stand for its beginning or end.
+
+        Args:
+            text: what to cut into tokens.
+            parse_special: control tokens written out in the text become control tokens.
+        """
+        ...
+
+
+class Sampler(Protocol):
+    """Picks tokens for one generation; `close` must be called exactly once."""
+
+    def sample(self, row: int) -> int:
+        """Pick a token from the last batch's output at index `row`, and remember it."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+class Backend(Protocol):
+    """A model with its KV memory. Positions of a sequence start at 0 and have no holes.
+
+    The batch is built with `add_token` and `add_prompt`, run by `decode` (which empties it),
+    and its rows are then there for samplers until the next decode.
+    """
+
+    @property
+    def n_ctx(self) -> int:
+        """Return the number of KV cells, shared by all sequences."""
+        ...
+
+    @property
+    def n_batch(self) -> int:
+        """Return the largest number of tokens in one batch."""
+        ...
+
+    @property
+    def n_sequences(self) -> int:
+        """Return how many sequences the memory can hold, ids from 0."""
+        ...
+
+    @property
+    def reuses_whole_only(self) -> bool:
+        """Return whether a kept sequence can only be extended, not cut (recurrent, hybrid)."""
+        ...
+
+    @property
+    def expected_prefill_rate(self) -> float:
+        """Return a guess of prompt tokens per second, used until it is measured."""
+        ...
+
+    def add_token(self, token: int, position: int, sequence: int) -> int:
+        """Add a token whose output is wanted; return its row."""
+        ...
+
+    def add_prompt(
+        self, tokens: Sequence[int], position: int, sequence: int, *, last_output: bool
+    ) -> int:
+        """Add consecutive tokens, the output of the last if wanted; return the last one's row."""
+        ...
+
+    def decode(self) -> DecodeResult:
+        """Run the batch. NO_CELLS leaves the memory as it was."""
+        ...
+
+    def cut(self, sequence: int, length: int) -> bool:
+        """Drop a sequence's tokens from position `length` on; False when it cannot be cut."""
+        ...
+
+    def share_prefix(self, source: int, target: int, length: int) -> None:
+        """Let the empty sequence `target` begin with the first `length` tokens of `source`."""
+        ...
+
+    def clear(self) -> None:
+        """Empty the memory."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """Return the token's text; a part of a UTF-8 character is possible."""
+        ...
+
+    def ends_generation(self, token: int) -> bool:
+        """Return whether the token means that the answer ends."""
+        ...
+
+    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> Sampler:
+        """Return a sampler; the prompt's last tokens count for penalties.
+
+        Raises:
+            ValueError: a value that no sampler takes.
+        """
+        ...

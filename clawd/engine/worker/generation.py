@@ -1,0 +1,133 @@
+"""One generation on its way: what is still to be decoded, what it said so far, why it ended."""
+
+from clawd.engine.protocol import (
+    DoneReason,
+    GenerationDone,
+    PromptEvaluated,
+    PromptProgress,
+    SamplingConfig,
+    Tokens,
+)
+from clawd.engine.worker.backend import Sampler
+from clawd.engine.worker.prompt import Part, tokens_of
+from clawd.engine.worker.slots import Slot
+from clawd.engine.worker.text import StopMatcher, Utf8Decoder
+
+
+class Generation:
+    """The state of one request from the queue to its end.
+
+    `tokens` is everything that must be in the memory before the next token can be sampled: the
+    prompt, and what was generated since. It survives the loss of the slot, so a generation that
+    had to give its cells to an older one goes on where it was.
+    """
+
+    def __init__(self, number: int, parts: tuple[Part, ...], sampling: SamplingConfig) -> None:
+        self.number = number
+        self.parts = parts
+        self.sampling = sampling
+        self.tokens = tokens_of(parts)
+        self.prompt_tokens = len(self.tokens)
+        self.cached_tokens = 0
+        self.generated = 0
+        self.admitted_at = 0.0
+        self.slot: Slot | None = None
+        self.sampler: Sampler | None = None
+        self._evaluated_at = 0.0
+        self._is_evaluated = False
+        self._decoder = Utf8Decoder()
+        self._stops = StopMatcher(sampling.stop)
+        self._text: list[str] = []
+        self._new_text: list[str] = []
+        self._new_tokens = 0
+
+    @property
+    def pending(self) -> int:
+        """Return how many tokens are not decoded yet; 1 means that it is decoding."""
+        return len(self.tokens) - (len(self.slot.tokens) if self.slot else 0)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Return whether the prompt is evaluated and only the last sampled token is pending."""
+        return self._is_evaluated and self.pending == 1
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Return whether the whole prompt was evaluated once."""
+        return self._is_evaluated
+
+    def progress(self) -> PromptProgress:
+        """Return how far the prompt is."""
+        processed = len(self.slot.tokens) if self.slot else 0
+        return PromptProgress(
+            id=self.number,
+            processed=processed,
+            cached=self.cached_tokens,
+            total=self.prompt_tokens,
+        )
+
+    def mark_evaluated(self, now: float, n_ctx: int) -> PromptEvaluated:
+        """Note that the prompt is evaluated and return the event."""
+        self._is_evaluated = True
+        self._evaluated_at = now
+        return PromptEvaluated(
+            id=self.number,
+            tokens=self.prompt_tokens,
+            cached=self.cached_tokens,
+            elapsed_ms=(now - self.admitted_at) * 1000,
+            n_ctx=n_ctx,
+        )
+
+    def push(self, token: int, piece: bytes) -> DoneReason | None:
+        """Take a sampled token; return why the generation ends with it, if it does."""
+        self.tokens.append(token)
+        self.generated += 1
+        self._new_tokens += 1
+        text = self._decoder.push(piece)
+        self._text.append(text)
+        self._new_text.append(self._stops.push(text))
+        if self._stops.is_stopped:
+            return "stop"
+        if self.generated == self.sampling.max_tokens:
+            return "length"
+        return None
+
+    def take_tokens(self) -> Tokens | None:
+        """Return what was generated since the last call, or None if nothing was."""
+        text = "".join(self._new_text)
+        self._new_text.clear()
+        if not self._new_tokens and not text:
+            return None
+        count, self._new_tokens = self._new_tokens, 0
+        return Tokens(id=self.number, text=text, count=count)
+
+    def finish(self, reason: DoneReason, now: float) -> tuple[Tokens | None, GenerationDone]:
+        """Return the last text and the event that ends the generation; frees the sampler."""
+        self.close()
+        rest = self._decoder.flush()
+        self._text.append(rest)
+        self._new_text.append(self._stops.push(rest))
+        self._new_text.append(self._stops.flush())
+        done = GenerationDone(
+            id=self.number,
+            reason=reason,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.generated,
+            elapsed_ms=(now - self._evaluated_at) * 1000 if self._is_evaluated else 0.0,
+        )
+        return self.take_tokens(), done
+
+    def close(self) -> None:
+        """Free the sampler; harmless when done twice."""
+        sampler, self.sampler = self.sampler, None
+        if sampler is not None:
+            sampler.close()
+
+    def history(self) -> tuple[Part, ...]:
+        """Return the parts of the prompt and of what was generated."""
+        generated = tuple(self.tokens[self.prompt_tokens :])
+        if not generated:
+            return self.parts
+        part = Part(text="".join(self._text), tokens=generated, generated=True)
+        return (*self.parts, part)

@@ -1,0 +1,262 @@
+"""The worker's life: read frames, step, write events, until the daemon lets go.
+
+One thread does all. It never waits for the daemon while there is work, and never works while the
+daemon does not read: events that cannot be sent are kept up to a limit, beyond it the model rests.
+Between two steps every frame is answered, so a Pong is at most a step, a prompt's rendering or
+the model's loading late.
+"""
+
+import logging
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from clawd.engine.protocol import (
+    CancelGeneration,
+    CountTokens,
+    FrameBuffer,
+    FromWorker,
+    Generate,
+    GenerationFailed,
+    Load,
+    Loaded,
+    LoadFailed,
+    ModelInfo,
+    Ping,
+    Pong,
+    Quit,
+    TokenCounts,
+    ToWorker,
+    decode_to_worker,
+    encode,
+)
+from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.worker.llama import LoadError
+from clawd.engine.worker.model import LlamaModel
+from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError
+from clawd.engine.worker.scheduler import Scheduler, context_full
+from clawd.engine.worker.template import ChatTemplate
+from clawd.errors import ProtocolError
+
+MAX_UNSENT_BYTES = 4 * 1024 * 1024
+_RECEIVE_BYTES = 256 * 1024
+# No vocabulary packs this many characters into every token; longer prompts are refused unread.
+_MAX_CHARACTERS_PER_TOKEN = 64
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """A loaded model with what answers requests."""
+
+    def __init__(
+        self,
+        *,
+        info: ModelInfo,
+        vocabulary: Vocabulary,
+        prompts: PromptBuilder,
+        scheduler: Scheduler,
+    ) -> None:
+        self.info = info
+        self.scheduler = scheduler
+        self._vocabulary = vocabulary
+        self._prompts = prompts
+
+    def generate(self, request: Generate) -> list[FromWorker]:
+        """Build the prompt and queue it; return why not when it cannot be."""
+        refused = self.scheduler.refusal(request.id)
+        if refused is not None:
+            return [refused]
+        try:
+            parts = self._prompts.build(
+                request.messages,
+                request.tools,
+                request.template_kwargs,
+                self.scheduler.histories(),
+            )
+        except PromptTooLongError as error:
+            return [context_full(request.id, f"{error.length} characters", self.info.n_ctx)]
+        failed = self.scheduler.submit(request.id, parts, request.sampling)
+        return [failed] if failed is not None else []
+
+    def count_tokens(self, request: CountTokens) -> TokenCounts:
+        """Return the number of tokens of each text."""
+        tokenize = self._vocabulary.tokenize
+        counts = tuple(len(tokenize(text, parse_special=False)) for text in request.texts)
+        return TokenCounts(id=request.id, counts=counts)
+
+    def pong(self, request: Ping) -> Pong:
+        """Return what the engine is doing."""
+        return Pong(
+            id=request.id,
+            running=self.scheduler.running,
+            queued=self.scheduler.queued,
+            cached_sequences=self.scheduler.cached_sequences,
+        )
+
+
+def load_model(load: Load) -> Engine:
+    """Return an engine with the model in llama.cpp.
+
+    Raises:
+        LoadError: the model cannot be loaded.
+    """
+    config = load.config
+    started = time.monotonic()
+    model = LlamaModel(config)
+    template = ChatTemplate(model.chat_template, bos=model.bos_text, eos=model.eos_text)
+    prompts = PromptBuilder(model, template, max_characters=model.n_ctx * _MAX_CHARACTERS_PER_TOKEN)
+    scheduler = Scheduler(
+        model,
+        n_parallel=config.n_parallel,
+        max_queue=config.max_queue,
+        prefill_chunk=config.prefill_chunk,
+    )
+    info = model.info((time.monotonic() - started) * 1000)
+    return Engine(info=info, vocabulary=model, prompts=prompts, scheduler=scheduler)
+
+
+class Worker:
+    """Serves one daemon over one socket.
+
+    Args:
+        connection: a stream socket; it is made non-blocking.
+        load_engine: loads a model; raises LoadError when it cannot.
+        max_unsent_bytes: events that may wait for the daemon before the model rests.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        load_engine: Callable[[Load], Engine] = load_model,
+        *,
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+    ) -> None:
+        self._load_engine = load_engine
+        self._max_unsent_bytes = max_unsent_bytes
+        self._socket = connection
+        self._socket.settimeout(0)
+        self._incoming = FrameBuffer()
+        self._unsent = bytearray()
+        self._engine: Engine | None = None
+        self._is_over = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return how many bytes of events wait for the daemon to read."""
+        return len(self._unsent)
+
+    def run(self) -> None:
+        """Work until the daemon says Quit, closes the socket, or the model does not load.
+
+        Raises:
+            ProtocolError: the daemon sent what is no frame.
+        """
+        while not self._is_over:
+            self._wait()
+            events = self._receive()
+            if self._may_step() and self._engine is not None:
+                events += self._engine.scheduler.step()
+            self._send(events)
+        self._flush()
+
+    def _may_step(self) -> bool:
+        return (
+            self._engine is not None
+            and self._engine.scheduler.has_work
+            and not self._is_over
+            and len(self._unsent) < self._max_unsent_bytes
+        )
+
+    def _wait(self) -> None:
+        """Return when there is something to do: a frame, room to send, or a step."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        poller.poll(0 if self._may_step() else None)
+
+    def _receive(self) -> list[FromWorker]:
+        events: list[FromWorker] = []
+        while not self._is_over:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._is_over = True
+                break
+            for body in self._incoming.feed(data):
+                events += self._handle(decode_to_worker(body))
+                if self._is_over:
+                    break
+            if len(data) < _RECEIVE_BYTES:
+                break
+        return events
+
+    def _handle(self, frame: ToWorker) -> list[FromWorker]:
+        engine = self._engine
+        match frame:
+            case Quit():
+                self._is_over = True
+                return []
+            case Load():
+                return [self._load(frame)]
+            case _ if engine is None:
+                raise ProtocolError(f"{type(frame).__name__} before Load")
+            case Generate():
+                return engine.generate(frame)
+            case CancelGeneration():
+                return engine.scheduler.cancel(frame.id)
+            case CountTokens():
+                return [engine.count_tokens(frame)]
+            case Ping():
+                return [engine.pong(frame)]
+            case _:
+                assert_never(frame)
+
+    def _load(self, load: Load) -> Loaded | LoadFailed:
+        if self._engine is not None:
+            raise ProtocolError("a second Load; a worker holds one model")
+        try:
+            self._engine = self._load_engine(load)
+        except LoadError as error:
+            self._is_over = True
+            return LoadFailed(code=error.code, message=error.message)
+        return Loaded(info=self._engine.info)
+
+    def _send(self, events: list[FromWorker]) -> None:
+        for event in events:
+            self._unsent += _encoded(event)
+        if not self._unsent:
+            return
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self._is_over = True
+            self._unsent.clear()
+            return
+        del self._unsent[:sent]
+
+    def _flush(self) -> None:
+        """Send what is left; a daemon that does not read is not waited for."""
+        if not self._unsent:
+            return
+        self._socket.settimeout(1.0)
+        try:
+            self._socket.sendall(self._unsent)
+        except OSError as error:
+            logger.warning("could not send the last events: %s", error)
+
+
+def _encoded(event: FromWorker) -> bytes:
+    try:
+        return encode(event)
+    except ProtocolError as error:
+        # Only text of one step can be that long; the daemon learns it by the request's end.
+        number = getattr(event, "id", 0)
+        return encode(GenerationFailed(id=number, code="engine", message=error.message))

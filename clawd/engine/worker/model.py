@@ -1,0 +1,316 @@
+"""A GGUF model in llama.cpp: its vocabulary, batches, memory and samplers.
+
+Everything here runs in one thread. What llama.cpp answers with an abort (a batch over n_batch,
+sampling a row without output, a partial copy in a split cache) is ruled out by how the scheduler
+builds batches; what it answers with an error becomes an exception or a DecodeResult.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig
+from clawd.engine.worker import sampling
+from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.llama import (
+    LoadError,
+    lib,
+    load_file,
+    log_reasons,
+    new_context,
+    pointer,
+    start,
+)
+
+# What a processor core of today multiplies per second; only the first step's size hangs on it.
+_GUESSED_FLOPS = 1e11
+ON, OFF = True, False
+
+
+class Special(msgspec.Struct, frozen=True, kw_only=True):
+    """A control or user-defined token of the vocabulary."""
+
+    text: str
+    is_control: bool
+
+
+class _Batch:
+    """llama_batch over numpy memory: nothing is allocated or set twice per step."""
+
+    def __init__(self, capacity: int) -> None:
+        self._tokens = np.zeros(capacity, np.int32)
+        self._positions = np.zeros(capacity, np.int32)
+        self._sequences = np.zeros(capacity, np.int32)
+        self._counts = np.ones(capacity, np.int32)
+        self._outputs = np.zeros(capacity, np.int8)
+        first = self._sequences.ctypes.data
+        self._pointers = np.arange(capacity, dtype=np.uintp) * np.uintp(4) + np.uintp(first)
+        self.raw = lib.llama_batch(
+            n_tokens=0,
+            token=pointer(self._tokens, ctypes.c_int32),
+            embd=None,
+            pos=pointer(self._positions, ctypes.c_int32),
+            n_seq_id=pointer(self._counts, ctypes.c_int32),
+            seq_id=pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
+            logits=pointer(self._outputs, ctypes.c_int8),
+        )
+        self.size = 0
+
+    def add_token(self, token: int, position: int, sequence: int) -> int:
+        row = self.size
+        self._tokens[row] = token
+        self._positions[row] = position
+        self._sequences[row] = sequence
+        self._outputs[row] = 1
+        self.size = row + 1
+        return row
+
+    def add_prompt(
+        self, tokens: Sequence[int], position: int, sequence: int, *, last_output: bool
+    ) -> int:
+        start, end = self.size, self.size + len(tokens)
+        self._tokens[start:end] = tokens
+        self._positions[start:end] = np.arange(position, position + len(tokens), dtype=np.int32)
+        self._sequences[start:end] = sequence
+        self._outputs[start:end] = 0
+        self._outputs[end - 1] = last_output
+        self.size = end
+        return end - 1
+
+
+class LlamaSampler:
+    """A chain of llama.cpp samplers."""
+
+    def __init__(self, context: Any, vocab_size: int, stages: Sequence[sampling.Stage]) -> None:
+        self._context = context
+        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        for stage in stages:
+            sampler = _new_stage(stage, vocab_size)
+            if not sampler:
+                self.close()
+                raise ValueError(f"the sampler does not take {stage}")
+            lib.llama_sampler_chain_add(self._chain, sampler)
+
+    def sample(self, row: int) -> int:
+        """Pick a token from the last batch's output at index `row`, and remember it."""
+        return int(lib.llama_sampler_sample(self._chain, self._context, row))
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Count tokens as if they had been sampled."""
+        for token in tokens:
+            lib.llama_sampler_accept(self._chain, token)
+
+    def close(self) -> None:
+        """Free the chain and its samplers."""
+        chain, self._chain = self._chain, None
+        if chain:
+            lib.llama_sampler_free(chain)
+
+
+class LlamaModel:
+    """A loaded model with one context; answers `Backend` and `Vocabulary`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Load the model.
+
+        Raises:
+            LoadError: the file is missing, is no GGUF model for text, or needs too much memory.
+        """
+        start()
+        self._config = config
+        self._model = load_file(config)
+        self._vocab = lib.llama_model_get_vocab(self._model)
+        self.reuses_whole_only = bool(
+            lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
+        )
+        # Idle sequences share the cells with running ones, so keeping more of them is free; a
+        # recurrent state costs memory for each.
+        self.n_sequences = config.n_parallel * (1 if self.reuses_whole_only else 2)
+        self._context = new_context(self._model, config, n_sequences=self.n_sequences)
+        self._memory = lib.llama_get_memory(self._context)
+        self.n_ctx = int(lib.llama_n_ctx(self._context))
+        self.n_batch = int(lib.llama_n_batch(self._context))
+        self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
+        n_params = int(lib.llama_model_n_params(self._model))
+        self.expected_prefill_rate = _GUESSED_FLOPS / (2 * max(n_params, 1))
+        self._batch = _Batch(self.n_batch)
+        self._pieces: list[bytes | None] = [None] * self.n_vocab
+        self.special_tokens = self._find_special_tokens()
+        bos = int(lib.llama_vocab_bos(self._vocab))
+        adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
+        self.leading_token = bos if adds_bos and bos >= 0 else None
+        self._warm_up()
+
+    @property
+    def bos_text(self) -> str:
+        """Return the beginning-of-sequence token as text, or ""."""
+        return self._text_of(int(lib.llama_vocab_bos(self._vocab)))
+
+    @property
+    def eos_text(self) -> str:
+        """Return the end-of-sequence token as text, or ""."""
+        return self._text_of(int(lib.llama_vocab_eos(self._vocab)))
+
+    @property
+    def chat_template(self) -> str:
+        """Return the file's chat template, or ""."""
+        template = lib.llama_model_chat_template(self._model, None)
+        return template.decode("utf-8", errors="replace") if template else ""
+
+    def info(self, load_ms: float) -> ModelInfo:
+        """Return what the loaded model is."""
+        description = ctypes.create_string_buffer(256)
+        lib.llama_model_desc(self._model, description, len(description))
+        return ModelInfo(
+            alias=self._config.alias,
+            architecture=self._metadata("general.architecture"),
+            description=description.value.decode("utf-8", errors="replace"),
+            n_params=int(lib.llama_model_n_params(self._model)),
+            size_bytes=int(lib.llama_model_size(self._model)),
+            n_ctx=self.n_ctx,
+            n_ctx_train=int(lib.llama_model_n_ctx_train(self._model)),
+            n_vocab=self.n_vocab,
+            n_parallel=self._config.n_parallel,
+            chat_template=self.chat_template,
+            load_ms=load_ms,
+        )
+
+    # Vocabulary
+
+    def tokenize(self, text: str, *, parse_special: bool) -> list[int]:
+        """Return the text's tokens, without any that stand for its beginning or end."""
+        data = text.encode("utf-8", errors="replace")
+        room = len(data) + 2
+        for _ in range(2):
+            buffer = np.empty(room, np.int32)
+            tokens = pointer(buffer, ctypes.c_int32)
+            count = lib.llama_tokenize(
+                self._vocab, data, len(data), tokens, room, OFF, parse_special
+            )
+            if count >= 0:
+                return list(map(int, buffer[:count].tolist()))
+            room = -count
+        raise RuntimeError(f"llama.cpp could not tokenise {len(data)} bytes")
+
+    def piece(self, token: int) -> bytes:
+        """Return the token's text; a part of a UTF-8 character is possible."""
+        piece = self._pieces[token]
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token)
+        return piece
+
+    def ends_generation(self, token: int) -> bool:
+        """Return whether the token means that the answer ends."""
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+    # Batch and memory
+
+    def add_token(self, token: int, position: int, sequence: int) -> int:
+        """Add a token whose output is wanted; return its row."""
+        return self._batch.add_token(token, position, sequence)
+
+    def add_prompt(
+        self, tokens: Sequence[int], position: int, sequence: int, *, last_output: bool
+    ) -> int:
+        """Add consecutive tokens, the output of the last if wanted; return the last one's row."""
+        return self._batch.add_prompt(tokens, position, sequence, last_output=last_output)
+
+    def decode(self) -> DecodeResult:
+        """Run the batch and empty it."""
+        self._batch.raw.n_tokens = self._batch.size
+        self._batch.size = 0
+        result = lib.llama_decode(self._context, self._batch.raw)
+        if result in {DecodeResult.OK, DecodeResult.NO_CELLS}:
+            return DecodeResult(result)
+        return DecodeResult.FAILED
+
+    def cut(self, sequence: int, length: int) -> bool:
+        """Drop a sequence's tokens from position `length` on; False when it cannot be cut."""
+        return bool(lib.llama_memory_seq_rm(self._memory, sequence, length, -1))
+
+    def share_prefix(self, source: int, target: int, length: int) -> None:
+        """Let the empty sequence `target` begin with the first `length` tokens of `source`."""
+        lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def clear(self) -> None:
+        """Empty the memory."""
+        lib.llama_memory_clear(self._memory, ON)
+
+    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> LlamaSampler:
+        """Return a sampler; the prompt's last tokens count for penalties."""
+        stages = sampling.plan_stages(config, model_seed=self._config.seed)
+        sampler = LlamaSampler(self._context, self.n_vocab, stages)
+        if sampling.has_penalties(config):
+            sampler.accept(prompt[-config.penalty_last_n :])
+        return sampler
+
+    def close(self) -> None:
+        """Free the context and the model; nothing else may be called after it."""
+        lib.llama_free(self._context)
+        lib.llama_model_free(self._model)
+
+    def _warm_up(self) -> None:
+        """Decode one token, so that the first request does not pay for cold memory."""
+        lib.llama_set_warmup(self._context, ON)
+        self._batch.add_token(max(int(lib.llama_vocab_bos(self._vocab)), 0), 0, 0)
+        result = self.decode()
+        lib.llama_synchronize(self._context)
+        lib.llama_set_warmup(self._context, OFF)
+        self.clear()
+        if result is not DecodeResult.OK:
+            raise LoadError(f"{self._config.path} loads but does not decode{log_reasons()}")
+
+    def _find_special_tokens(self) -> tuple[Special, ...]:
+        kinds = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+        found = []
+        for token in range(self.n_vocab):
+            kind = lib.llama_vocab_get_attr(self._vocab, token)
+            if kind & kinds:
+                is_control = bool(kind & lib.LLAMA_TOKEN_ATTR_CONTROL)
+                found.append(Special(text=self._text_of(token), is_control=is_control))
+        return tuple(found)
+
+    def _text_of(self, token: int) -> str:
+        return self.piece(token).decode("utf-8", errors="replace") if token >= 0 else ""
+
+    def _read_piece(self, token: int) -> bytes:
+        room = 64
+        for _ in range(2):
+            buffer = ctypes.create_string_buffer(room)
+            count = lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, ON)
+            if count >= 0:
+                return buffer.raw[:count]
+            room = -count
+        return b""
+
+    def _metadata(self, key: str) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        count = lib.llama_model_meta_val_str(self._model, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", errors="replace") if count >= 0 else ""
+
+
+def _new_stage(stage: sampling.Stage, vocab_size: int) -> Any:
+    sampler: Any
+    match stage:
+        case sampling.Penalties():
+            sampler = lib.llama_sampler_init_penalties(
+                vocab_size, stage.last_n, stage.repeat, stage.frequency, stage.presence
+            )
+        case sampling.TopK():
+            sampler = lib.llama_sampler_init_top_k(stage.k)
+        case sampling.Typical():
+            sampler = lib.llama_sampler_init_typical(stage.p, 1)
+        case sampling.TopP():
+            sampler = lib.llama_sampler_init_top_p(stage.p, 1)
+        case sampling.MinP():
+            sampler = lib.llama_sampler_init_min_p(stage.p, 1)
+        case sampling.Temperature():
+            sampler = lib.llama_sampler_init_temp(stage.t)
+        case sampling.Draw():
+            sampler = lib.llama_sampler_init_dist(stage.seed)
+        case sampling.Greedy():
+            sampler = lib.llama_sampler_init_greedy()
+    return sampler

@@ -1,0 +1,320 @@
+"""Continuous batching: many generations through one model, a step at a time.
+
+    step() = admit → build one batch → decode → sample each → events
+
+A batch holds the last token of every decoding sequence first, then prompt tokens in order of
+arrival. KV cells are shared by all: when they run out, idle sequences go first, then the newest
+generation gives its cells back and waits at the head of the queue; the oldest always goes on.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from clawd.engine.protocol import (
+    DoneReason,
+    FromWorker,
+    GenerationFailed,
+    SamplingConfig,
+)
+from clawd.engine.worker.backend import Backend, DecodeResult
+from clawd.engine.worker.generation import Generation
+from clawd.engine.worker.pace import Pace
+from clawd.engine.worker.prompt import Part
+from clawd.engine.worker.slots import Slot, SlotCache
+
+# Cells that must be free beyond a prompt before it is admitted beside others, so that it is not
+# at once the one that has to give its cells back.
+ADMISSION_RESERVE = 64
+MIN_RETRY_AFTER_S = 1.0
+MAX_RETRY_AFTER_S = 60.0
+
+
+class _Planned:
+    """What one generation has in the batch: its next `count` tokens, and the row to sample."""
+
+    __slots__ = ("count", "generation", "row", "slot", "was_decoding")
+
+    def __init__(self, generation: Generation, slot: Slot, count: int) -> None:
+        self.generation = generation
+        self.slot = slot
+        self.count = count
+        self.row = -1
+        self.was_decoding = generation.is_decoding
+
+
+class Scheduler:
+    """Runs generations on a backend; knows no socket and no llama.cpp."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        n_parallel: int,
+        max_queue: int,
+        prefill_chunk: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._n_parallel = n_parallel
+        self._max_queue = max_queue
+        self._prefill_chunk = prefill_chunk
+        self._clock = clock
+        self._cache = SlotCache(backend)
+        self._pace = Pace(backend.expected_prefill_rate)
+        self._queue: deque[Generation] = deque()
+        self._running: list[Generation] = []
+        self._mean_duration_s = MIN_RETRY_AFTER_S
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether a step would do anything."""
+        return bool(self._running or self._queue)
+
+    @property
+    def running(self) -> int:
+        """Return how many generations have a slot."""
+        return len(self._running)
+
+    @property
+    def queued(self) -> int:
+        """Return how many generations wait for a slot."""
+        return len(self._queue)
+
+    @property
+    def cached_sequences(self) -> int:
+        """Return how many idle sequences are kept for their prefix."""
+        return self._cache.idle_count
+
+    def histories(self) -> list[tuple[Part, ...]]:
+        """Return the parts of every kept sequence."""
+        return self._cache.histories()
+
+    def refusal(self, number: int) -> GenerationFailed | None:
+        """Return why a new generation cannot be taken now, before its prompt is even built."""
+        if any(generation.number == number for generation in (*self._running, *self._queue)):
+            return GenerationFailed(
+                id=number,
+                code="invalid_request",
+                message=f"generation {number} is already running",
+                hint="use a new id for every generation",
+            )
+        if len(self._running) + len(self._queue) < self._n_parallel + self._max_queue:
+            return None
+        wait_s = self._mean_duration_s * (len(self._queue) + 1) / self._n_parallel
+        return GenerationFailed(
+            id=number,
+            code="busy",
+            message=f"{len(self._queue)} generations are waiting already (max_queue)",
+            hint="try again later, or raise max_queue or n_parallel",
+            retry_after_s=min(max(wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S),
+        )
+
+    def submit(
+        self, number: int, parts: tuple[Part, ...], sampling: SamplingConfig
+    ) -> GenerationFailed | None:
+        """Queue a generation; return why not when its prompt can never fit."""
+        generation = Generation(number, parts, sampling)
+        count = generation.prompt_tokens
+        if not count:
+            return GenerationFailed(
+                id=number, code="invalid_request", message="the prompt has no tokens"
+            )
+        if count >= self._backend.n_ctx:
+            return context_full(number, f"{count} tokens", self._backend.n_ctx)
+        try:
+            generation.sampler = self._backend.new_sampler(sampling, generation.tokens)
+        except ValueError as error:
+            return GenerationFailed(id=number, code="invalid_request", message=str(error))
+        self._queue.append(generation)
+        return None
+
+    def cancel(self, number: int) -> list[FromWorker]:
+        """End a generation wherever it is; its slot is free at once. Unknown ids do nothing."""
+        for generation in (*self._running, *self._queue):
+            if generation.number == number:
+                return self._end(generation, "cancelled")
+        return []
+
+    def step(self) -> list[FromWorker]:
+        """Decode one batch and return the events of all generations in it."""
+        events = self._admit()
+        plan = self._plan_within_cells(events)
+        if not plan:
+            return events
+        started = self._clock()
+        for planned in plan:
+            self._add_to_batch(planned)
+        result = self._backend.decode()
+        if result is DecodeResult.OK:
+            events += self._after_decode(plan, started)
+        elif result is DecodeResult.NO_CELLS:
+            events += self._give_way()
+        else:
+            events += self._fail_all()
+        return events
+
+    def _admit(self) -> list[FromWorker]:
+        events: list[FromWorker] = []
+        while self._queue and len(self._running) < self._n_parallel:
+            generation = self._queue[0]
+            if self._running and not self._cache.can_hold(generation.tokens, _reserve(generation)):
+                break
+            slot = self._cache.acquire(generation.tokens)
+            if slot is None:
+                break
+            self._queue.popleft()
+            self._start(generation, slot)
+            if not generation.is_evaluated:
+                events.append(generation.progress())
+        return events
+
+    def _start(self, generation: Generation, slot: Slot) -> None:
+        slot.parts = generation.parts
+        generation.slot = slot
+        if not generation.is_evaluated:
+            generation.cached_tokens = len(slot.tokens)
+            generation.admitted_at = self._clock()
+        self._running.append(generation)
+
+    def _plan_within_cells(self, events: list[FromWorker]) -> list[_Planned]:
+        """Plan a batch for which there are cells, making room as far as needed."""
+        plan = self._plan()
+        while plan and self._cache.free_cells < sum(planned.count for planned in plan):
+            if not self._cache.evict_oldest():
+                events += self._give_way()
+                plan = self._plan()
+        return plan
+
+    def _plan(self) -> list[_Planned]:
+        decoding: list[_Planned] = []
+        prefilling: list[Generation] = []
+        for generation in self._running:
+            if generation.slot is not None and generation.is_decoding:
+                decoding.append(_Planned(generation, generation.slot, 1))
+            else:
+                prefilling.append(generation)
+        if not prefilling:
+            return decoding
+        largest = self._prefill_chunk if decoding else self._backend.n_batch
+        left = min(self._pace.chunk(largest), self._backend.n_batch - len(decoding))
+        plan = decoding
+        for generation in prefilling:
+            count = min(generation.pending, left)
+            if count > 0 and generation.slot is not None:
+                plan.append(_Planned(generation, generation.slot, count))
+                left -= count
+        return plan
+
+    def _add_to_batch(self, planned: _Planned) -> None:
+        generation, slot = planned.generation, planned.slot
+        position = len(slot.tokens)
+        if planned.count == 1 and generation.pending == 1:
+            planned.row = self._backend.add_token(
+                generation.tokens[position], position, slot.number
+            )
+            return
+        is_last = planned.count == generation.pending
+        row = self._backend.add_prompt(
+            generation.tokens[position : position + planned.count],
+            position,
+            slot.number,
+            last_output=is_last,
+        )
+        if is_last:
+            planned.row = row
+
+    def _after_decode(self, plan: list[_Planned], started: float) -> list[FromWorker]:
+        for planned in plan:
+            generation, slot = planned.generation, planned.slot
+            position = len(slot.tokens)
+            self._cache.extend(slot, generation.tokens[position : position + planned.count])
+        sampled = [
+            (planned, planned.generation.sampler.sample(planned.row))
+            for planned in plan
+            if planned.row >= 0 and planned.generation.sampler is not None
+        ]
+        now = self._clock()
+        prompt_tokens = sum(planned.count for planned in plan if not planned.was_decoding)
+        self._pace.measured(prompt_tokens, now - started)
+        events: list[FromWorker] = [
+            planned.generation.progress() for planned in plan if not planned.generation.is_evaluated
+        ]
+        for planned, token in sampled:
+            if not planned.generation.is_evaluated:
+                events.append(planned.generation.mark_evaluated(now, self._backend.n_ctx))
+            events += self._take(planned.generation, token)
+        return events
+
+    def _take(self, generation: Generation, token: int) -> list[FromWorker]:
+        if self._backend.ends_generation(token):
+            return self._end(generation, "stop")
+        reason = generation.push(token, self._backend.piece(token))
+        if reason is None and len(generation.tokens) > self._backend.n_ctx:
+            reason = "length"
+        if reason is not None:
+            return self._end(generation, reason)
+        tokens = generation.take_tokens()
+        return [tokens] if tokens is not None else []
+
+    def _end(self, generation: Generation, reason: DoneReason) -> list[FromWorker]:
+        now = self._clock()
+        tokens, done = generation.finish(reason, now)
+        if generation.slot is not None:
+            self._mean_duration_s += (now - generation.admitted_at - self._mean_duration_s) * 0.2
+        self._leave(generation)
+        return [tokens, done] if tokens is not None else [done]
+
+    def _leave(self, generation: Generation) -> None:
+        if generation in self._running:
+            self._running.remove(generation)
+        else:
+            self._queue.remove(generation)
+        slot, generation.slot = generation.slot, None
+        if slot is not None:
+            self._cache.release(slot, generation.history())
+
+    def _give_way(self) -> list[FromWorker]:
+        """Free cells when no idle sequence is left or the backend found none."""
+        if self._cache.evict_oldest():
+            return []
+        newest = self._running[-1]
+        if len(self._running) == 1:
+            if newest.is_evaluated:
+                return self._end(newest, "length")
+            return self._fail(newest, "context_full", "the model's memory cannot hold the prompt")
+        slot = newest.slot
+        self._leave(newest)
+        if slot is not None:
+            self._cache.evict(slot)
+        self._queue.appendleft(newest)
+        return []
+
+    def _fail_all(self) -> list[FromWorker]:
+        """End everything that runs: after a failed decode the memory's state is unknown."""
+        events: list[FromWorker] = []
+        for generation in self._running[:]:
+            events += self._fail(generation, "engine", "llama.cpp could not decode the batch")
+        self._cache.reset()
+        return events
+
+    def _fail(self, generation: Generation, code: str, message: str) -> list[FromWorker]:
+        generation.close()
+        self._leave(generation)
+        return [GenerationFailed(id=generation.number, code=code, message=message)]
+
+
+def context_full(number: int, size: str, n_ctx: int) -> GenerationFailed:
+    """Return the answer to a prompt that does not fit."""
+    return GenerationFailed(
+        id=number,
+        code="context_full",
+        message=f"the prompt has {size}, the context holds {n_ctx} and needs room for an answer",
+        hint="shorten the conversation, or raise ctx_size of the model",
+    )
+
+
+def _reserve(generation: Generation) -> int:
+    limit = generation.sampling.max_tokens
+    left = limit - generation.generated if limit else ADMISSION_RESERVE
+    return min(left, ADMISSION_RESERVE)

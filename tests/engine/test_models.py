@@ -1,0 +1,76 @@
+"""Finding a model by its name."""
+
+from pathlib import Path
+
+import pytest
+
+from clawd.engine.embedded import embedded_model_path
+from clawd.engine.models import ModelFolder
+from clawd.errors import ModelNotFoundError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "Qwen3-4B.gguf",
+        "llama.GGUF",
+        "notes.txt",
+        "big-00001-of-00002.gguf",
+        "big-00002-of-00002.gguf",
+        "twin.gguf",
+        "TWIN.gguf",
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.gguf").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("Qwen3-4B", "Qwen3-4B.gguf"),
+        ("qwen3-4b", "Qwen3-4B.gguf"),
+        ("QWEN3-4B.GGUF", "Qwen3-4B.gguf"),
+        ("llama", "llama.GGUF"),
+        ("big", "big-00001-of-00002.gguf"),
+        ("twin", "twin.gguf"),
+        ("TWIN", "TWIN.gguf"),
+    ],
+)
+def test_a_name_finds_its_file(folder: Path, name: str, file: str) -> None:
+    assert ModelFolder(folder).find(name) == folder / file
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen3",
+        "Qwen3-4B-Instruct",
+        "notes",
+        "notes.txt",
+        "folder",
+        "Twin",
+        "",
+        "../x",
+        "/etc/passwd",
+    ],
+)
+def test_no_other_model_answers_for_a_name(folder: Path, name: str) -> None:
+    with pytest.raises(ModelNotFoundError) as caught:
+        ModelFolder(folder).find(name)
+    for there in ("embedded", "Qwen3-4B", "llama", "big"):
+        assert there in caught.value.message
+    assert "notes" not in caught.value.message.partition("there are")[2]
+
+
+def test_an_absolute_path_to_a_model_is_taken(folder: Path) -> None:
+    path = folder / "Qwen3-4B.gguf"
+    assert ModelFolder(folder / "empty").find(str(path)) == path
+    with pytest.raises(ModelNotFoundError):
+        ModelFolder(folder).find(str(folder / "absent.gguf"))
+
+
+def test_the_embedded_model_is_always_there(tmp_path: Path) -> None:
+    models = ModelFolder(tmp_path / "absent")
+    assert models.find("embedded") == embedded_model_path()
+    assert models.names() == ["embedded"]

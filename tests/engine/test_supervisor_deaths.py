@@ -1,0 +1,239 @@
+"""Workers that die, hang or talk nonsense: what fails, what goes on, what is refused."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from clawd.engine.client import WorkerDeath
+from clawd.engine.process import exit_reason
+from clawd.engine.protocol import PromptEvaluated
+from clawd.engine.settings import EngineSettings
+from clawd.engine.slot import Run, Slot
+from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
+from tests.support.engines import (
+    FAST,
+    WATCHFUL,
+    eventually,
+    fake_engine,
+    is_running,
+    model,
+    prompt,
+    text_of,
+)
+
+
+async def test_a_death_fails_every_generation_of_that_model_with_the_last_lines(
+    tmp_path: Path,
+) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        bystander = engine.generate(model(), prompt("endless"))
+        await anext(bystander)
+        with pytest.raises(WorkerDiedError) as caught:
+            await text_of(engine, "abort")
+        assert "killed by SIGABRT" in caught.value.message
+        assert caught.value.message.endswith("line 98\nline 99")
+        assert "line 59\n" not in caught.value.message
+        assert "line 60\n" in caught.value.message
+        with pytest.raises(WorkerDiedError, match="SIGABRT"):
+            async for _event in bystander:
+                pass
+
+
+async def test_other_models_go_on_and_the_dead_one_starts_again(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, journal):
+        other = engine.generate(model("other"), prompt("endless"))
+        await anext(other)
+        with pytest.raises(WorkerDiedError, match=r"exit status 7.*\n.*about to die"):
+            await text_of(engine, "die")
+        assert [s.state for s in engine.status()] == ["ready", "stopped"]
+        await anext(other)
+        assert await text_of(engine, "say back") == "back"
+        await anext(other)
+        await other.aclose()
+        assert len(journal.having("start")) == 3
+        assert [s.deaths for s in engine.status()] == [0, 0]
+
+
+async def test_a_prompt_that_killed_it_twice_is_refused_until_the_model_is_unloaded(
+    tmp_path: Path,
+) -> None:
+    async with fake_engine(tmp_path) as (engine, journal):
+        for _ in range(2):
+            with pytest.raises(WorkerDiedError):
+                await text_of(engine, "die now")
+        with pytest.raises(EngineError, match="refused: the worker of model good died 2 times"):
+            await text_of(engine, "die now")
+        assert len(journal.having("start")) == 2
+        assert await text_of(engine, "say another prompt") == "another prompt"
+        await engine.unload("good")
+        with pytest.raises(WorkerDiedError):
+            await text_of(engine, "die now")
+
+
+async def test_a_bystander_that_finishes_later_is_not_blamed(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        for kill in ("die 1", "die 2"):
+            bystander = asyncio.create_task(text_of(engine, "tokens 3"))
+            with pytest.raises(WorkerDiedError):
+                await text_of(engine, kill)
+            await asyncio.wait({bystander})
+            bystander.exception()
+            assert await text_of(engine, "tokens 3") == "t0 t1 t2 "
+
+
+async def test_a_restart_waits(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(FAST, backoff_initial_s=30.0, backoff_max_s=60.0)
+    async with fake_engine(tmp_path, settings) as (engine, journal):
+        with pytest.raises(WorkerDiedError):
+            await text_of(engine, "die")
+        task = asyncio.create_task(text_of(engine, "say x"))
+        await eventually(lambda: engine.status()[0].state == "loading")
+        done, _ = await asyncio.wait({task}, timeout=0.5)
+        assert not done
+        assert len(journal.having("start")) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_each_death_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
+    slot = Slot(model())
+    death = WorkerDeath(model="m", pid=1, reason="", cause="exited", stderr=(), running=())
+    waits = []
+    for _ in range(9):
+        now = time.monotonic()
+        slot.note_death(death, EngineSettings())
+        waits.append(round(slot.start_after - now, 1))
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    slot.note_success(Run(1, b""))
+    now = time.monotonic()
+    slot.note_death(death, EngineSettings())
+    assert round(slot.start_after - now, 1) == 0.5
+
+
+async def test_a_worker_killed_from_outside_while_idle_is_replaced(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        await engine.load(model())
+        pid = engine.status()[0].pid
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: engine.status()[0].state == "stopped")
+        assert await text_of(engine, "say new") == "new"
+        assert engine.status()[0].pid != pid
+
+
+async def test_a_death_while_loading_tells_the_last_lines_without_escapes(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        with pytest.raises(WorkerDiedError) as caught:
+            await text_of(engine, "say x", model("aborts"))
+        assert "SIGABRT" in caught.value.message
+        assert "GGML_ASSERT(n > 0) failed" in caught.value.message
+        assert "\x1b" not in caught.value.message
+        with pytest.raises(WorkerDiedError, match="exit status 3"):
+            await text_of(engine, "say x", model("dies"))
+
+
+async def test_a_model_that_cannot_be_loaded_is_said_to_all_that_wait(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, journal):
+        failures = await asyncio.gather(
+            *(text_of(engine, "say x", model("refuses")) for _ in range(3)), return_exceptions=True
+        )
+        for failure in failures:
+            assert isinstance(failure, ModelLoadError)
+            assert "refuses cannot be loaded: bad magic" in failure.message
+        assert len(journal.having("start")) == 1
+        pid = journal.having("start")[0]["pid"]
+        await eventually(lambda: not is_running(pid))
+        assert engine.status() == []
+
+
+async def test_a_load_that_hangs_is_ended(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(FAST, load_timeout_s=0.5)
+    async with fake_engine(tmp_path, settings) as (engine, journal):
+        with pytest.raises(ModelLoadError, match=r"not loaded within 0\.5 s"):
+            await text_of(engine, "say x", model("hangs"))
+        pid = journal.having("start")[0]["pid"]
+        await eventually(lambda: not is_running(pid))
+
+
+async def test_garbage_instead_of_a_frame_ends_the_worker(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        with pytest.raises(WorkerDiedError, match="sent what is no frame"):
+            await text_of(engine, "garbage")
+        with pytest.raises(WorkerDiedError, match="sent what is no frame"):
+            await text_of(engine, "say x", model("garbage"))
+        assert await text_of(engine, "say fine") == "fine"
+
+
+async def test_a_runaway_template_is_killed_and_marked_bad(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path, WATCHFUL) as (engine, journal):
+        await engine.load(model())
+        with pytest.raises(WorkerDiedError, match="template was not rendered within"):
+            await text_of(engine, "template")
+        with pytest.raises(EngineError, match="chat template of model good is marked bad"):
+            await text_of(engine, "say x")
+        assert len(journal.having("start")) == 1
+        await engine.unload("good")
+        assert await text_of(engine, "say x") == "x"
+
+
+async def test_a_worker_that_hangs_in_a_step_is_killed(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path, WATCHFUL) as (engine, _):
+        with pytest.raises(WorkerDiedError, match="no sign of life"):
+            await text_of(engine, "silent")
+        assert await text_of(engine, "say fine") == "fine"
+
+
+async def test_an_answered_ping_is_a_sign_of_life(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(FAST, step_timeout_s=0.6, template_timeout_s=0.6)
+    async with fake_engine(tmp_path, settings) as (engine, _):
+        events = engine.generate(model(), prompt("quiet"))
+        assert isinstance([await anext(events), await anext(events)][1], PromptEvaluated)
+        task = asyncio.create_task(anext(events))
+        done, _ = await asyncio.wait({task}, timeout=2.0)
+        assert not done
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await events.aclose()
+
+
+async def test_a_stopped_process_is_noticed(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path, WATCHFUL) as (engine, _):
+        await engine.load(model())
+        os.kill(engine.status()[0].pid, signal.SIGSTOP)
+        with pytest.raises(WorkerDiedError, match="within"):
+            await text_of(engine, "say x")
+
+
+async def test_a_flood_on_stderr_blocks_nobody(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        assert await text_of(engine, "noisy done") == "done"
+
+
+async def test_deaths_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, journal):
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(8):
+            with pytest.raises(WorkerDiedError):
+                await text_of(engine, f"die {number}")
+        await eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
+        assert not [line for line in journal.having("start") if is_running(line["pid"])]
+
+
+@pytest.mark.parametrize(
+    ("returncode", "reason"),
+    [
+        (0, "exit status 0"),
+        (3, "exit status 3"),
+        (-9, "killed by SIGKILL"),
+        (134, "exit status 134 (SIGABRT)"),
+        (-250, "killed by signal 250"),
+    ],
+)
+def test_an_exit_status_is_said_in_words(returncode: int, reason: str) -> None:
+    assert exit_reason(returncode) == reason

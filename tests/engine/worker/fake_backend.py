@@ -1,0 +1,136 @@
+"""A backend without a model: strict about how it is used, and its answers depend on all it holds.
+
+The next token is a function of every token in the sequence's memory, so a wrong position, a lost
+or foreign prefix, or a token decoded twice changes the output.
+"""
+
+from collections.abc import Sequence
+
+from clawd.engine.protocol import SamplingConfig
+from clawd.engine.worker.backend import DecodeResult
+
+END = 0
+LETTERS = 26
+
+
+def next_token(tokens: Sequence[int], end_every: int = 0) -> int:
+    """Return the successor of a sequence: a letter, or END at lengths that `end_every` divides."""
+    if end_every and len(tokens) % end_every == 0:
+        return END
+    value = 7
+    for token in tokens:
+        value = (value * 31 + token) % 1_000_003
+    return ord("a") + value % LETTERS
+
+
+def expected_text(prompt: Sequence[int], count: int) -> str:
+    """Return what a model with a whole memory says after a prompt."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return "".join(map(chr, tokens[len(prompt) :]))
+
+
+class FakeSampler:
+    """Knows the backend; counts how often it is closed."""
+
+    def __init__(self, backend: "FakeBackend") -> None:
+        self._backend = backend
+        self.closed = 0
+
+    def sample(self, row: int) -> int:
+        assert not self.closed
+        return next_token(self._backend.outputs[row], self._backend.end_every)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class FakeBackend:
+    """Sequences as lists of cells; a cell is [token], shared by identity."""
+
+    def __init__(
+        self,
+        *,
+        n_ctx: int = 256,
+        n_batch: int = 32,
+        n_sequences: int = 4,
+        reuses_whole_only: bool = False,
+        end_every: int = 0,
+    ) -> None:
+        self.n_ctx = n_ctx
+        self.n_batch = n_batch
+        self.n_sequences = n_sequences
+        self.reuses_whole_only = reuses_whole_only
+        self.expected_prefill_rate = 1e9
+        self.end_every = end_every
+        self.sequences: list[list[list[int]]] = [[] for _ in range(n_sequences)]
+        self.outputs: dict[int, list[int]] = {}
+        self.samplers: list[FakeSampler] = []
+        self.batches: list[list[tuple[int, int]]] = []
+        self.results: list[DecodeResult] = []
+        self._batch: list[tuple[int, int, int, bool]] = []
+
+    @property
+    def used_cells(self) -> int:
+        return len({id(cell) for cells in self.sequences for cell in cells})
+
+    def add_token(self, token: int, position: int, sequence: int) -> int:
+        self._batch.append((token, position, sequence, True))
+        return len(self._batch) - 1
+
+    def add_prompt(
+        self, tokens: Sequence[int], position: int, sequence: int, *, last_output: bool
+    ) -> int:
+        assert tokens
+        for index, token in enumerate(tokens):
+            is_last = index == len(tokens) - 1
+            self._batch.append((token, position + index, sequence, is_last and last_output))
+        return len(self._batch) - 1
+
+    def decode(self) -> DecodeResult:
+        batch, self._batch = self._batch, []
+        assert 0 < len(batch) <= self.n_batch
+        result = self.results.pop(0) if self.results else DecodeResult.OK
+        if self.used_cells + len(batch) > self.n_ctx:
+            result = DecodeResult.NO_CELLS
+        if result is not DecodeResult.OK:
+            return result
+        self.outputs = {}
+        for row, (token, position, sequence, has_output) in enumerate(batch):
+            cells = self.sequences[sequence]
+            assert position == len(cells), "a hole, or a token decoded twice"
+            cells.append([token])
+            if has_output:
+                self.outputs[row] = [cell[0] for cell in cells]
+        counts: dict[int, int] = {}
+        for _, _, sequence, _ in batch:
+            counts[sequence] = counts.get(sequence, 0) + 1
+        self.batches.append(list(counts.items()))
+        return DecodeResult.OK
+
+    def cut(self, sequence: int, length: int) -> bool:
+        if self.reuses_whole_only and 0 < length < len(self.sequences[sequence]):
+            return False
+        del self.sequences[sequence][length:]
+        return True
+
+    def share_prefix(self, source: int, target: int, length: int) -> None:
+        assert not self.sequences[target]
+        assert not self.reuses_whole_only
+        self.sequences[target] = self.sequences[source][:length]
+
+    def clear(self) -> None:
+        self.sequences = [[] for _ in range(self.n_sequences)]
+
+    def piece(self, token: int) -> bytes:
+        return chr(token).encode()
+
+    def ends_generation(self, token: int) -> bool:
+        return token == END
+
+    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> FakeSampler:
+        if config.repeat_penalty <= 0:
+            raise ValueError("repeat_penalty must be over 0")
+        self.samplers.append(FakeSampler(self))
+        return self.samplers[-1]

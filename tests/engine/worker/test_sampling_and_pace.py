@@ -1,0 +1,86 @@
+"""Sampler stages in order, seeds, and how much of a prompt fits a step."""
+
+import pytest
+
+from clawd.engine.protocol import SamplingConfig
+from clawd.engine.worker.pace import MIN_CHUNK, Pace
+from clawd.engine.worker.sampling import (
+    Draw,
+    Greedy,
+    MinP,
+    Penalties,
+    Temperature,
+    TopK,
+    TopP,
+    Typical,
+    plan_stages,
+)
+
+
+def test_all_stages_come_in_llama_cpps_order() -> None:
+    config = SamplingConfig(
+        temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, typical_p=0.8, repeat_penalty=1.1, seed=5
+    )
+    assert plan_stages(config) == (
+        Penalties(last_n=64, repeat=1.1, frequency=0.0, presence=0.0),
+        TopK(k=20),
+        Typical(p=0.8),
+        TopP(p=0.9),
+        MinP(p=0.1),
+        Temperature(t=0.7),
+        Draw(seed=5),
+    )
+
+
+def test_neutral_values_leave_their_stage_out() -> None:
+    config = SamplingConfig(temperature=1, top_k=0, top_p=1, min_p=0, typical_p=1, seed=1)
+    assert plan_stages(config) == (Draw(seed=1),)
+
+
+def test_temperature_zero_is_greedy_with_penalties_kept() -> None:
+    config = SamplingConfig(temperature=0, presence_penalty=0.5)
+    kinds = [type(stage) for stage in plan_stages(config)]
+    assert kinds == [Penalties, Greedy]
+
+
+def test_penalties_over_no_tokens_are_none() -> None:
+    config = SamplingConfig(temperature=0, repeat_penalty=1.5, penalty_last_n=0)
+    assert plan_stages(config) == (Greedy(),)
+
+
+def test_the_models_seed_serves_requests_without_one() -> None:
+    config = SamplingConfig(temperature=1, top_k=0, top_p=1, min_p=0)
+    assert plan_stages(config, model_seed=9) == (Draw(seed=9),)
+    drawn = {plan_stages(config) for _ in range(5)}
+    assert len(drawn) == 5
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SamplingConfig(repeat_penalty=0),
+        SamplingConfig(temperature=float("nan")),
+        SamplingConfig(frequency_penalty=float("inf")),
+    ],
+)
+def test_values_without_meaning_are_refused(config: SamplingConfig) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        plan_stages(config)
+
+
+def test_a_fast_model_gets_whole_chunks() -> None:
+    assert Pace(1e9).chunk(512) == 512
+
+
+def test_a_slow_model_gets_less_until_it_proves_faster() -> None:
+    pace = Pace(10)
+    assert pace.chunk(512) == MIN_CHUNK
+    for _ in range(20):
+        pace.measured(32, 0.1)
+    assert pace.chunk(512) == 288
+    pace.measured(1, 5.0)
+    assert pace.chunk(512) == 288
+
+
+def test_a_chunk_is_never_over_what_is_allowed() -> None:
+    assert Pace(10).chunk(8) == 8

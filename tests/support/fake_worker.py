@@ -1,0 +1,226 @@
+"""A worker that speaks the engine protocol and misbehaves as it is told. Needs no model.
+
+Run as `python fake_worker.py [--journal FILE] --fd N`. The scenario is the stem of the model's
+file for loading, and the first word of the last message for a generation:
+
+    loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads
+    generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
+                 fail CODE | garbage | noisy | quiet | chars TEXT | env | request
+
+Every start, request and cancel is a line of the journal.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from clawd.engine.protocol import (
+    CancelGeneration,
+    CountTokens,
+    FrameBuffer,
+    FromWorker,
+    Generate,
+    GenerationDone,
+    GenerationFailed,
+    Load,
+    Loaded,
+    LoadFailed,
+    ModelInfo,
+    Ping,
+    Pong,
+    PromptEvaluated,
+    PromptProgress,
+    Quit,
+    TokenCounts,
+    Tokens,
+    decode_to_worker,
+    encode,
+)
+
+
+class FakeWorker:
+    """Answers on one socket; each generation that takes time runs in a thread."""
+
+    def __init__(self, channel: socket.socket, journal: Path | None) -> None:
+        self._channel = channel
+        self._journal = journal
+        self._lock = threading.Lock()
+        self._cancelled: dict[int, threading.Event] = {}
+        self._is_deaf = False
+
+    def note(self, **facts: object) -> None:
+        if self._journal is not None:
+            with self._journal.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"pid": os.getpid(), **facts}) + "\n")
+
+    def run(self) -> None:
+        buffer = FrameBuffer()
+        while data := self._channel.recv(65536):
+            for body in buffer.feed(data):
+                frame = decode_to_worker(body)
+                match frame:
+                    case Load():
+                        self.load(frame)
+                    case Generate():
+                        self.generate(frame)
+                    case CancelGeneration():
+                        self.note(cancel=frame.id)
+                        if frame.id in self._cancelled:
+                            self._cancelled[frame.id].set()
+                    case CountTokens():
+                        counts = tuple(len(text.split()) for text in frame.texts)
+                        self.send(TokenCounts(id=frame.id, counts=counts))
+                    case Ping():
+                        if not self._is_deaf:
+                            self.send(Pong(id=frame.id, running=0, queued=0, cached_sequences=0))
+                    case Quit():
+                        self.note(quit=True)
+                        return
+
+    def send(self, frame: FromWorker) -> None:
+        with self._lock:
+            self._channel.sendall(encode(frame))
+
+    def load(self, frame: Load) -> None:
+        config = frame.config
+        self.note(load=config.path)
+        match Path(config.path).stem:
+            case "garbage":
+                self._channel.sendall(b"\0\0\0\4\xc1\xc1\xc1\xc1")
+            case "dies":
+                print("cannot map the file", file=sys.stderr, flush=True)
+                os._exit(3)
+            case "aborts":
+                print("GGML_ASSERT(n > 0) failed\x1b[31m", file=sys.stderr, flush=True)
+                os.abort()
+            case "refuses":
+                self.send(LoadFailed(code="model_load", message="bad magic"))
+            case "hangs":
+                time.sleep(3600)
+            case _:
+                self.send(Loaded(info=_info(config.alias)))
+
+    def generate(self, frame: Generate) -> None:
+        word, _, rest = frame.messages[-1].content.partition(" ")
+        self.note(generate=frame.id, word=word, temperature=frame.sampling.temperature)
+        self._cancelled[frame.id] = threading.Event()
+        match word:
+            case "die":
+                print("about to die", file=sys.stderr, flush=True)
+                os._exit(7)
+            case "abort":
+                for number in range(100):
+                    print(f"line {number}", file=sys.stderr)
+                sys.stderr.flush()
+                os.kill(os.getpid(), signal.SIGABRT)
+            case "template":
+                time.sleep(3600)
+            case "silent":
+                self.prefill(frame.id)
+                time.sleep(3600)
+            case "deaf":
+                self._is_deaf = True
+            case "garbage":
+                self._channel.sendall(b"\xff\xff\xff\xff" + b"x" * 100)
+            case "fail":
+                self.send(
+                    GenerationFailed(
+                        id=frame.id, code=rest, message=f"it is {rest}", retry_after_s=2.5
+                    )
+                )
+            case "quiet":
+                self.prefill(frame.id)
+            case "endless":
+                threading.Thread(target=self.endless, args=(frame.id,), daemon=True).start()
+            case _:
+                self.prefill(frame.id)
+                self.answer(frame, word, rest)
+
+    def prefill(self, generation: int) -> None:
+        self.send(PromptProgress(id=generation, processed=5, cached=2, total=10))
+        self.send(PromptEvaluated(id=generation, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512))
+
+    def answer(self, frame: Generate, word: str, rest: str) -> None:
+        texts = [rest]
+        if word == "tokens":
+            texts = [f"t{number} " for number in range(int(rest))]
+        if word == "chars":
+            texts = list(rest)
+        if word == "noisy":
+            sys.stderr.write("x" * 300_000 + "\nlast line\n")
+            sys.stderr.flush()
+        if word == "env":
+            texts = [json.dumps(dict(os.environ))]
+        if word == "request":
+            texts = [
+                json.dumps(
+                    {
+                        "messages": [[m.role, m.content] for m in frame.messages],
+                        "calls": [
+                            [c.name, c.arguments] for m in frame.messages for c in m.tool_calls
+                        ],
+                        "tools": frame.tools,
+                        "max_tokens": frame.sampling.max_tokens,
+                        "temperature": frame.sampling.temperature,
+                        "stop": frame.sampling.stop,
+                    }
+                )
+            ]
+        for text in texts:
+            self.send(Tokens(id=frame.id, text=text, count=1))
+        self.done(frame.id, len(texts))
+
+    def endless(self, generation: int) -> None:
+        self.prefill(generation)
+        while not self._cancelled[generation].wait(0.005):
+            self.send(Tokens(id=generation, text="on ", count=1))
+        self.done(generation, 1, cancelled=True)
+
+    def done(self, generation: int, count: int, *, cancelled: bool = False) -> None:
+        self.send(
+            GenerationDone(
+                id=generation,
+                reason="cancelled" if cancelled else "stop",
+                prompt_tokens=10,
+                cached_tokens=2,
+                completion_tokens=count,
+                elapsed_ms=10.0,
+            )
+        )
+
+
+def _info(alias: str) -> ModelInfo:
+    return ModelInfo(
+        alias=alias,
+        architecture="fake",
+        description="no model at all",
+        n_params=1,
+        size_bytes=1,
+        n_ctx=512,
+        n_ctx_train=512,
+        n_vocab=10,
+        n_parallel=4,
+        chat_template=os.environ.get("OMP_FAKE_TEMPLATE", "<tool_call>"),
+        load_ms=1.0,
+    )
+
+
+def main() -> None:
+    """Serve until the socket closes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--journal", type=Path)
+    options = parser.parse_args()
+    worker = FakeWorker(socket.socket(fileno=options.fd), options.journal)
+    worker.note(start=True)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()

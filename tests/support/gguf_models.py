@@ -1,0 +1,190 @@
+"""Writes small GGUF models with random weights: real enough for llama.cpp, made in seconds."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+EMBEDDED = Path(__file__).parents[2] / "clawd" / "engine" / "embedded" / "clawd-tiny.gguf"
+_NORMAL_TOKEN = 1
+_TOKENIZER_KEYS = ("model", "pre", "tokens", "token_type", "scores", "merges")
+_TOKEN_IDS = ("bos", "eos", "eot", "padding")
+
+
+def write_random_gguf(
+    path: Path,
+    *,
+    tokenizer_from: Path = EMBEDDED,
+    n_embd: int = 128,
+    n_layer: int = 2,
+    n_head: int = 4,
+    n_kv_head: int = 2,
+    n_ff: int = 256,
+    context_length: int = 4096,
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
+    chain: bool = True,
+    is_printable: bool = False,
+    chat_template: str | None = None,
+    seed: int = 1,
+) -> Path:
+    """Write a llama-architecture model and return its path.
+
+    Args:
+        path: where to write it.
+        tokenizer_from: a GGUF whose vocabulary and chat template are taken over.
+        n_embd: width; with `n_ff` a multiple of 32, as Q8_0 wants.
+        n_layer: layers.
+        n_head: attention heads.
+        n_kv_head: key and value heads.
+        n_ff: width of the feed-forward part.
+        context_length: what the file says it was trained with.
+        quantization: type of the matrices.
+        chain: the output head maps every token to one fixed ordinary successor, whatever came
+            before it: greedy output is known, never ends, and has no near ties. Otherwise the
+            head is random too.
+        is_printable: keep the chain to tokens of printable ASCII, so that every piece of the
+            answer is whole text; the tokenizer must be a byte-level one.
+        chat_template: a Jinja template instead of the other model's.
+        seed: of all weights.
+    """
+    reader = gguf.GGUFReader(tokenizer_from)
+    writer = gguf.GGUFWriter(path, "llama")
+    kinds = _copy_tokenizer(reader, writer)
+    template = chat_template
+    if template is None:
+        template = _field(reader, "tokenizer.chat_template")
+    writer.add_chat_template(template)
+    writer.add_name("random")
+    writer.add_context_length(context_length)
+    writer.add_embedding_length(n_embd)
+    writer.add_block_count(n_layer)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(n_head)
+    writer.add_head_count_kv(n_kv_head)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(n_embd // n_head)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(kinds))
+    writer.add_file_type(7)
+
+    weights = _Weights(writer, quantization, seed)
+    embeddings = weights.normal(len(kinds), n_embd)
+    weights.add("token_embd.weight", embeddings)
+    ordinary = [token for token, kind in enumerate(kinds) if kind == _NORMAL_TOKEN]
+    texts = _field(reader, "tokenizer.ggml.tokens")
+    chained = [token for token in ordinary if not is_printable or _is_printable(texts[token])]
+    head = _head(weights, embeddings, ordinary, chained) if chain else None
+    weights.add("output.weight", head, embeddings)
+    weights.ones("output_norm.weight", n_embd)
+    # A chain's layers must not drown the embedding that the head looks at.
+    scale = 0.02 if chain else 0.5
+    for layer in range(n_layer):
+        _add_layer(weights, layer, (n_embd, n_ff, n_embd // n_head * n_kv_head), scale)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class _Weights:
+    """Random tensors of one file."""
+
+    def __init__(
+        self, writer: gguf.GGUFWriter, quantization: gguf.GGMLQuantizationType, seed: int
+    ) -> None:
+        self._writer = writer
+        self._quantization = quantization
+        self.random = np.random.default_rng(seed)
+
+    def normal(self, rows: int, columns: int) -> npt.NDArray[np.float32]:
+        return self.random.standard_normal((rows, columns), dtype=np.float32)
+
+    def add(
+        self,
+        name: str,
+        values: npt.NDArray[np.float32] | None,
+        like: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Add a matrix; random values of another's shape when it is None."""
+        if values is None:
+            assert like is not None
+            values = self.normal(*like.shape) / np.float32(np.sqrt(like.shape[1]))
+        data = gguf.quants.quantize(values, self._quantization)
+        self._writer.add_tensor(name, data, raw_dtype=self._quantization)
+
+    def ones(self, name: str, size: int) -> None:
+        self._writer.add_tensor(name, np.ones(size, dtype=np.float32))
+
+
+def _head(
+    weights: _Weights,
+    embeddings: npt.NDArray[np.float32],
+    ordinary: list[int],
+    chained: list[int],
+) -> npt.NDArray[np.float32]:
+    """Return an output matrix that answers each ordinary token with one of the chained ones."""
+    order = weights.random.permutation(np.array(chained))
+    strength = np.float32(20.0 / embeddings.shape[1])
+    head = weights.normal(*embeddings.shape) * np.float32(0.0005)
+    head[np.roll(order, -1)] += embeddings[order] * strength
+    leading_in = np.setdiff1d(np.array(ordinary), order)
+    if leading_in.size:
+        successors = weights.random.choice(order, leading_in.size)
+        np.add.at(head, successors, embeddings[leading_in] * strength)
+    return head
+
+
+def _is_printable(token: str) -> bool:
+    """Tell whether a byte-level token, which writes a space as Ġ, is printable ASCII."""
+    plain = token.replace("\u0120", " ")
+    return plain.isascii() and plain.isprintable()
+
+
+def _add_layer(weights: _Weights, layer: int, sizes: tuple[int, int, int], scale: float) -> None:
+    n_embd, n_ff, n_kv = sizes
+    root = 1 / np.sqrt(n_embd)
+    prefix = f"blk.{layer}."
+    weights.ones(f"{prefix}attn_norm.weight", n_embd)
+    weights.ones(f"{prefix}ffn_norm.weight", n_embd)
+    for name, rows, columns, deviation in (
+        ("attn_q", n_embd, n_embd, root * 2),
+        ("attn_k", n_kv, n_embd, root * 2),
+        ("attn_v", n_kv, n_embd, root),
+        ("attn_output", n_embd, n_embd, root * scale * 4),
+        ("ffn_gate", n_ff, n_embd, root),
+        ("ffn_up", n_ff, n_embd, root),
+        ("ffn_down", n_embd, n_ff, scale * 4 / np.sqrt(n_ff)),
+    ):
+        values = weights.normal(rows, columns) * np.float32(deviation)
+        weights.add(f"{prefix}{name}.weight", values)
+
+
+def _copy_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> list[int]:
+    """Copy the vocabulary and return the kinds of its tokens."""
+    values = {key: _field(reader, f"tokenizer.ggml.{key}") for key in _TOKENIZER_KEYS}
+    writer.add_tokenizer_model(values["model"])
+    if values["pre"] is not None:
+        writer.add_tokenizer_pre(values["pre"])
+    writer.add_token_list(values["tokens"])
+    writer.add_token_types(values["token_type"])
+    if values["scores"] is not None:
+        writer.add_token_scores(values["scores"])
+    if values["merges"] is not None:
+        writer.add_token_merges(values["merges"])
+    for name in _TOKEN_IDS:
+        token = _field(reader, f"tokenizer.ggml.{name}_token_id")
+        if token is not None:
+            writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
+    for name in ("add_bos_token", "add_space_prefix"):
+        flag = _field(reader, f"tokenizer.ggml.{name}")
+        if flag is not None:
+            writer.add_bool(f"tokenizer.ggml.{name}", flag)
+    return list(values["token_type"])
+
+
+def _field(reader: gguf.GGUFReader, key: str) -> Any:
+    field = reader.fields.get(key)
+    return field.contents() if field is not None else None
