@@ -1,0 +1,285 @@
+"""What every model provider takes and gives: request, messages, deltas, response. No I/O here.
+
+A provider streams deltas; `collect` folds them into a whole response. A call's deltas are keyed by
+`index`: name and id come with the first, argument text in any number of pieces after it.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from clawd.errors import ProviderError
+
+Role = Literal["system", "user", "assistant", "tool"]
+StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
+
+CONTEXT_OPEN = "<context>\n"
+CONTEXT_CLOSE = "\n</context>\n\n"
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that a model asked for. `arguments` is the raw JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation.
+
+    `content` of an assistant turn that only calls tools is empty; None, "" and missing are one.
+    `tool_call_id` and `name` belong to role `tool`: which call it answers, and of which tool.
+    """
+
+    role: Role
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as it is offered to a model. `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sampling settings of one request; None leaves the operator's or the model's own value."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a model.
+
+    Attributes:
+        system: the system prompt; empty for none.
+        messages: the conversation, oldest first, without the system message.
+        tools: what the model may call; empty for none.
+        model: the provider's name of the model; empty for its default.
+        metadata: hints for routers (`cost`, `privacy`, `size`, …) and `conversation_id`.
+        tool_choice: auto, none, required, or the name of one tool.
+        response_format: an OpenAI-style response format, or None for text.
+    """
+
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    model: str = ""
+    temperature: float | None = None
+    metadata: dict[str, str] = {}
+    sampling: Sampling | None = None
+    tool_choice: str = "auto"
+    response_format: dict[str, Any] | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one hop: in the prompt, of these from a cache, and generated."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """Text of the answer, to be appended."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """Text of the model's reasoning, to be appended."""
+
+    text: str
+
+
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
+    """A piece of a tool call: `id` and `name` with the first of an index, arguments appended."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """Prompt evaluation goes on: tokens processed (cached ones included), cached, in all."""
+
+    processed: int
+    cached: int
+    total: int
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
+    """The prompt is evaluated; once per hop. `context_used` of `context_size` tokens are filled."""
+
+    tokens: int
+    cached: int
+    elapsed_ms: float
+    context_used: int
+    context_size: int
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The answer is complete. `raw` is the provider's own last payload, where it has one."""
+
+    reason: StopReason
+    usage: Usage = Usage()
+    provider: str = ""
+    model: str = ""
+    tokens_per_s: float = 0.0
+    raw: dict[str, Any] | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The request failed; nothing follows. `partial` says whether text came before."""
+
+    error: Exception
+    partial: bool = False
+
+
+Delta = Text | Reasoning | CallDelta | Progress | Evaluated | Finished | Failed
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider can do for its default model."""
+
+    streaming: bool = True
+    tools: bool = True
+    local: bool = False
+    context_size: int = 0
+
+
+class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    final_text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    usage: Usage = Usage()
+    stop_reason: StopReason = "stop"
+    provider: str = ""
+    model: str = ""
+    raw: dict[str, Any] | None = None
+
+
+class Provider(Protocol):
+    """A source of answers.
+
+    `chat` yields deltas and ends with exactly one `Finished` or `Failed`; it never raises for a
+    failure of the other side. Closing the iterator (or cancelling the task) stops the work at once
+    and frees what was held.
+    """
+
+    def name(self) -> str:
+        """Return the name under which the config knows it."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """Return what it can do, without any I/O."""
+        ...
+
+    def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        """Answer one request."""
+        ...
+
+    async def check(self) -> str:
+        """Reach the model with the smallest possible request; return a sentence on what answered.
+
+        Raises:
+            ClawError: it cannot be reached or refuses.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections and processes; idempotent."""
+        ...
+
+
+class CallAssembler:
+    """Folds call deltas into whole calls, in order of first appearance of their index."""
+
+    def __init__(self) -> None:
+        self._ids: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}
+
+    def add(self, delta: CallDelta) -> None:
+        """Take one delta; a repeated id or name of the same index is ignored."""
+        pieces = self._arguments.setdefault(delta.index, [])
+        if delta.id:
+            self._ids.setdefault(delta.index, delta.id)
+        if delta.name:
+            self._names.setdefault(delta.index, delta.name)
+        if delta.arguments:
+            pieces.append(delta.arguments)
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls so far; one without an id gets `call_<index>`."""
+        return tuple(
+            ToolCall(
+                id=self._ids.get(index) or f"call_{index}",
+                name=self._names.get(index, ""),
+                arguments="".join(pieces) or "{}",
+            )
+            for index, pieces in self._arguments.items()
+        )
+
+
+def strip_context_block(text: str) -> str:
+    """Return what the user wrote, without the block of changing facts that may stand before it."""
+    if not text.startswith(CONTEXT_OPEN):
+        return text
+    _, marker, rest = text.partition(CONTEXT_CLOSE)
+    return rest if marker else text
+
+
+async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
+    """Fold a stream into a whole response.
+
+    Raises:
+        Exception: the error of a `Failed` delta.
+        ProviderError: the stream ended without `Finished` or `Failed`.
+    """
+    text: list[str] = []
+    reasoning: list[str] = []
+    calls = CallAssembler()
+    async for delta in deltas:
+        match delta:
+            case Text():
+                text.append(delta.text)
+            case Reasoning():
+                reasoning.append(delta.text)
+            case CallDelta():
+                calls.add(delta)
+            case Progress() | Evaluated():
+                continue
+            case Failed():
+                raise delta.error
+            case Finished():
+                return ChatResponse(
+                    final_text="".join(text),
+                    tool_calls=calls.calls(),
+                    reasoning="".join(reasoning),
+                    usage=delta.usage,
+                    stop_reason=delta.reason,
+                    provider=delta.provider,
+                    model=delta.model,
+                    raw=delta.raw,
+                )
+    raise ProviderError("the stream ended before the answer was complete", kind="network")

@@ -1,0 +1,302 @@
+"""The `local` provider: a chat request to the engine, its events to deltas."""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, assert_never
+
+import msgspec
+
+from clawd.engine.mailbox import GenerationEvent
+from clawd.engine.protocol import (
+    ChatCall,
+    ChatMessage,
+    Generate,
+    GenerationDone,
+    GenerationFailed,
+    ModelConfig,
+    PromptEvaluated,
+    PromptProgress,
+    SamplingConfig,
+    Tokens,
+)
+from clawd.engine.supervisor import Engine
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ContextFullError,
+    EngineError,
+    InvalidRequestError,
+    ProviderError,
+)
+from clawd.providers.base import (
+    CallDelta,
+    Capabilities,
+    ChatRequest,
+    Delta,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Reasoning,
+    Sampling,
+    StopReason,
+    Text,
+    ToolSpec,
+    Usage,
+)
+from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.detect import detect
+
+GREEDY = SamplingConfig(temperature=0.0)
+
+_PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty")
+_SHAPERS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "max_tokens", "stop")
+
+
+class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model by its name: how it is loaded, and how it is sampled where a request is silent."""
+
+    config: ModelConfig
+    sampling: SamplingConfig = SamplingConfig()
+
+
+class LocalProvider:
+    """Answers with a model of this machine.
+
+    `find` turns a model's name into what the engine needs; it raises ModelNotFoundError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        find: Callable[[str], LocalModel],
+        *,
+        default_model: str,
+        allow_request_penalties: bool = False,
+    ) -> None:
+        self._name = name
+        self._engine = engine
+        self._find = find
+        self._default_model = default_model
+        self._allow_request_penalties = allow_request_penalties
+
+    def name(self) -> str:
+        """Return the name under which the config knows it."""
+        return self._name
+
+    def capabilities(self) -> Capabilities:
+        """Return what it can do; the context's size is known once the model is loaded."""
+        try:
+            config = self._find(self._default_model).config
+        except ClawError:
+            return Capabilities(local=True)
+        info = self._engine.info(config)
+        return Capabilities(local=True, context_size=info.n_ctx if info else config.n_ctx)
+
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """Answer one request."""
+        answer = _Answer(self._name, request.model or self._default_model, request)
+        try:
+            _refuse_unsupported(request)
+            model = self._find(answer.model)
+            info = await self._engine.load(model.config)
+            generate = self._generate(request, model.sampling)
+            options = ParserOptions(calls=bool(generate.tools))
+            answer.parser = detect(info.chat_template)(options)
+            async with aclosing(self._engine.generate(model.config, generate)) as events:
+                async for event in events:
+                    for delta in answer.take(event):
+                        yield delta
+        except ClawError as error:
+            yield Failed(error=error, partial=answer.has_content)
+
+    async def check(self) -> str:
+        """Generate one token.
+
+        Raises:
+            ClawError: the model cannot be loaded or does not answer.
+        """
+        model = self._find(self._default_model)
+        started = time.monotonic()
+        info = await self._engine.load(model.config)
+        request = Generate(
+            id=0,
+            messages=(ChatMessage(role="user", content="Hello"),),
+            sampling=SamplingConfig(temperature=0.0, max_tokens=1),
+        )
+        async with aclosing(self._engine.generate(model.config, request)) as events:
+            async for event in events:
+                if isinstance(event, GenerationFailed):
+                    raise _failure(event)
+        elapsed_ms = (time.monotonic() - started) * 1000
+        return (
+            f"{self._default_model} ({info.architecture}, {info.n_params / 1e6:.1f} M parameters, "
+            f"context {info.n_ctx}) answered in {elapsed_ms:.0f} ms"
+        )
+
+    async def close(self) -> None:
+        """Do nothing: the engine belongs to the service, which closes it."""
+
+    def _generate(self, request: ChatRequest, defaults: SamplingConfig) -> Generate:
+        return Generate(
+            id=0,
+            messages=_chat_messages(request),
+            tools=_functions(request.tools, request.tool_choice),
+            sampling=resolve_sampling(
+                defaults, request, allow_penalties=self._allow_request_penalties
+            ),
+        )
+
+
+def resolve_sampling(
+    defaults: SamplingConfig, request: ChatRequest, *, allow_penalties: bool = False
+) -> SamplingConfig:
+    """Lay a request's wishes over the operator's values; penalties only where they are allowed."""
+    wishes = request.sampling or Sampling()
+    names = _SHAPERS + (_PENALTIES if allow_penalties else ())
+    given = {name: value for name in names if (value := getattr(wishes, name)) not in {None, ()}}
+    if request.temperature is not None:
+        given["temperature"] = request.temperature
+    return msgspec.structs.replace(defaults, **given)
+
+
+class _Answer:
+    """One answer on its way: parses the text, counts, remembers what was said."""
+
+    def __init__(self, provider: str, model: str, request: ChatRequest) -> None:
+        self.provider = provider
+        self.model = model
+        self.has_content = False
+        self.parser: ToolCallParser | None = None
+        self._tool_choice = request.tool_choice if request.tools else "auto"
+        self._has_calls = False
+
+    def take(self, event: GenerationEvent) -> list[Delta]:
+        match event:
+            case PromptProgress():
+                return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
+            case PromptEvaluated():
+                return [
+                    Evaluated(
+                        tokens=event.tokens,
+                        cached=event.cached,
+                        elapsed_ms=event.elapsed_ms,
+                        context_used=event.tokens,
+                        context_size=event.n_ctx,
+                    )
+                ]
+            case Tokens():
+                return self._deltas(self.parser.feed(event.text) if self.parser else [])
+            case GenerationDone():
+                return self._finish(event)
+            case GenerationFailed():
+                return [Failed(error=_failure(event), partial=self.has_content)]
+            case _:
+                assert_never(event)
+
+    def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for delta in parsed:
+            self.has_content = True
+            match delta:
+                case Text() | Reasoning():
+                    deltas.append(delta)
+                case CallDelta():
+                    self._has_calls = True
+                    call_id = f"call_{secrets.token_hex(6)}"
+                    deltas.append(msgspec.structs.replace(delta, id=call_id))
+                case _:
+                    assert_never(delta)
+        return deltas
+
+    def _finish(self, done: GenerationDone) -> list[Delta]:
+        deltas = self._deltas(self.parser.finish() if self.parser else [])
+        if self._lacks_call() and done.reason == "stop":
+            error = ProviderError(
+                f"the model called no tool, though tool_choice is {self._tool_choice!r}",
+                kind="invalid",
+                hint="Ask again, or use tool_choice auto.",
+            )
+            return [*deltas, Failed(error=error, partial=self.has_content)]
+        reason: StopReason = done.reason
+        if self._has_calls and reason == "stop":
+            reason = "tool_calls"
+        elapsed_s = done.elapsed_ms / 1000
+        finished = Finished(
+            reason=reason,
+            usage=Usage(
+                prompt_tokens=done.prompt_tokens,
+                cached_tokens=done.cached_tokens,
+                completion_tokens=done.completion_tokens,
+            ),
+            provider=self.provider,
+            model=self.model,
+            tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
+        )
+        return [*deltas, finished]
+
+    def _lacks_call(self) -> bool:
+        return self._tool_choice not in {"auto", "none"} and not self._has_calls
+
+
+def _refuse_unsupported(request: ChatRequest) -> None:
+    wanted = (request.response_format or {}).get("type", "text")
+    if wanted != "text":
+        raise InvalidRequestError(
+            f"local models answer with text; response_format {wanted!r} was asked for",
+            hint="Leave response_format out, or use a provider that supports it.",
+        )
+
+
+def _chat_messages(request: ChatRequest) -> tuple[ChatMessage, ...]:
+    messages = tuple(_chat_message(message) for message in request.messages)
+    if request.system:
+        return (ChatMessage(role="system", content=request.system), *messages)
+    return messages
+
+
+def _chat_message(message: Message) -> ChatMessage:
+    return ChatMessage(
+        role=message.role,
+        content=message.content or "",
+        tool_calls=tuple(
+            ChatCall(id=call.id, name=call.name, arguments=call.arguments)
+            for call in message.tool_calls
+        ),
+        tool_call_id=message.tool_call_id,
+        name=message.name,
+    )
+
+
+def _functions(tools: tuple[ToolSpec, ...], choice: str) -> tuple[dict[str, Any], ...]:
+    """Return the offered tools as a template wants them; a named choice offers that one only."""
+    if choice == "none":
+        return ()
+    named = tuple(tool for tool in tools if tool.name == choice)
+    return tuple(
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            },
+        }
+        for tool in named or tools
+    )
+
+
+def _failure(event: GenerationFailed) -> ClawError:
+    match event.code:
+        case "busy":
+            return BusyError(event.message, retry_after_s=event.retry_after_s, hint=event.hint)
+        case "context_full":
+            return ContextFullError(event.message, hint=event.hint)
+        case "invalid_request":
+            return InvalidRequestError(event.message, hint=event.hint)
+        case _:
+            return EngineError(event.message, code=event.code, hint=event.hint)

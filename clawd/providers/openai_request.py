@@ -1,0 +1,126 @@
+"""A chat request as the JSON body of OpenAI's /chat/completions. Pure."""
+
+from typing import Any
+
+from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
+
+_FIELDS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "seed",
+)
+_CHOICES = frozenset({"none", "required"})
+
+
+def build_body(
+    request: ChatRequest,
+    *,
+    model: str,
+    stream: bool,
+    use_tool_role: bool = True,
+    max_tokens_field: str = "max_tokens",
+) -> dict[str, Any]:
+    """Return the body; a field that was not asked for is left to the server."""
+    history = request.messages if use_tool_role else without_tool_role(request.messages)
+    messages = [_message(message) for message in history]
+    if request.system:
+        messages.insert(0, {"role": "system", "content": request.system})
+    body: dict[str, Any] = {"model": model, "messages": messages, "stream": stream}
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    body |= _sampling(request, max_tokens_field)
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+        if request.tool_choice != "auto":
+            body["tool_choice"] = _choice(request.tool_choice)
+    if request.response_format is not None:
+        body["response_format"] = request.response_format
+    return body
+
+
+def without_tool_role(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Turn tool turns into `[tool: name]` blocks on the next user turn.
+
+    For templates that refuse the tool role; the calls they answer become text of the assistant.
+    Where no user turn follows, one is made.
+    """
+    out: list[Message] = []
+    results: list[str] = []
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    for message in messages:
+        if message.role == "tool":
+            name = message.name or names.get(message.tool_call_id, "")
+            results.append(f"[tool: {name}]\n{message.content or ''}")
+        elif message.role == "user" and results:
+            text = "\n\n".join((*results, message.content or ""))
+            results.clear()
+            out.append(Message(role="user", content=text))
+        else:
+            _flush(results, out)
+            out.append(_calls_as_text(message))
+    _flush(results, out)
+    return tuple(out)
+
+
+def _flush(results: list[str], out: list[Message]) -> None:
+    if results:
+        out.append(Message(role="user", content="\n\n".join(results)))
+        results.clear()
+
+
+def _calls_as_text(message: Message) -> Message:
+    if not message.tool_calls:
+        return message
+    calls = [f"[call: {call.name}]\n{call.arguments}" for call in message.tool_calls]
+    texts = [message.content, *calls] if message.content else calls
+    return Message(role=message.role, content="\n\n".join(texts))
+
+
+def _message(message: Message) -> dict[str, Any]:
+    content = message.content or ""
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
+    if not message.tool_calls:
+        return {"role": message.role, "content": content}
+    calls = [_call(call) for call in message.tool_calls]
+    return {"role": message.role, "content": content or None, "tool_calls": calls}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: str) -> str | dict[str, Any]:
+    if choice in _CHOICES:
+        return choice
+    return {"type": "function", "function": {"name": choice}}
+
+
+def _sampling(request: ChatRequest, max_tokens_field: str) -> dict[str, Any]:
+    wishes = request.sampling or Sampling()
+    fields: dict[str, Any] = {
+        name: value for name in _FIELDS if (value := getattr(wishes, name)) is not None
+    }
+    if request.temperature is not None:
+        fields["temperature"] = request.temperature
+    if wishes.max_tokens is not None:
+        fields[max_tokens_field] = wishes.max_tokens
+    if wishes.stop:
+        fields["stop"] = list(wishes.stop)
+    return fields

@@ -1,0 +1,187 @@
+"""The `mock` provider: answers from a script, deterministically; without one it echoes."""
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+
+from clawd.errors import ProviderError
+from clawd.providers.base import (
+    CallDelta,
+    Capabilities,
+    ChatRequest,
+    Delta,
+    Failed,
+    Finished,
+    Reasoning,
+    Text,
+    Usage,
+    strip_context_block,
+)
+from clawd.providers.script import Reply, Script, ScriptedCall, ScriptedError
+
+_MAX_CONVERSATIONS = 1000
+_PIECE = re.compile(r"\s*\S+\s*|\s+")
+_PLACEHOLDER = re.compile(r"\{\{(last_user|last_tool_result|tool_results)\}\}")
+
+
+class ScriptedProvider:
+    """Answers from a script.
+
+    A reply whose `when` is found in the last user message goes first; else the next reply
+    without `when` that was not used in this conversation (metadata `conversation_id`), and when
+    none is left the last one again.
+    """
+
+    def __init__(self, name: str = "mock", script: Script | None = None) -> None:
+        self._name = name
+        self._script = script
+        self._used: OrderedDict[str, set[int]] = OrderedDict()
+        self._calls = 0
+
+    def name(self) -> str:
+        """Return the name under which the config knows it."""
+        return self._name
+
+    def capabilities(self) -> Capabilities:
+        """Return what it can do."""
+        return Capabilities(local=True)
+
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """Answer one request."""
+        reply = self._choose(request)
+        if reply is None:
+            yield Failed(error=_no_reply(request))
+            return
+        if reply.delay_s:
+            await asyncio.sleep(reply.delay_s)
+        deltas = self._deltas(reply, request)
+        for delta in deltas:
+            yield delta
+            await asyncio.sleep(0)
+        if reply.error is not None:
+            yield Failed(error=_error(reply.error), partial=bool(deltas))
+            return
+        yield Finished(
+            reason="tool_calls" if any(isinstance(d, CallDelta) for d in deltas) else "stop",
+            usage=Usage(prompt_tokens=_words(request), completion_tokens=len(deltas)),
+            provider=self._name,
+            model=request.model or "mock",
+        )
+
+    async def check(self) -> str:
+        """Say what it answers from."""
+        if self._script is None:
+            return f"{self._name} echoes: it has no script"
+        return f"{self._name} answers from a script of {len(self._script.replies)} replies"
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+    def _choose(self, request: ChatRequest) -> Reply | None:
+        if self._script is None:
+            return Reply(text="{{last_user}}")
+        last_role = request.messages[-1].role if request.messages else "user"
+        said = _last_user(request)
+        fitting = [
+            (number, reply)
+            for number, reply in enumerate(self._script.replies)
+            if reply.fits(last_role)
+        ]
+        for _, reply in fitting:
+            if reply.when is not None and reply.when in said:
+                return reply
+        return self._next_in_order(request, [pair for pair in fitting if pair[1].when is None])
+
+    def _next_in_order(
+        self, request: ChatRequest, replies: list[tuple[int, Reply]]
+    ) -> Reply | None:
+        conversation = request.metadata.get("conversation_id", "")
+        used = self._used.setdefault(conversation, set())
+        self._used.move_to_end(conversation)
+        if len(self._used) > _MAX_CONVERSATIONS:
+            self._used.popitem(last=False)
+        for number, reply in replies:
+            if number not in used:
+                used.add(number)
+                return reply
+        return replies[-1][1] if replies else None
+
+    def _deltas(self, reply: Reply, request: ChatRequest) -> list[Delta]:
+        deltas: list[Delta] = [
+            Reasoning(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
+        ]
+        deltas += [Text(text=piece) for piece in _pieces(_filled(reply.text, request))]
+        for index, call in enumerate(_offered(reply, request)):
+            self._calls += 1
+            arguments = call.raw_arguments()
+            half = len(arguments) // 2
+            deltas += [
+                CallDelta(index=index, id=f"call_{self._calls}", name=call.name),
+                CallDelta(index=index, arguments=arguments[:half]),
+                CallDelta(index=index, arguments=arguments[half:]),
+            ]
+        return deltas
+
+
+def _offered(reply: Reply, request: ChatRequest) -> tuple[ScriptedCall, ...]:
+    if not reply.first_offered:
+        return reply.tool_calls
+    offered = {tool.name for tool in request.tools}
+    return tuple(call for call in reply.tool_calls if call.name in offered)[:1]
+
+
+def _filled(template: str, request: ChatRequest) -> str:
+    """Fill the placeholders in, once: what is filled in is not looked at again."""
+    if "{{" not in template:
+        return template
+    results = _tool_results(request)
+    every = [message.content or "" for message in request.messages if message.role == "tool"]
+    values = {
+        "last_user": _last_user(request),
+        "last_tool_result": every[-1] if every else "",
+        "tool_results": "\n".join(results),
+    }
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def _last_user(request: ChatRequest) -> str:
+    for message in reversed(request.messages):
+        if message.role == "user":
+            return strip_context_block(message.content or "")
+    return ""
+
+
+def _tool_results(request: ChatRequest) -> list[str]:
+    """Return the tool results since the last user message, oldest first."""
+    results: list[str] = []
+    for message in reversed(request.messages):
+        if message.role == "user":
+            break
+        if message.role == "tool":
+            results.insert(0, message.content or "")
+    return results
+
+
+def _pieces(text: str) -> list[str]:
+    return _PIECE.findall(text)
+
+
+def _words(request: ChatRequest) -> int:
+    texts = (request.system, *(message.content or "" for message in request.messages))
+    return sum(len(text.split()) for text in texts)
+
+
+def _error(error: ScriptedError) -> ProviderError:
+    if error.kind == "http":
+        message = f"HTTP {error.status}: scripted failure"
+        return ProviderError(message, kind="http", status=error.status)
+    return ProviderError(f"scripted failure of kind {error.kind}", kind=error.kind)
+
+
+def _no_reply(request: ChatRequest) -> ProviderError:
+    return ProviderError(
+        f"no reply of the script fits the last message: {_last_user(request)[:80]!r}",
+        kind="invalid",
+        hint="Add a reply without `when`, or with after = any.",
+    )

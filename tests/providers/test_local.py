@@ -1,0 +1,271 @@
+"""The local provider over workers that speak the protocol."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.engine.protocol import ModelConfig, SamplingConfig
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ContextFullError,
+    EngineError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    ProviderError,
+    StoppedError,
+    WorkerDiedError,
+)
+from clawd.providers.base import (
+    CallDelta,
+    ChatRequest,
+    Delta,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Sampling,
+    Text,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    collect,
+)
+from clawd.providers.local import GREEDY, LocalModel, LocalProvider, resolve_sampling
+from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
+
+TIME = ToolSpec(name="time", description="Tell the time", parameters={"type": "object"})
+NOTE = ToolSpec(name="note", description="Take a note", parameters={"type": "object"})
+CALL = '<tool_call>\n{"name": "time", "arguments": {"zone": "UTC"}}\n</tool_call>'
+
+
+def find(name: str) -> LocalModel:
+    if name == "nothing":
+        raise ModelNotFoundError("no model named 'nothing'; there are: fake")
+    return LocalModel(config=ModelConfig(path=f"/models/{name}.gguf", alias=name), sampling=GREEDY)
+
+
+@asynccontextmanager
+async def local(folder: Path) -> AsyncIterator[tuple[LocalProvider, Journal]]:
+    async with fake_engine(folder) as (engine, journal):
+        yield LocalProvider("local", engine, find, default_model="fake"), journal
+
+
+def ask(text: str, **fields: Any) -> ChatRequest:
+    return ChatRequest(messages=(Message(role="user", content=text),), **fields)
+
+
+async def deltas_of(provider: LocalProvider, request: ChatRequest) -> list[Delta]:
+    async with asyncio.timeout(LIMIT_S):
+        return [delta async for delta in provider.chat(request)]
+
+
+async def failure_of(provider: LocalProvider, request: ChatRequest) -> ClawError:
+    last = (await deltas_of(provider, request))[-1]
+    assert isinstance(last, Failed)
+    assert isinstance(last.error, ClawError)
+    return last.error
+
+
+async def test_an_answer_is_progress_evaluation_text_and_an_end(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        assert await deltas_of(provider, ask("say hello")) == [
+            Progress(processed=5, cached=2, total=10),
+            Evaluated(tokens=10, cached=2, elapsed_ms=1.5, context_used=10, context_size=512),
+            Text(text="hello"),
+            Finished(
+                reason="stop",
+                usage=Usage(prompt_tokens=10, cached_tokens=2, completion_tokens=1),
+                provider="local",
+                model="fake",
+                tokens_per_s=100.0,
+            ),
+        ]
+
+
+async def test_calls_come_with_ids_and_end_with_tool_calls(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        request = ask(f"chars Look: {CALL}{CALL}", tools=(TIME,))
+        response = await collect(provider.chat(request))
+    assert response.final_text == "Look:"
+    assert response.stop_reason == "tool_calls"
+    assert [(c.name, c.arguments) for c in response.tool_calls] == [
+        ("time", '{"zone": "UTC"}'),
+        ("time", '{"zone": "UTC"}'),
+    ]
+    first, second = (call.id for call in response.tool_calls)
+    assert first != second
+    assert first.startswith("call_")
+
+
+async def test_without_tools_a_call_is_text(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        for request in (ask(f"say {CALL}"), ask(f"say {CALL}", tools=(TIME,), tool_choice="none")):
+            response = await collect(provider.chat(request))
+            assert response.final_text == CALL
+            assert response.tool_calls == ()
+            assert response.stop_reason == "stop"
+
+
+async def test_reasoning_is_split_off_without_tools_too(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        response = await collect(provider.chat(ask("chars <think>hm</think>\n\nyes")))
+    assert (response.reasoning, response.final_text) == ("hm", "yes")
+
+
+async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path) -> None:
+    call = ToolCall(id="c1", name="time", arguments='{"a": 1}')
+    request = ChatRequest(
+        system="Be brief.",
+        messages=(
+            Message(role="user", content="what time"),
+            Message(role="assistant", content=None, tool_calls=(call,)),
+            Message(role="tool", content="noon", tool_call_id="c1", name="time"),
+            Message(role="user", content="request"),
+        ),
+        tools=(TIME, NOTE),
+        tool_choice="note",
+        temperature=0.5,
+        sampling=Sampling(max_tokens=7, stop=("END",), temperature=0.1),
+    )
+    async with local(tmp_path) as (provider, _):
+        deltas = await deltas_of(provider, request)
+    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    assert json.loads(text) == {
+        "messages": [
+            ["system", "Be brief."],
+            ["user", "what time"],
+            ["assistant", ""],
+            ["tool", "noon"],
+            ["user", "request"],
+        ],
+        "calls": [["time", '{"a": 1}']],
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "note",
+                    "description": "Take a note",
+                    "parameters": {"type": "object"},
+                },
+            }
+        ],
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "stop": ["END"],
+    }
+
+
+@pytest.mark.parametrize("choice", ["required", "time"])
+async def test_a_choice_that_the_model_ignores_is_a_failure(tmp_path: Path, choice: str) -> None:
+    async with local(tmp_path) as (provider, _):
+        request = ask("say no", tools=(TIME,), tool_choice=choice)
+        error = await failure_of(provider, request)
+        assert isinstance(error, ProviderError)
+        assert choice in error.message
+        request = ask(f"say {CALL}", tools=(TIME,), tool_choice=choice)
+        assert len((await collect(provider.chat(request))).tool_calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("busy", BusyError),
+        ("context_full", ContextFullError),
+        ("invalid_request", InvalidRequestError),
+        ("odd", EngineError),
+    ],
+)
+async def test_a_failed_generation_keeps_its_code(
+    tmp_path: Path, code: str, kind: type[ClawError]
+) -> None:
+    async with local(tmp_path) as (provider, _):
+        error = await failure_of(provider, ask(f"fail {code}"))
+    assert type(error) is kind
+    assert error.code == code
+    if isinstance(error, BusyError):
+        assert error.retry_after_s == 2.5
+
+
+async def test_a_death_is_the_last_delta_and_not_an_exception(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        (delta,) = await deltas_of(provider, ask("die"))
+        assert isinstance(delta, Failed)
+        assert isinstance(delta.error, WorkerDiedError)
+        assert not delta.partial
+
+
+async def test_a_model_that_is_not_there_is_never_replaced_by_another(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, journal):
+        error = await failure_of(provider, ask("say x", model="nothing"))
+        assert isinstance(error, ModelNotFoundError)
+        assert journal.lines() == []
+
+
+async def test_a_stop_in_mid_answer_keeps_what_was_said(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        provider = LocalProvider("local", engine, find, default_model="fake")
+        deltas: list[Delta] = []
+        async with aclosing(provider.chat(ask("endless"))) as stream:
+            async for delta in stream:
+                deltas.append(delta)
+                if isinstance(delta, Text):
+                    engine.cancel_all(lambda: StoppedError("the emergency stop is set"))
+        last = deltas[-1]
+        assert isinstance(last, Failed)
+        assert isinstance(last.error, StoppedError)
+        assert last.partial
+
+
+async def test_closing_the_stream_stops_the_worker(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, journal):
+        async with aclosing(provider.chat(ask("endless"))) as stream:
+            await anext(stream)
+        await eventually(lambda: len(journal.having("cancel")) == 1)
+
+
+async def test_a_response_format_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        error = await failure_of(provider, ask("say x", response_format={"type": "json_object"}))
+        assert isinstance(error, InvalidRequestError)
+        response = await collect(provider.chat(ask("say x", response_format={"type": "text"})))
+        assert response.final_text == "x"
+
+
+async def test_check_generates_one_token_and_says_what_answered(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, journal):
+        assert "fake (fake, 0.0 M parameters, context 512) answered in" in await provider.check()
+        assert len(journal.having("generate")) == 1
+        assert provider.capabilities().context_size == 512
+        assert provider.capabilities().local
+
+
+def test_penalties_stay_the_operators_unless_allowed() -> None:
+    defaults = SamplingConfig(temperature=0.2, repeat_penalty=1.1)
+    wishes = Sampling(temperature=0.9, repeat_penalty=1.9, frequency_penalty=1.0, seed=0)
+    request = ChatRequest(messages=(), sampling=wishes)
+    assert resolve_sampling(defaults, request) == SamplingConfig(
+        temperature=0.9, repeat_penalty=1.1, seed=0
+    )
+    assert resolve_sampling(defaults, request, allow_penalties=True) == SamplingConfig(
+        temperature=0.9, repeat_penalty=1.9, frequency_penalty=1.0, seed=0
+    )
+
+
+def test_greedy_is_kept_when_a_request_is_silent() -> None:
+    assert resolve_sampling(GREEDY, ChatRequest(messages=())).temperature == 0.0
+    request = ChatRequest(messages=(), temperature=0.0)
+    assert resolve_sampling(SamplingConfig(), request).temperature == 0.0
+
+
+async def test_call_deltas_carry_name_and_id_once(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        deltas = await deltas_of(provider, ask(f"chars {CALL}", tools=(TIME,)))
+    calls = [delta for delta in deltas if isinstance(delta, CallDelta)]
+    assert [(call.index, call.name) for call in calls] == [(0, "time")]

@@ -1,0 +1,186 @@
+"""The chain of providers: who is asked next, and when nobody is."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from clawd.errors import ClawError, ConfigError, EngineError, ProviderError
+from clawd.providers.base import (
+    Capabilities,
+    ChatRequest,
+    Delta,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Text,
+    collect,
+)
+from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.reliable import ReliableProvider
+from clawd.providers.script import parse_script
+from clawd.providers.scripted import ScriptedProvider
+from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
+
+ASK = ChatRequest(messages=(Message(role="user", content="Hi"),), model="first-model")
+
+
+def scripted(name: str, reply: dict[str, Any]) -> ScriptedProvider:
+    return ScriptedProvider(name, parse_script(json.dumps({"replies": [reply]})))
+
+
+class GivenProvider:
+    """Yields what it is given, and remembers what it was asked and whether it was closed."""
+
+    def __init__(self, name: str, *deltas: Delta, hangs: bool = False) -> None:
+        self._name = name
+        self._deltas = deltas
+        self._hangs = hangs
+        self.asked: list[ChatRequest] = []
+        self.ended = 0
+
+    def name(self) -> str:
+        return self._name
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(context_size=7)
+
+    async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        self.asked.append(request)
+        try:
+            for delta in self._deltas:
+                yield delta
+            if self._hangs:
+                await asyncio.sleep(3600)
+        finally:
+            self.ended += 1
+
+    async def check(self) -> str:
+        raise EngineError("no engine here")
+
+    async def close(self) -> None:
+        raise AssertionError("a chain does not own its providers")
+
+
+@pytest.mark.parametrize("kind", ["network", "auth", "timeout"])
+async def test_the_next_is_asked_when_one_cannot_be_reached(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain = ReliableProvider(
+        "chain", [scripted("a", {"error": {"kind": kind}}), scripted("b", {"text": "from b"})]
+    )
+    with caplog.at_level(logging.WARNING):
+        response = await collect(chain.chat(ASK))
+    assert (response.final_text, response.provider) == ("from b", "b")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"provider chain: a failed ({kind}), asking b"
+    ]
+
+
+async def test_a_refused_request_is_not_asked_elsewhere() -> None:
+    second = GivenProvider("b")
+    chain = ReliableProvider("chain", [scripted("a", {"error": {"kind": "http"}}), second])
+    with pytest.raises(ProviderError, match="HTTP 500"):
+        await collect(chain.chat(ASK))
+    assert second.asked == []
+
+
+async def test_after_content_nobody_else_is_asked() -> None:
+    second = GivenProvider("b")
+    first = scripted("a", {"text": "half", "error": {"kind": "network"}})
+    deltas = [delta async for delta in ReliableProvider("chain", [first, second]).chat(ASK)]
+    assert deltas[0] == Text(text="half")
+    assert isinstance(deltas[-1], Failed)
+    assert deltas[-1].partial
+    assert second.asked == []
+
+
+async def test_progress_is_no_content() -> None:
+    lost = Failed(error=ProviderError("lost", kind="network"))
+    first = GivenProvider("a", Progress(processed=1, cached=0, total=2), lost)
+    chain = ReliableProvider("chain", [first, scripted("b", {"text": "ok"})])
+    assert (await collect(chain.chat(ASK))).final_text == "ok"
+
+
+async def test_the_model_is_the_first_providers_own() -> None:
+    lost = Failed(error=ProviderError("lost", kind="network"))
+    first, second = GivenProvider("a", lost), GivenProvider("b", Finished(reason="stop"))
+    await collect(ReliableProvider("chain", [first, second]).chat(ASK))
+    assert [request.model for request in (*first.asked, *second.asked)] == ["first-model", ""]
+    assert second.asked[0].messages == ASK.messages
+
+
+async def test_when_all_fail_each_is_named() -> None:
+    chain = ReliableProvider(
+        "chain",
+        [scripted("a", {"error": {"kind": "auth"}}), scripted("b", {"error": {"kind": "timeout"}})],
+    )
+    with pytest.raises(ProviderError) as caught:
+        await collect(chain.chat(ASK))
+    assert caught.value.kind == "timeout"
+    assert caught.value.message.splitlines()[1:] == [
+        "a: scripted failure of kind auth",
+        "b: scripted failure of kind timeout",
+    ]
+
+
+async def test_a_provider_that_says_nothing_is_left_after_the_limit() -> None:
+    silent = GivenProvider("a", hangs=True)
+    chain = ReliableProvider(
+        "chain", [silent, scripted("b", {"text": "ok"})], first_delta_timeout_s=0.05
+    )
+    assert (await collect(chain.chat(ASK))).final_text == "ok"
+    assert silent.ended == 1
+
+
+async def test_the_limit_is_for_the_first_delta_only() -> None:
+    slow = GivenProvider("a", Text(text="x"), hangs=True)
+    chain = ReliableProvider("chain", [slow], first_delta_timeout_s=0.05)
+    async with aclosing(chain.chat(ASK)) as stream:
+        assert await anext(stream) == Text(text="x")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await anext(stream)
+
+
+async def test_closing_the_chain_closes_the_one_that_answers() -> None:
+    running = GivenProvider("a", Text(text="x"), hangs=True)
+    async with aclosing(ReliableProvider("chain", [running]).chat(ASK)) as stream:
+        await anext(stream)
+    assert running.ended == 1
+
+
+async def test_inside_a_chain_nothing_is_tried_again() -> None:
+    broken, good = ChatServer(Answer(cut=True)), ChatServer(streamed(*HELLO))
+    async with serving(broken) as broken_url, serving(good) as good_url:
+        members = [
+            OpenAICompatibleProvider(OpenAISettings(name=name, base_url=url, model="m"))
+            for name, url in (("a", broken_url), ("b", good_url))
+        ]
+        chain = ReliableProvider("chain", members)
+        response = await collect(chain.chat(ASK))
+        await chain.close()
+        for member in members:
+            await member.close()
+    assert response.final_text == "Hello"
+    assert len(broken.requests) == 1
+
+
+async def test_check_tells_of_each_and_fails_when_none_answers() -> None:
+    chain = ReliableProvider("chain", [GivenProvider("a"), ScriptedProvider("b")])
+    assert await chain.check() == "a: failed: no engine here\nb: b echoes: it has no script"
+    with pytest.raises(ClawError, match="no engine here"):
+        await ReliableProvider("chain", [GivenProvider("a")]).check()
+
+
+def test_a_chain_of_nobody_is_refused_and_capabilities_are_the_firsts() -> None:
+    with pytest.raises(ConfigError):
+        ReliableProvider("chain", [])
+    chain = ReliableProvider("chain", [GivenProvider("a"), ScriptedProvider("b")])
+    assert chain.name() == "chain"
+    assert chain.capabilities() == Capabilities(context_size=7, local=False)
