@@ -1,0 +1,111 @@
+"""The one gate: whether an assessed call may run now. Only `tools.dispatch` asks it.
+
+In order: emergency stop, blocked, policy with taint, standing rules, sandbox. Whatever goes
+wrong inside is a no.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from clawd.security.action import NO_SANDBOX, Action
+from clawd.security.approval_rules import RuleBook
+from clawd.security.estop import ESTOP_REASON, Stop
+from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, judge
+from clawd.security.taint import TaintBook
+
+_log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Judges actions; keeps nothing of its own.
+
+    Args:
+        settings: returns the policy in force, so that a reload shows at the next call.
+        estop: the emergency stop.
+        taint: what untrusted text each conversation holds.
+        rules: the standing approvals.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], PolicySettings],
+        *,
+        estop: Stop,
+        taint: TaintBook,
+        rules: RuleBook,
+    ) -> None:
+        self._settings = settings
+        self._estop = estop
+        self._taint = taint
+        self._rules = rules
+
+    def review(self, action: Action) -> Verdict:
+        """Judge an action. Never raises; never blocks for longer than a stat.
+
+        An Ask goes to the approval broker; after a yes, `may_start` is asked once more.
+        """
+        try:
+            return self._review(action)
+        except Exception as error:  # noqa: BLE001 - a defect in here must never let a call run
+            _log.error("the gate failed, the call is denied", exc_info=error)
+            return Deny(reason=f"the gate failed: {type(error).__name__}", kind="error")
+
+    def may_start(self, action: Action) -> Allow | Deny:
+        """Judge once more, right before the act: what an approval cannot overrule.
+
+        Time has passed since `review`, and the stop may have been set or the policy reloaded.
+        """
+        try:
+            return self._standing_no(action) or Allow(rule="approved")
+        except Exception as error:  # noqa: BLE001 - a defect in here must never let a call run
+            _log.error("the gate failed, the call is denied", exc_info=error)
+            return Deny(reason=f"the gate failed: {type(error).__name__}", kind="error")
+
+    def _review(self, action: Action) -> Verdict:
+        no = self._standing_no(action)
+        if no is not None:
+            return no
+        verdict = judge(
+            self._settings(),
+            action.assessment,
+            tainted_by=self._taint.sources(action.conversation_id),
+            outward=action.outward,
+        )
+        match verdict:
+            case Allow():
+                return verdict
+            case Deny():
+                return self._by_rule(action, ()) or verdict if verdict.rule_may_allow else verdict
+            case Ask():
+                return self._by_rule(action, verdict.tainted_by) or verdict
+            case _:
+                assert_never(verdict)
+
+    def _standing_no(self, action: Action) -> Deny | None:
+        """What neither a rule nor a person may overrule."""
+        if self._estop.is_set():
+            return Deny(
+                reason=ESTOP_REASON, hint="an admin clears it: clawctl estop --clear", kind="estop"
+            )
+        verdict = judge(self._settings(), action.assessment)
+        if isinstance(verdict, Deny) and not verdict.rule_may_allow:
+            return verdict
+        if action.starts_process and action.sandbox_level == NO_SANDBOX:
+            return self._without_sandbox(action)
+        return None
+
+    def _without_sandbox(self, action: Action) -> Deny | None:
+        if not self._settings().sandbox_required:
+            return None
+        return Deny(
+            reason=f"{action.tool} starts a process and this machine offers no sandbox",
+            hint='clawctl doctor says what is missing; or [security] sandbox = "optional"',
+            kind="sandbox",
+        )
+
+    def _by_rule(self, action: Action, tainted_by: tuple[str, ...]) -> Allow | None:
+        rule = self._rules.find(action, tainted_by=tainted_by)
+        if rule is None:
+            return None
+        return Allow(rule=f"rule {rule.id}: {rule.pattern}", rule_id=rule.id)

@@ -1,0 +1,270 @@
+"""Whether a URL may be fetched, judged by the addresses that it really leads to.
+
+`judge_url` looks at the text alone (for the policy); `resolve_and_judge` asks the resolver once
+and pins what it answered, so that a second answer cannot lead elsewhere. Every redirect is a new
+URL and goes through both again.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import msgspec
+import yarl
+from aiohttp.abc import AbstractResolver, ResolveResult
+from typing_extensions import override
+
+from clawd.errors import ForbiddenError, InvalidRequestError, ProviderError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+MAX_URL_LENGTH = 8192
+_RESOLVE_LIMIT_S = 10.0
+
+_REFUSED_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "168.63.129.16/32",  # Azure's host agent, on a public address
+        "192.0.0.0/24",  # protocol assignments: is_global differs between Python versions
+        "::/96",  # IPv4-compatible
+        "64:ff9b::/96",  # NAT64 leads to any IPv4 address
+        "64:ff9b:1::/48",
+        "2001::/32",  # Teredo
+        "2002::/16",  # 6to4
+        "fec0::/10",
+    )
+)
+
+
+class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Where web tools may go.
+
+    Attributes:
+        allowed_domains: domains of lower risk; `*.example.org` means subdomains of any depth.
+        allowed_addresses: `host:port` entries that may lead to this machine or a private
+            network, for example `127.0.0.1:8080`.
+    """
+
+    allowed_domains: tuple[str, ...] = ()
+    allowed_addresses: tuple[str, ...] = ()
+
+    def trusts(self, host: str) -> bool:
+        """Whether a host is one of the allowed domains."""
+        name = host.rstrip(".").lower()
+        return any(
+            _matches(name, entry.strip().rstrip(".").lower()) for entry in self.allowed_domains
+        )
+
+    def excepts(self, host: str, port: int) -> bool:
+        """Whether a host and port may lead to any address."""
+        wanted = {f"{host.lower()}:{port}", f"[{host.lower()}]:{port}"}
+        return any(entry.strip().lower() in wanted for entry in self.allowed_addresses)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL that was found good as text."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+
+
+class PinnedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A target and the only addresses that a connection to it may use."""
+
+    target: Target
+    addresses: tuple[str, ...]
+
+
+def judge_url(url: str, rules: NetworkRules) -> Target:
+    """Judge a URL without asking anybody: its form, and its address when it names one.
+
+    Raises:
+        InvalidRequestError: it is no URL, or not one of http or https.
+        ForbiddenError: it names a refused address, in whatever notation.
+    """
+    parsed = _parsed(url)
+    host, port = parsed.raw_host or "", parsed.port or 0
+    target = Target(url=str(parsed), scheme=parsed.scheme, host=host, port=port)
+    if rules.excepts(host, port):
+        return target
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        raise _refusal(host, port, "it is this machine")
+    for address in _literal_addresses(host, port):
+        if reason := refused_because(address):
+            raise _refusal(host, port, reason)
+    return target
+
+
+async def resolve_and_judge(
+    url: str, rules: NetworkRules, *, resolve: Resolve | None = None
+) -> PinnedTarget:
+    """Resolve a URL's host and judge every address that came back.
+
+    Args:
+        url: the URL.
+        rules: the owner's.
+        resolve: gives the addresses of a host and port; the system's resolver if None.
+
+    Raises:
+        InvalidRequestError, ForbiddenError: as `judge_url`, or one of its addresses is refused.
+        ProviderError: the name cannot be resolved (`network`).
+    """
+    target = judge_url(url, rules)
+    try:
+        async with asyncio.timeout(_RESOLVE_LIMIT_S):
+            found = await (resolve or system_resolve)(target.host, target.port)
+    except (OSError, TimeoutError, UnicodeError) as error:
+        raise ProviderError(
+            f"the name {target.host} cannot be resolved: {str(error) or 'no answer in time'}",
+            kind="network",
+        ) from error
+    if not found:
+        raise ProviderError(f"the name {target.host} has no address", kind="network")
+    if not rules.excepts(target.host, target.port):
+        for text in found:
+            if reason := refused_because(text):
+                raise _refusal(target.host, target.port, f"it leads to {text}: {reason}")
+    return PinnedTarget(target=target, addresses=tuple(dict.fromkeys(found)))
+
+
+async def system_resolve(host: str, port: int) -> list[str]:
+    """Ask the system's resolver."""
+    loop = asyncio.get_running_loop()
+    answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(answer[4][0]) for answer in answers]
+
+
+def refused_because(address: str) -> str:
+    """Say why an address is refused, or return an empty string."""
+    try:
+        parsed: Address = ipaddress.ip_address(address)
+    except ValueError:
+        return f"{address} is no address"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.scope_id:
+            return "it belongs to one link"
+        parsed = parsed.ipv4_mapped or parsed
+    for words, applies in (
+        ("it is this machine", parsed.is_loopback or parsed.is_unspecified),
+        ("it belongs to one link, where clouds keep their metadata", parsed.is_link_local),
+        ("it is a multicast address", parsed.is_multicast),
+        ("it is not a public address", not parsed.is_global or parsed.is_reserved),
+        ("it is a special address", any(parsed in network for network in _REFUSED_NETWORKS)),
+    ):
+        if applies:
+            return words
+    return ""
+
+
+class PinnedResolver(AbstractResolver):
+    """Answers for one host and port with the addresses that were judged, and for no other."""
+
+    def __init__(self, pinned: PinnedTarget) -> None:
+        self._pinned = pinned
+
+    @override
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the pinned addresses of that family."""
+        target = self._pinned.target
+        if (host, port) != (target.host, target.port):
+            raise OSError(f"{host}:{port} was not judged")
+        found = []
+        for address in self._pinned.addresses:
+            own = socket.AF_INET6 if ":" in address else socket.AF_INET
+            if family in {socket.AF_UNSPEC, own}:
+                found.append(_result(host, address, port, own))
+        if not found:
+            raise OSError(f"{host} has no address of that family")
+        return found
+
+    @override
+    async def close(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
+def pinned_session(pinned: PinnedTarget, *, timeout_s: float) -> aiohttp.ClientSession:
+    """Return a session for requests to this target only; the caller closes it.
+
+    It ignores proxies and credentials of the environment, keeps no cookies and no connections.
+    """
+    connector = aiohttp.TCPConnector(
+        resolver=PinnedResolver(pinned), use_dns_cache=False, force_close=True
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=timeout_s),
+        auto_decompress=True,
+        max_line_size=16_384,
+        max_field_size=16_384,
+    )
+
+
+def _parsed(url: str) -> yarl.URL:
+    text = url.strip()
+    if len(text) > MAX_URL_LENGTH:
+        raise InvalidRequestError(f"a URL has at most {MAX_URL_LENGTH} characters")
+    if re.search(r"[\x00-\x20\x7f\\]", text):
+        raise InvalidRequestError(f"{text!r} holds blanks, control characters or a backslash")
+    try:
+        parsed = yarl.URL(text)
+        port = parsed.port
+    except ValueError as error:
+        raise InvalidRequestError(f"{text!r} is no URL: {error}") from error
+    if parsed.scheme not in {"http", "https"}:
+        raise InvalidRequestError(
+            f"{text!r} is no web address", hint="Only http:// and https:// URLs can be fetched."
+        )
+    if not parsed.raw_host or not port:
+        raise InvalidRequestError(f"{text!r} names no host")
+    if parsed.user is not None or parsed.password is not None:
+        raise InvalidRequestError(
+            "a URL with a user name or password in it is refused",
+            hint="Leave out what is before @.",
+        )
+    if "%" in parsed.raw_host:
+        raise InvalidRequestError(f"the host {parsed.raw_host!r} cannot be meant")
+    return parsed.with_fragment(None)
+
+
+def _literal_addresses(host: str, port: int) -> list[str]:
+    """Return the address that a host spells, in any notation that the resolver would take."""
+    try:
+        answers = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return []
+    return [str(answer[4][0]) for answer in answers]
+
+
+def _refusal(host: str, port: int, reason: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"{host} is refused: {reason}",
+        hint=f'To allow it: allowed_addresses = ["{host}:{port}"] in [security].',
+    )
+
+
+def _matches(name: str, entry: str) -> bool:
+    if entry.startswith("*."):
+        return name.endswith(entry[1:]) and name != entry[2:]
+    return bool(entry) and name == entry
+
+
+def _result(host: str, address: str, port: int, family: int) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=family,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )

@@ -1,0 +1,102 @@
+"""Where a path leads, for the policy: inside the workspace, outside of it, or forbidden.
+
+A swap between decision and act can fool this; `workspace` enforces it on what was opened.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from clawd.errors import InvalidRequestError
+from clawd.security.policy import PolicySettings
+
+MAX_PATH_BYTES = 4096
+
+Place = Literal["inside", "outside", "forbidden"]
+
+
+class PathRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Where file tools may go; all paths are absolute and resolved.
+
+    Attributes:
+        workspace: the folder that relative paths start from.
+        workspace_only: whether nothing outside of it may be touched.
+        forbidden: never touched, with all that lies under them.
+        home: clawd's own home: forbidden too, but for a workspace inside of it.
+    """
+
+    workspace: Path
+    workspace_only: bool = True
+    forbidden: tuple[Path, ...] = ()
+    home: Path | None = None
+
+    def forbids(self, real: Path) -> Path | None:
+        """Return the forbidden path at or above a resolved path, or None."""
+        for folder in self.forbidden:
+            if is_under(real, folder):
+                return folder
+        home = self.home
+        if home is None or not is_under(real, home):
+            return None
+        in_workspace = is_under(self.workspace, home) and is_under(real, self.workspace)
+        return None if in_workspace else home
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a path leads: its place, its resolved form, and why it is refused there."""
+
+    place: Place
+    path: Path
+    reason: str = ""
+
+
+def path_rules(settings: PolicySettings, *, workspace: Path, home: Path | None) -> PathRules:
+    """Resolve the owner's settings for one workspace."""
+    return PathRules(
+        workspace=workspace.resolve(),
+        workspace_only=settings.workspace_only,
+        forbidden=tuple(Path(p).expanduser().resolve() for p in settings.forbidden_paths),
+        home=home.resolve() if home else None,
+    )
+
+
+def classify(path: str, rules: PathRules) -> Location:
+    """Tell where a path leads now; what does not exist is judged by where it would be.
+
+    Raises:
+        InvalidRequestError: it is no path (NUL, too long).
+    """
+    real = Path(os.path.realpath(absolute(path, rules)))
+    if folder := rules.forbids(real):
+        return Location(place="forbidden", path=real, reason=f"{folder} is a forbidden path")
+    if is_under(real, rules.workspace):
+        return Location(place="inside", path=real)
+    reason = f"{real} is outside the workspace {rules.workspace}"
+    return Location(place="outside", path=real, reason=reason)
+
+
+def is_under(path: Path, folder: Path) -> bool:
+    """Whether a path is a folder or lies in it; compares resolved paths by their parts."""
+    return path == folder or folder in path.parents
+
+
+def absolute(path: str, rules: PathRules) -> str:
+    """Return the path as an absolute one, `..` and links as they are.
+
+    Raises:
+        InvalidRequestError: it is no path (NUL, too long).
+    """
+    text = path.strip()
+    if "\0" in text:
+        raise InvalidRequestError("a path cannot hold NUL characters")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{text!r} is no path: it is not valid Unicode") from error
+    if size > MAX_PATH_BYTES:
+        raise InvalidRequestError(f"a path has at most {MAX_PATH_BYTES} bytes")
+    if text.startswith("~"):
+        text = os.path.expanduser(text)  # noqa: PTH111 - keeps `..` and unknown users as they are
+    return os.path.join(rules.workspace, text)  # noqa: PTH118 - Path would drop `.` and slashes

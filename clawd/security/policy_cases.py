@@ -1,0 +1,96 @@
+"""A table of cases for the policy: what is asked, and what the answer must be.
+
+The file is TOML; `clawctl policy test` and the project's own tests run the same one:
+
+    [[case]]
+    name = "a model may not remove files"
+    tool = "shell"
+    arguments = { command = "rm -rf build" }
+    expect = "deny"
+
+`autonomy` and `tainted_by` of a case override the policy it is run under.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from clawd.errors import InvalidRequestError
+from clawd.security.policy import Explanation, PolicySettings, explain
+from clawd.security.risk import Assessment, Autonomy, Risk
+
+
+class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One case.
+
+    Attributes:
+        tool: whose arguments are assessed; with `risk` given, nothing is.
+        risk: judge this risk instead of asking the tool.
+        outward: whether the call reaches outside the workspace; left out: nobody knows.
+        expect: the verdict.
+        expect_risk: the risk; left out: any.
+    """
+
+    name: str
+    tool: str
+    expect: Literal["allow", "ask", "deny"]
+    arguments: dict[str, Any] = {}
+    risk: Risk | None = None
+    autonomy: Autonomy | None = None
+    tainted_by: tuple[str, ...] = ()
+    outward: bool | None = None
+    expect_risk: Risk | None = None
+
+
+class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A case, what the policy said, and what is wrong with it ("" when nothing is)."""
+
+    case: PolicyCase
+    explanation: Explanation
+    problem: str
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    case: tuple[PolicyCase, ...] = ()
+
+
+Assess = Callable[[str, Mapping[str, Any]], Assessment]
+"""Asks a tool, by its name, how risky arguments are."""
+
+
+def parse_cases(text: str) -> tuple[PolicyCase, ...]:
+    """Return the cases of a file.
+
+    Raises:
+        InvalidRequestError: it is no TOML, or has a key or value that no case has.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(text), _Table).case
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidRequestError(f"the table of policy cases is wrong: {error}") from error
+
+
+def run_cases(
+    cases: tuple[PolicyCase, ...], settings: PolicySettings, assess: Assess
+) -> list[CaseOutcome]:
+    """Judge every case under the settings."""
+    return [_run(case, settings, assess) for case in cases]
+
+
+def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutcome:
+    under = settings
+    if case.autonomy is not None:
+        under = msgspec.structs.replace(settings, autonomy=case.autonomy)
+    if case.risk is not None:
+        assessment = Assessment(risk=case.risk, reason="given by the case")
+    else:
+        assessment = assess(case.tool, case.arguments)
+    explanation = explain(under, assessment, tainted_by=case.tainted_by, outward=case.outward)
+    problem = ""
+    if explanation.verdict != case.expect:
+        problem = f"expected {case.expect}, the policy says {explanation.verdict}"
+    elif case.expect_risk not in {None, explanation.risk}:
+        problem = f"expected risk {case.expect_risk}, it is {explanation.risk}"
+    return CaseOutcome(case=case, explanation=explanation, problem=problem)

@@ -1,0 +1,339 @@
+"""The words of a sandbox: what a command sees, may use and may change. Pure; starts nothing.
+
+`bubblewrap_plan` and `bare_plan` turn a command into arguments and the bytes of the files that
+bubblewrap reads from descriptors; `sandbox_process` opens these and starts it.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, SandboxUnavailableError
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+NOBODY = 65534
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+# Read-only, where the host has them; nothing else of /etc is visible.
+_SYSTEM_TREES = ("/usr", "/nix/store")
+_USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC_PARTS = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+)
+_RESERVED = tuple(
+    Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *_USR_LINKS)
+)
+
+
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command may use.
+
+    Attributes:
+        memory_bytes: private writable memory of each process.
+        address_space_bytes: address space of each process; bounds shared mappings.
+        processes: processes and threads at once. Does not bind a daemon that runs as root.
+        open_files: descriptors of each process.
+        file_bytes: size of one file that it writes.
+        cpu_s: processor time of each process.
+        tmp_bytes: size of its /tmp.
+        shm_bytes: size of its /dev/shm.
+    """
+
+    memory_bytes: int = 2 * _GIB
+    address_space_bytes: int = 64 * _GIB
+    processes: int = 256
+    open_files: int = 1024
+    file_bytes: int = _GIB
+    cpu_s: int = 300
+    tmp_bytes: int = 256 * _MIB
+    shm_bytes: int = 64 * _MIB
+
+
+class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run.
+
+    Attributes:
+        argv: program and arguments; no shell reads them.
+        workspace: the one folder of the host that it may change; absolute.
+        cwd: where it starts, in the workspace; None for the workspace itself.
+        workspace_writable: False shows the workspace read-only.
+        readonly_paths: further files and folders that it sees.
+        env: variables beside the fixed ones; nothing of the daemon's own environment is seen.
+        stdin: what it reads; empty is end of file at once.
+        timeout_s: wall-clock limit; then the whole tree is killed.
+        max_output_bytes: how much output is kept; the rest is read and dropped.
+        network: whether it shares the host's network; no network at all otherwise.
+    """
+
+    argv: tuple[str, ...]
+    workspace: Path
+    cwd: Path | None = None
+    workspace_writable: bool = True
+    readonly_paths: tuple[Path, ...] = ()
+    env: dict[str, str] = {}
+    stdin: bytes = b""
+    timeout_s: float = 15.0
+    max_output_bytes: int = _MIB
+    network: bool = False
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """Stands for the number of a descriptor that is opened at the start.
+
+    `name` is that of a file of the plan, or `status` (bubblewrap reports there) or `gate`
+    (bubblewrap waits there before it runs the command).
+    """
+
+    name: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start a command.
+
+    Attributes:
+        argv: the command behind its limits.
+        bwrap: path of bubblewrap; empty to run `argv` as it is.
+        options: bubblewrap's; they go through a descriptor, so that no process inside sees them.
+        files: contents for the slots, by name.
+        cwd: where the outer process starts.
+        env: all of its environment.
+    """
+
+    argv: tuple[str, ...]
+    bwrap: str = ""
+    options: tuple[str | Slot, ...] = ()
+    files: dict[str, bytes] = {}
+    cwd: str = "/"
+    env: dict[str, str] = {}
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan needs to know of the host.
+
+    Attributes:
+        bwrap: path of bubblewrap.
+        prlimit: path of prlimit (util-linux).
+        disables_userns: whether this bubblewrap knows `--disable-userns`.
+        home: clawd's own home, which no command may see; None when there is none.
+        forbidden_paths: absolute paths that no command may see.
+        limits: what a command may use.
+        seccomp: the filter program for this machine; empty for none.
+    """
+
+    bwrap: str
+    prlimit: str
+    disables_userns: bool = True
+    home: Path | None = None
+    forbidden_paths: tuple[Path, ...] = ()
+    limits: ResourceLimits = ResourceLimits()
+    seccomp: bytes = b""
+
+
+def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
+    """Plan a run in new namespaces that hold the system read-only and the workspace.
+
+    Raises:
+        InvalidRequestError: the command cannot be meant (NUL, no argv, cwd elsewhere).
+        SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
+    """
+    workspace = _checked_workspace(command, host)
+    bind = "--bind" if command.workspace_writable else "--ro-bind"
+    options = [*_isolation(command, host), *_system(command, host.limits)]
+    for path in command.readonly_paths:
+        options += ["--ro-bind", str(path), str(path)]
+    options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host)]
+    files = _etc_files()
+    for name in files:
+        options += ["--perms", "0644", "--file", Slot(name=name), name]
+    if host.seccomp:
+        files["seccomp"] = host.seccomp
+        options += ["--seccomp", Slot(name="seccomp")]
+    options += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    options += ["--chdir", str(command.cwd or workspace)]
+    return Plan(
+        argv=limited_argv(command, host), bwrap=host.bwrap, options=tuple(options), files=files
+    )
+
+
+def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
+    """Plan a run without namespaces: limits and a clean environment only.
+
+    Raises:
+        InvalidRequestError: the command cannot be meant.
+    """
+    _check_command(command)
+    env = _environment(command)
+    return Plan(
+        argv=limited_argv(command, host), cwd=str(command.cwd or command.workspace), env=env
+    )
+
+
+def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
+    """Return the command behind `prlimit`.
+
+    It stands inside the sandbox: the kernel counts processes for each user namespace there, so
+    that what else the user runs does not eat the limit.
+    """
+    limits = host.limits
+    pairs = {
+        "core": 0,
+        "cpu": limits.cpu_s,
+        "data": limits.memory_bytes,
+        "as": limits.address_space_bytes,
+        "fsize": limits.file_bytes,
+        "nofile": limits.open_files,
+        "nproc": limits.processes,
+    }
+    return (host.prlimit, *(f"--{k}={v}" for k, v in pairs.items()), "--", *command.argv)
+
+
+def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
+    words: list[str | Slot] = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    words += ["--unshare-cgroup-try", "--hostname", "sandbox", "--new-session", "--die-with-parent"]
+    words += [] if command.network else ["--unshare-net"]
+    words += ["--disable-userns"] if host.disables_userns else []
+    words += ["--uid", str(_inner_id(os.getuid())), "--gid", str(_inner_id(os.getgid()))]
+    words += ["--cap-drop", "ALL", "--clearenv"]
+    words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
+    for name, value in _environment(command).items():
+        words += ["--setenv", name, value]
+    return words
+
+
+def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
+    words: list[str] = []
+    for tree in _SYSTEM_TREES:
+        words += ["--ro-bind-try", tree, tree]
+    for name in _USR_LINKS:
+        path = Path(name)
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            words += ["--ro-bind", name, name]
+    for part in _ETC_PARTS:
+        words += ["--ro-bind-try", part, part]
+    if command.network:
+        words += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    words += ["--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+    words += ["--size", str(limits.shm_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108 - likewise
+    return words
+
+
+def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterator[str]:
+    """Cover what lies in a visible folder and must not be seen.
+
+    The folders between the workspace and a mask become mount points as well: a mount point cannot
+    be renamed, so that no command can carry a hidden file out from under its mask for the next.
+    """
+    shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
+    shown += [Path(tree) for tree in _SYSTEM_TREES]
+    for hidden in _hidden(host):
+        root = next((root for root in shown if root in hidden.parents), None)
+        if root is None or not hidden.exists():
+            continue
+        if root == workspace:
+            bind = "--bind" if command.workspace_writable else "--ro-bind"
+            between = list(hidden.parents)[: hidden.parents.index(workspace)]
+            for folder in reversed(between):
+                yield from (bind, str(folder), str(folder))
+        if hidden.is_dir():
+            yield from ("--perms", "0000", "--tmpfs", str(hidden), "--remount-ro", str(hidden))
+        else:
+            yield from ("--ro-bind", "/dev/null", str(hidden))
+
+
+def _hidden(host: Surroundings) -> list[Path]:
+    """Return what is masked, parents before children; a child of a masked folder is left out."""
+    paths = {path.expanduser().resolve() for path in host.forbidden_paths}
+    paths |= {host.home.resolve()} if host.home else set()
+    return sorted(path for path in paths if not any(other in path.parents for other in paths))
+
+
+def _checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+    _check_command(command)
+    workspace = command.workspace.resolve()
+    if not workspace.is_dir():
+        raise SandboxUnavailableError(
+            f"workspace {workspace} is no folder", hint="Create it or set workspace_dir."
+        )
+    if workspace == Path("/") or any(_is_under(workspace, folder) for folder in _RESERVED):
+        raise SandboxUnavailableError(
+            f"workspace {workspace} is a system folder, which no command may change",
+            hint="Choose a folder of your own, for example ~/clawd-workspace.",
+        )
+    for path in host.forbidden_paths:
+        if _is_under(workspace, path.expanduser().resolve()):
+            raise SandboxUnavailableError(f"workspace {workspace} lies under forbidden path {path}")
+    if host.home and workspace == host.home.resolve():
+        raise SandboxUnavailableError(f"workspace {workspace} is clawd's own home")
+    return workspace
+
+
+def _check_command(command: ChildCommand) -> None:
+    words = [*command.argv, *command.env, *command.env.values(), *map(str, command.readonly_paths)]
+    if not command.argv or not command.argv[0]:
+        raise InvalidRequestError("a command needs a program to run")
+    if any("\0" in word for word in words):
+        raise InvalidRequestError("a command cannot hold NUL characters")
+    if bad := [name for name in command.env if not name or "=" in name]:
+        raise InvalidRequestError(f"{bad[0]!r} is no name of an environment variable")
+    cwd = command.cwd or command.workspace
+    if not _is_under(cwd.resolve(), command.workspace.resolve()):
+        raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
+
+
+def _environment(command: ChildCommand) -> dict[str, str]:
+    fixed = {
+        "PATH": DEFAULT_PATH,
+        "HOME": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
+        "TMPDIR": "/tmp",  # noqa: S108 - likewise
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
+    return fixed | command.env
+
+
+def _is_under(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
+
+
+def _inner_id(host_id: int) -> int:
+    """Root outside is nobody inside; everybody else keeps their number."""
+    return host_id or NOBODY
+
+
+def _etc_files() -> dict[str, bytes]:
+    """Return the made-up part of /etc: one user, no names of the host's."""
+    uid, gid = _inner_id(os.getuid()), _inner_id(os.getgid())
+    users = [f"sandbox:x:{uid}:{gid}:sandbox:/tmp:/bin/sh", "root:x:0:0:root:/:/usr/sbin/nologin"]
+    groups = [f"sandbox:x:{gid}:", "root:x:0:"]
+    if NOBODY not in {uid, gid}:
+        users.append(f"nobody:x:{NOBODY}:{NOBODY}:nobody:/:/usr/sbin/nologin")
+        groups.append(f"nogroup:x:{NOBODY}:")
+    return {
+        "/etc/passwd": "\n".join([*users, ""]).encode(),
+        "/etc/group": "\n".join([*groups, ""]).encode(),
+        "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
+        "/etc/hosts": b"127.0.0.1 localhost sandbox\n::1 localhost\n",
+    }

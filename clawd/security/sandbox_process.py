@@ -1,0 +1,362 @@
+"""One child process from start to the death of its last descendant: spawn, drain, limit, kill.
+
+What the child may see is `sandbox_plan`'s; this file knows descriptors and signals only.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from clawd.security.sandbox_plan import Plan, Slot
+
+# Beyond this a flood costs the daemon more than the rest of the output is worth.
+FLOOD_BYTES = 64 << 20
+_READ_BYTES = 64 << 10
+_DEATH_LIMIT_S = 5.0
+_DRAIN_LIMIT_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+EndedBy = Literal["exit", "timeout", "output"]
+
+
+class KillRegistry(Protocol):
+    """Takes descriptors of processes that an emergency stop must kill at once."""
+
+    def register_kill(self, pidfd: int) -> None:
+        """Take a pidfd, which stays the caller's; kill it when the stop is or becomes set."""
+
+    def unregister_kill(self, pidfd: int) -> None:
+        """Forget it; after this the caller may close it."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How it went. `started` is False when the sandbox itself could not be set up."""
+
+    exit_code: int
+    output: str
+    output_bytes: int
+    truncated: bool
+    ended_by: EndedBy
+    duration_ms: int
+    started: bool
+
+
+async def run_plan(
+    plan: Plan,
+    *,
+    stdin: bytes,
+    timeout_s: float,
+    max_output_bytes: int,
+    registry: KillRegistry | None,
+    on_output: Callable[[str], None] | None,
+) -> Ended:
+    """Run a plan to its end.
+
+    On return and on cancellation every process of its namespaces is dead. Must be called from
+    the thread that runs the event loop for the daemon's life: the kernel ties the child's
+    parent-death signal to the thread that started it.
+    """
+    child = _Child(_Output(max_output_bytes, on_output), registry)
+    ended_by: EndedBy = "exit"
+    try:
+        child.start(plan, stdin)
+        async with asyncio.timeout(timeout_s):
+            await child.wait()
+        if child.output.flooded:
+            ended_by = "output"
+    except TimeoutError:
+        ended_by = "timeout"
+    finally:
+        await child.end()
+    return child.result(ended_by)
+
+
+class _Output:
+    """Keeps the first bytes of the output and counts the rest."""
+
+    def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
+        self._limit = limit
+        self._on_output = on_output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self.total_bytes = 0
+
+    @property
+    def truncated(self) -> bool:
+        return self.total_bytes > self._limit
+
+    @property
+    def flooded(self) -> bool:
+        return self.total_bytes > max(FLOOD_BYTES, self._limit)
+
+    def add(self, data: bytes) -> None:
+        room = max(0, self._limit - self.total_bytes)
+        self.total_bytes += len(data)
+        self._take(self._decoder.decode(data[:room]))
+
+    def close(self) -> None:
+        self._take(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def _take(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            if self._on_output is not None:
+                self._on_output(text)
+
+
+class _Child:
+    """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
+
+    bubblewrap is held at a gate (`--block-fd`) until its namespace's init is known and
+    registered, so that no command ever runs that could not be killed whole. Killing bubblewrap
+    itself before that would leave the init behind as an orphan; a kill that comes too early
+    therefore waits for the report.
+    """
+
+    def __init__(self, output: _Output, registry: KillRegistry | None) -> None:
+        self.output = output
+        self._registry = registry
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._bare = False
+        self._outer = -1
+        self._init = -1
+        self._gate = -1
+        self._kill_wanted = False
+        self._status_open = False
+        self._status = b""
+        self._reported_exit: int | None = None
+        self._watched: set[int] = set()
+        self._began = time.monotonic()
+        self._ended = self._began
+        self._dead = asyncio.Event()
+        self._quiet = asyncio.Event()
+
+    def start(self, plan: Plan, stdin: bytes) -> None:
+        """Spawn it. Raises OSError when the program cannot be started."""
+        self._bare = not plan.bwrap
+        given: dict[str, int] = {"stdin": _memory_file(stdin)}
+        try:
+            output, given["out"] = os.pipe2(os.O_CLOEXEC)
+            self._watch(output, self._on_output)
+            status, given["status"] = os.pipe2(os.O_CLOEXEC)
+            self._watch(status, self._on_status)
+            self._status_open = True
+            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC)
+            self._spawn(plan, given)
+        finally:
+            for descriptor in given.values():
+                os.close(descriptor)
+
+    def _spawn(self, plan: Plan, given: dict[str, int]) -> None:
+        argv, passed = list(plan.argv), []
+        if not self._bare:
+            for name, data in plan.files.items():
+                given[name] = _memory_file(data)
+            given["args"] = _memory_file(_joined(plan.options, given))
+            argv = [plan.bwrap, "--args", str(given["args"]), "--", *argv]
+            passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
+        self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
+            argv,
+            stdin=given["stdin"],
+            stdout=given["out"],
+            stderr=given["out"],
+            cwd=plan.cwd,
+            env=plan.env,
+            pass_fds=passed,
+            start_new_session=True,
+        )
+        self._outer = os.pidfd_open(self._process.pid)
+        self._watch(self._outer, self._on_death)
+        if self._bare:
+            self._register(self._outer)
+
+    def _watch(self, descriptor: int, callback: Callable[[int], None]) -> None:
+        self._watched.add(descriptor)
+        self._loop.add_reader(descriptor, callback, descriptor)
+
+    def _unwatch(self, descriptor: int) -> None:
+        self._watched.discard(descriptor)
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        if not self._watched:
+            self._quiet.set()
+
+    def _register(self, pidfd: int) -> None:
+        if self._registry is not None:
+            self._registry.register_kill(pidfd)
+
+    def _on_output(self, descriptor: int) -> None:
+        data = os.read(descriptor, _READ_BYTES)
+        if not data:
+            self._unwatch(descriptor)
+            return
+        self.output.add(data)
+        if self.output.flooded:
+            self._kill()
+
+    def _on_status(self, descriptor: int) -> None:
+        """Read bubblewrap's report, which comes in pieces: the namespace's init, the exit code."""
+        data = os.read(descriptor, _READ_BYTES)
+        if not data:
+            self._status_open = False
+            self._unwatch(descriptor)
+            if self._kill_wanted:
+                self._kill()
+            return
+        *lines, self._status = (self._status + data).split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            if "child-pid" in report:
+                self._adopt_init(report["child-pid"])
+            self._reported_exit = report.get("exit-code", self._reported_exit)
+
+    def _adopt_init(self, pid: int) -> None:
+        """Hold the namespace's init: when its pidfd is readable, all in the namespace are dead."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        if self._process is None or _parent_of(pid) != self._process.pid:
+            os.close(pidfd)  # it is gone, and the number may be somebody else's by now
+            return
+        self._init = pidfd
+        self._watch(pidfd, self._on_death)
+        self._register(pidfd)
+        if self._kill_wanted:
+            self._kill()
+        else:
+            os.write(self._gate, b"x")
+
+    def _on_death(self, pidfd: int) -> None:
+        if self._registry is not None:
+            self._registry.unregister_kill(pidfd)
+        if self._bare:
+            self._kill_group()
+        if pidfd == self._init:
+            self._init = -1
+        else:
+            self._outer = -1
+        self._unwatch(pidfd)
+        if self._outer == self._init == -1:
+            self._ended = time.monotonic()
+            self._dead.set()
+
+    def _kill(self) -> None:
+        self._kill_wanted = True
+        if self._bare:
+            self._kill_group()
+        elif self._init == -1 and self._status_open and not self._reported_exit:
+            return  # `_adopt_init` or the report's end comes back here
+        self._kill_now()
+
+    def _kill_now(self) -> None:
+        for pidfd in (self._init, self._outer):
+            if pidfd != -1:
+                with contextlib.suppress(ProcessLookupError):  # reaped, and not yet told
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    def _kill_group(self) -> None:
+        """Kill the group; its leader is not reaped before `_close`, so the number is its own."""
+        if self._process is not None and self._process.returncode is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    async def wait(self) -> None:
+        """Wait until all are dead and their output is read."""
+        await self._dead.wait()
+        # What escaped a bare group may hold the pipe for ever; a namespace's is closed by now.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_LIMIT_S):
+                await self._quiet.wait()
+
+    async def end(self) -> None:
+        """Kill what is left, wait for its death and close everything, even when cancelled."""
+        cancelled: asyncio.CancelledError | None = None
+        if self._process is not None and not self._dead.is_set():
+            self._kill()
+            deadline = self._loop.time() + _DEATH_LIMIT_S
+            while not self._quiet.is_set():
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self.wait()
+                        break
+                except TimeoutError:
+                    _log.error("a child process did not die of SIGKILL in %s s", _DEATH_LIMIT_S)
+                    self._kill_now()
+                    break
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        self._close()
+        if cancelled is not None:
+            raise cancelled
+
+    def _close(self) -> None:
+        for pidfd in (self._init, self._outer):
+            if pidfd != -1 and self._registry is not None:
+                self._registry.unregister_kill(pidfd)
+        for descriptor in list(self._watched):
+            self._unwatch(descriptor)
+        if self._gate != -1:
+            os.close(self._gate)
+        if self._process is not None:
+            self._process.poll()
+        self.output.close()
+
+    def result(self, ended_by: EndedBy) -> Ended:
+        """Say how it went; after `end`."""
+        code = self._process.returncode if self._process is not None else None
+        if self._reported_exit is not None:
+            code = self._reported_exit
+        code = -signal.SIGKILL if code is None else code
+        # Killed before it began: bubblewrap reports no code, but nothing was wrong with it.
+        was_killed = self._kill_wanted or code in {-signal.SIGKILL, 128 + signal.SIGKILL}
+        return Ended(
+            exit_code=code if code >= 0 else 128 - code,
+            output=self.output.text(),
+            output_bytes=self.output.total_bytes,
+            truncated=self.output.truncated,
+            ended_by=ended_by,
+            duration_ms=round((self._ended - self._began) * 1000),
+            started=self._bare or self._reported_exit is not None or was_killed,
+        )
+
+
+def _joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:
+    """Return options as bubblewrap reads them, with descriptor numbers in their slots."""
+    words = (str(descriptors[o.name]) if isinstance(o, Slot) else o for o in options)
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def _memory_file(data: bytes) -> int:
+    descriptor = os.memfd_create("clawd", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return int(stat.rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0

@@ -1,0 +1,169 @@
+"""Which paths a command line names, and whether the policy lets it. By name only, no disk.
+
+This catches what is written out; links and computed names are the sandbox's business.
+"""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from posixpath import normpath
+
+import msgspec
+
+from clawd.security.shell_words import Word
+
+# First components that make an absolute word a path; `/api/v1` and the regex `/foo/` are not.
+_TOP_LEVEL = frozenset({
+    "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "lost+found", "media",
+    "mnt", "nix", "opt", "proc", "root", "run", "sbin", "snap", "srv", "sys", "tmp", "usr", "var",
+})  # fmt: skip
+_HARMLESS = re.compile(
+    r"/dev/(?:null|zero|full|random|urandom|std(?:in|out|err)|tty|fd/[0-9]+)|/proc/self/fd/[0-9]+"
+)
+_PROGRAM_FOLDERS = frozenset(
+    {"/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"}
+)
+_TEXT_ONLY = frozenset(
+    {"echo", "printf", "tr", "date", "expr", "seq", "test", "[", "true", "false"}
+)
+_PATTERN_FIRST = frozenset(
+    {"grep", "egrep", "fgrep", "rg", "sed", "awk", "gawk", "mawk", "perl", "jq"}
+)
+_NOT_PATHS = {
+    "cut": ("-d", "-f", "-c", "-b", "--delimiter", "--output-delimiter"),
+    "sort": ("-t", "-k", "--field-separator", "--key"),
+    "grep": ("-e", "--regexp", "-m", "-A", "-B", "-C"),
+    "rg": ("-e", "--regexp", "-g", "--glob", "-t", "-T", "-A", "-B", "-C", "-m", "-r"),
+    "find": (
+        "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex",
+        "-lname", "-ilname", "-printf", "-perm", "-size",
+    ),
+    "tree": ("-I", "-P", "-L"),
+    "git": ("-S", "-G", "--grep", "--author", "--format", "--pretty", "-m"),
+    "xargs": ("-d", "-I", "-E"),
+}  # fmt: skip
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy says of the file system, all absolute.
+
+    Attributes:
+        forbidden: nothing at or under these may be touched.
+        forbids_inside: whether a forbidden path lies in the workspace itself.
+    """
+
+    workspace: str
+    forbidden: tuple[str, ...]
+    forbids_inside: bool
+
+
+class PathProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that is not simply inside the workspace."""
+
+    path: str
+    is_forbidden: bool
+
+
+def places(workspace: PurePath, home: PurePath, forbidden_paths: tuple[str, ...]) -> Places:
+    """Return the places; `~` and relative forbidden paths are in the home."""
+    forbidden = tuple(
+        normpath(f"{home}/{path[1:]}" if path == "~" or path.startswith("~/") else f"{home / path}")
+        for path in forbidden_paths
+        if path
+    )
+    inside = normpath(str(workspace))
+    return Places(
+        workspace=inside,
+        forbidden=forbidden,
+        forbids_inside=any(_is_under(path, inside, has_glob=False) for path in forbidden),
+    )
+
+
+def problem_of_word(word: Word, folder: str, allowed: Places) -> PathProblem | None:
+    """Judge one word that is a path for certain (a redirection's target).
+
+    Args:
+        word: the path, relative to `folder`; of a dynamic word its known beginning counts.
+        folder: the absolute folder the command would stand in.
+        allowed: what the policy says.
+    """
+    text = word.text if word.is_static else word.text.rpartition("/")[0]
+    if not text or _HARMLESS.fullmatch(text):
+        return None
+    path = normpath(f"{folder}/{text}" if not text.startswith("/") else "/" + text.lstrip("/"))
+    if any(_is_under(path, each, has_glob=word.has_glob) for each in allowed.forbidden):
+        return PathProblem(path=path, is_forbidden=True)
+    if _is_under(path, allowed.workspace, has_glob=False):
+        return None
+    return PathProblem(path=path, is_forbidden=False)
+
+
+def problems_of_command(
+    name: str, words: tuple[Word, ...], folder: str, allowed: Places
+) -> Iterator[PathProblem]:
+    """Yield what is wrong with the paths among a command's words (its own name included)."""
+    own = words[0].text
+    if own.startswith("/") and own.rpartition("/")[0] not in _PROGRAM_FOLDERS:
+        problem = problem_of_word(words[0], folder, allowed)
+        if problem is not None and problem.is_forbidden:
+            yield problem
+    if name in _TEXT_ONLY:
+        return
+    for word in _arguments_that_may_be_paths(name, words[1:]):
+        for text in _candidates(word.text):
+            if _looks_like_a_path(text, allowed):
+                candidate = msgspec.structs.replace(word, text=text)
+                problem = problem_of_word(candidate, folder, allowed)
+                if problem is not None:
+                    yield problem
+
+
+def _arguments_that_may_be_paths(name: str, arguments: tuple[Word, ...]) -> Iterator[Word]:
+    not_paths = _NOT_PATHS.get(name, ())
+    has_pattern = name not in _PATTERN_FIRST or any(
+        word.text.startswith(("-e", "-f", "--regexp", "--file")) for word in arguments
+    )
+    skip = False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word.text in not_paths:
+            skip = True
+        elif word.text.startswith("-") or has_pattern:
+            yield word
+        else:
+            has_pattern = True
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """Yield what in a word may be a path: `x`, `--o=x`, `-Ix`, `of=x`, `@x`, `file://x`."""
+    if text.startswith("file://"):
+        yield text.removeprefix("file://").removeprefix("localhost")
+        return
+    if "://" in text:
+        return
+    _name, equals, value = text.partition("=")
+    if equals and value:
+        yield value
+    if not text.startswith("-"):
+        yield text.lstrip("@")
+    elif not text.startswith("--") and len(text) > 3:
+        yield text[2:]
+
+
+def _looks_like_a_path(text: str, allowed: Places) -> bool:
+    if not text.startswith("/"):
+        return ".." in text.split("/") or allowed.forbids_inside
+    first = text.lstrip("/").partition("/")[0]
+    roots = {allowed.workspace, *allowed.forbidden}
+    known = _TOP_LEVEL | {root.lstrip("/").partition("/")[0] for root in roots}
+    return first in known or not first or any(sign in first for sign in "*?[")
+
+
+def _is_under(path: str, root: str, *, has_glob: bool) -> bool:
+    parts, root_parts = path.split("/"), root.rstrip("/").split("/")
+    if len(parts) < len(root_parts):
+        return False
+    pairs = zip(root_parts, parts, strict=False)
+    return all(own == part or (has_glob and fnmatchcase(own, part)) for own, part in pairs)

@@ -1,0 +1,236 @@
+r"""What a word of a shell command says once bash has taken its quotes off, where that is static.
+
+`r''m`, `\rm`, `$'\x72m'` and `"r"m` all say `rm`; `$x`, `$(y)` and a process substitution cannot
+be told and make a word dynamic. Tilde, `$HOME` and `$PWD` are known. Braces are expanded,
+globs only noticed.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+MAX_EXPANSIONS = 64
+
+_ANSI_C = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    re.DOTALL,
+)
+_SIMPLE_ESCAPES = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_EXPANDS = re.compile(r"\$[A-Za-z_0-9{(@*#?!$\-\[]")
+_NOT_IN_A_WORD = frozenset(" \t\n;&|()<>")
+_GLOBS = frozenset("*?[")
+
+_Char = tuple[str, bool]
+"""A character and whether it stands bare, so that braces, globs and commas mean something."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """One word.
+
+    Attributes:
+        text: what it says; for a dynamic word, what is known of its beginning.
+        is_static: whether `text` is all of it.
+        has_glob: whether a bare `*`, `?` or `[` stands in it.
+    """
+
+    text: str
+    is_static: bool = True
+    has_glob: bool = False
+
+
+def expand(raw: str, variables: Mapping[str, str]) -> list[Word]:
+    """Return the words that one word of source becomes: several where it holds braces.
+
+    Args:
+        raw: the source text of the word, quotes and all.
+        variables: values that are known for certain (`HOME`, `PWD`).
+    """
+    characters, is_static = _Reader(raw, variables).read()
+    if not is_static:
+        return [_word(characters, is_static=False)]
+    alternatives = _braces_expanded(characters)
+    if alternatives is None:
+        return [Word(text="", is_static=False)]
+    return [_word(each, is_static=True) for each in alternatives]
+
+
+def _word(characters: list[_Char], *, is_static: bool) -> Word:
+    return Word(
+        text="".join(character for character, _ in characters),
+        is_static=is_static,
+        has_glob=any(bare and character in _GLOBS for character, bare in characters),
+    )
+
+
+class _Dynamic(Exception):  # noqa: N818 - a signal inside this module, not an error
+    """The rest of the word cannot be told."""
+
+
+class _Reader:
+    """Reads one word from the left until its end or the first thing that cannot be told."""
+
+    def __init__(self, raw: str, variables: Mapping[str, str]) -> None:
+        self._raw = raw
+        self._variables = variables
+        self._at = 0
+        self._out: list[_Char] = []
+
+    def read(self) -> tuple[list[_Char], bool]:
+        try:
+            self._tilde()
+            while self._at < len(self._raw):
+                self._next()
+        except _Dynamic:
+            return self._out, False
+        return self._out, True
+
+    def _tilde(self) -> None:
+        if not self._raw.startswith("~"):
+            return
+        if self._raw != "~" and not self._raw.startswith("~/"):
+            raise _Dynamic
+        self._literal(self._variables["HOME"])
+        self._at = 1
+
+    def _next(self) -> None:
+        character = self._raw[self._at]
+        if character == "\\":
+            self._escaped(self._raw[self._at + 1 : self._at + 2])
+        elif character == "'":
+            self._literal(self._until_quote(self._at + 1))
+        elif character == '"':
+            self._double_quoted(self._at + 1)
+        elif character in "$`":
+            self._dollar(in_quotes=False)
+        elif character in _NOT_IN_A_WORD:
+            raise _Dynamic
+        else:
+            self._out.append((character, True))
+            self._at += 1
+
+    def _escaped(self, character: str) -> None:
+        if character != "\n":
+            self._literal(character)
+        self._at += 2
+
+    def _until_quote(self, start: int) -> str:
+        end = self._raw.find("'", start)
+        if end < 0:
+            raise _Dynamic
+        self._at = end + 1
+        return self._raw[start:end]
+
+    def _double_quoted(self, start: int) -> None:
+        self._at = start
+        while self._at < len(self._raw):
+            character = self._raw[self._at]
+            if character == '"':
+                self._at += 1
+                return
+            if character == "\\" and self._raw[self._at + 1 : self._at + 2] in '$`"\\\n':
+                self._escaped(self._raw[self._at + 1 : self._at + 2])
+            elif character in "$`":
+                self._dollar(in_quotes=True)
+            else:
+                self._literal(character)
+                self._at += 1
+        raise _Dynamic
+
+    def _dollar(self, *, in_quotes: bool) -> None:
+        rest = self._raw[self._at :]
+        if not in_quotes and rest.startswith("$'"):
+            self._ansi_c()
+            return
+        if not in_quotes and rest.startswith('$"'):
+            self._double_quoted(self._at + 2)
+            return
+        known = _VARIABLE.match(rest)
+        name = (known.group(1) or known.group(2)) if known else ""
+        if known and name in self._variables:
+            self._literal(self._variables[name])
+            self._at += known.end()
+            return
+        if rest.startswith("`") or _EXPANDS.match(rest):
+            raise _Dynamic
+        self._literal("$")
+        self._at += 1
+
+    def _ansi_c(self) -> None:
+        start = position = self._at + 2
+        while position < len(self._raw) and self._raw[position] != "'":
+            position += 2 if self._raw[position] == "\\" else 1
+        if position >= len(self._raw):
+            raise _Dynamic
+        self._literal(_ANSI_C.sub(_decoded_escape, self._raw[start:position]))
+        self._at = position + 1
+
+    def _literal(self, text: str) -> None:
+        self._out.extend((character, False) for character in text)
+
+
+def _decoded_escape(match: re.Match[str]) -> str:
+    hexadecimal, short, long, octal, control, simple = match.groups()
+    if simple is not None:
+        return _SIMPLE_ESCAPES.get(simple, "\\" + simple)
+    if control is not None:
+        code = ord(control.upper()) ^ 0x40
+    elif octal is not None:
+        code = int(octal, 8)
+    else:
+        code = int(hexadecimal or short or long, 16)
+    is_byte = octal is not None or hexadecimal is not None
+    if code == 0 or code > 0x10FFFF or 0xD800 <= code < 0xE000 or (is_byte and code >= 0x80):
+        raise _Dynamic
+    return chr(code)
+
+
+def _braces_expanded(characters: list[_Char]) -> list[list[_Char]] | None:
+    """Return the words after brace expansion; None for sequences and for too many."""
+    if characters.count(("{", True)) > MAX_EXPANSIONS:
+        return None
+    done: list[list[_Char]] = []
+    waiting = [characters]
+    while waiting:
+        word = waiting.pop(0)
+        found = _first_brace(word)
+        if found is None:
+            done.append(word)
+        else:
+            start, end, parts = found
+            if not parts:
+                return None
+            waiting[:0] = [word[:start] + part + word[end + 1 :] for part in parts]
+        if len(done) + len(waiting) > MAX_EXPANSIONS:
+            return None
+    return done
+
+
+def _first_brace(word: list[_Char]) -> tuple[int, int, list[list[_Char]]] | None:
+    """Return start, end and parts of the first brace group; no parts for a `{a..b}`."""
+    for start, character in enumerate(word):
+        if character != ("{", True):
+            continue
+        depth, cuts = 0, [start]
+        for end in range(start, len(word)):
+            if word[end] == ("{", True):
+                depth += 1
+            elif word[end] == ("}", True):
+                depth -= 1
+            elif word[end] == (",", True) and depth == 1:
+                cuts.append(end)
+            if depth == 0:
+                if len(cuts) > 1:
+                    edges = [*cuts, end]
+                    pairs = itertools.pairwise(edges)
+                    return start, end, [word[left + 1 : right] for left, right in pairs]
+                inner = "".join(text for text, _ in word[start + 1 : end])
+                if ".." in inner:
+                    return start, end, []
+                break
+    return None

@@ -1,0 +1,83 @@
+"""Standing approvals on disk."""
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+
+from clawd.errors import StorageError
+from clawd.security.approval_rules import ApprovalRule, JsonRuleStore, RuleBook, rule_for
+from clawd.security.risk import Risk
+from tests.security import fakes
+
+
+def new_rule(risk: Risk = "medium", **arguments: object) -> ApprovalRule:
+    action = fakes.action(arguments=arguments or None, risk=risk)
+    return rule_for(action, now=fakes.Clock().now, conversation=False)
+
+
+async def test_rules_survive_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "approval_rules.json"
+    book = RuleBook(JsonRuleStore(path), clock=fakes.Clock())
+    await book.load()
+    rules = [new_rule(), new_rule(path="b.md", content="")]
+    for rule in rules:
+        await book.add(rule)
+    again = RuleBook(JsonRuleStore(path), clock=fakes.Clock())
+    await again.load()
+    assert again.rules(fakes.ADA) == book.rules(fakes.ADA) == rules
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["approval_rules.json"]
+
+
+async def test_an_expired_rule_is_not_loaded(tmp_path: Path) -> None:
+    store, clock = JsonRuleStore(tmp_path / "rules.json"), fakes.Clock()
+    store.save((new_rule(),))
+    clock.advance(days=31)
+    book = RuleBook(store, clock=clock)
+    await book.load()
+    assert book.rules(fakes.ADA) == []
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"id": "x"}]', "\x00"])
+async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(content, encoding="utf-8")
+    path.chmod(0o600)
+    book = RuleBook(JsonRuleStore(path), clock=fakes.Clock())
+    with pytest.raises(StorageError):
+        await book.load()
+    assert book.find(fakes.action()) is None
+
+
+async def test_a_file_that_others_could_write_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    JsonRuleStore(path).save((new_rule(),))
+    path.chmod(0o660)
+    with pytest.raises(StorageError, match="mode 0600"):
+        await RuleBook(JsonRuleStore(path)).load()
+
+
+def test_a_disk_that_refuses_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "rules.json"
+    with pytest.raises(StorageError, match="cannot be written"):
+        JsonRuleStore(path).save((new_rule(),))
+
+
+def test_a_rule_for_high_risk_leaves_nothing_open() -> None:
+    assert new_rule("high").pattern == 'file_write content="x" path="a.md" in /home/ada/w'
+
+
+def test_a_pattern_shows_what_cannot_be_seen() -> None:
+    shown = new_rule(path="a\u202e.md", content="").pattern
+    assert "‹U+202E›" in shown
+    assert "\u202e" not in shown
+
+
+async def test_two_answers_at_once_keep_both_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    book = RuleBook(JsonRuleStore(path), clock=fakes.Clock())
+    rules = [new_rule(path=f"{n}.md") for n in range(10)]
+    await asyncio.gather(*(book.add(rule) for rule in rules))
+    assert {r.id for r in JsonRuleStore(path).load()} == {r.id for r in rules}

@@ -1,0 +1,300 @@
+"""How commands end: time limits, cancellation, floods, survivors, the emergency stop."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clawd.errors import SandboxUnavailableError
+from clawd.security.estop import EmergencyStop
+from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_process import FLOOD_BYTES
+
+pytestmark = pytest.mark.sandbox
+
+# Twenty processes that leave session and parent behind and ignore polite signals.
+_SURVIVORS = (
+    "for i in $(seq 20); do "
+    "setsid sh -c 'trap \"\" TERM HUP INT; (exec -a TAG sleep 300 & wait) &' & done; "
+    "echo ready; wait; sleep 300"
+)
+
+
+class Registry:
+    """Remembers what may be killed, and kills it when told to."""
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+        self.ever = 0
+        self.is_set = False
+
+    def register_kill(self, pidfd: int) -> None:
+        self.held.add(pidfd)
+        self.ever += 1
+        if self.is_set:
+            self.stop()
+
+    def unregister_kill(self, pidfd: int) -> None:
+        self.held.discard(pidfd)
+
+    def stop(self) -> None:
+        self.is_set = True
+        for pidfd in self.held:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def processes_with(word: str) -> list[int]:
+    """Return the processes on this machine whose command line holds a word."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in line and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+class Run:
+    """Runs commands that carry a tag of their own, and tells when they have printed `ready`."""
+
+    def __init__(self, workspace: Path, *, mode: Mode = "required") -> None:
+        self.workspace = workspace
+        self.tag = f"clawd-test-{os.getpid()}-{time.monotonic_ns()}"
+        self.registry = Registry()
+        self.sandbox = Sandbox(SandboxSettings(mode=mode), registry=self.registry)
+        self.ready = asyncio.Event()
+        self.output = ""
+
+    def heard(self, text: str) -> None:
+        self.output += text
+        if "ready" in self.output:
+            self.ready.set()
+
+    async def __call__(
+        self, script: str, *, timeout_s: float = 20.0, max_output_bytes: int = 1 << 20
+    ) -> ChildResult:
+        command = ChildCommand(
+            argv=("bash", "-c", script.replace("TAG", self.tag)),
+            workspace=self.workspace,
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+        )
+        return await self.sandbox.run(command, on_output=self.heard)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+async def test_output_streams_while_the_command_runs(run: Run) -> None:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(run("echo ready; cat fifo-that-never-comes; sleep 300"))
+        async with asyncio.timeout(10):
+            await run.ready.wait()
+        assert not task.done()
+        run.registry.stop()
+    assert task.result().output.startswith("ready\n")
+
+
+async def test_the_time_limit_kills_every_survivor(run: Run) -> None:
+    result = await run(_SURVIVORS, timeout_s=1.0)
+    assert (result.timed_out, result.ended_by) == (True, "timeout")
+    assert "ready" in result.output
+    assert processes_with(run.tag) == []
+    assert result.duration_ms < 3000
+
+
+async def test_cancelling_kills_every_survivor_before_it_returns(run: Run) -> None:
+    task = asyncio.create_task(run(_SURVIVORS))
+    async with asyncio.timeout(10):
+        await run.ready.wait()
+    assert len(processes_with(run.tag)) > 1
+    task.cancel()
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes_with(run.tag) == []
+    assert time.monotonic() - began < 2
+    assert run.registry.held == set()
+
+
+async def test_cancelling_twice_still_leaves_nothing_behind(run: Run) -> None:
+    task = asyncio.create_task(run(_SURVIVORS))
+    async with asyncio.timeout(10):
+        await run.ready.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes_with(run.tag) == []
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13])
+async def test_cancelling_at_the_very_start_leaves_nothing_behind(run: Run, turns: int) -> None:
+    await run.sandbox.probe()
+    task = asyncio.create_task(run("exec -a TAG sleep 300"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes_with(run.tag) == []
+    assert run.registry.held == set()
+
+
+async def test_the_emergency_stop_kills_a_running_command_at_once(run: Run) -> None:
+    task = asyncio.create_task(run(_SURVIVORS))
+    async with asyncio.timeout(10):
+        await run.ready.wait()
+    began = time.monotonic()
+    run.registry.stop()
+    result = await task
+    assert time.monotonic() - began < 2
+    assert (result.exit_code, result.ended_by) == (137, "exit")
+    assert processes_with(run.tag) == []
+
+
+async def test_a_stop_that_is_set_already_lets_no_command_begin(run: Run, tmp_path: Path) -> None:
+    await run.sandbox.probe()
+    run.registry.is_set = True
+    result = await run("echo ran > proof; sleep 300")
+    assert result.exit_code == 137
+    assert not (tmp_path / "proof").exists()
+
+
+async def test_the_file_estop_kills_a_running_command_and_lets_none_begin(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    stop = EmergencyStop(home)
+    stop.start()
+    try:
+        run.sandbox = Sandbox(SandboxSettings(home=home), registry=stop)
+        task = asyncio.create_task(run(_SURVIVORS))
+        async with asyncio.timeout(10):
+            await run.ready.wait()
+        (home / "ESTOP").touch()
+        async with asyncio.timeout(5):
+            assert (await task).exit_code == 137
+        assert processes_with(run.tag) == []
+        assert (await run("echo ran > proof")).exit_code == 137
+        assert not (tmp_path / "proof").exists()
+    finally:
+        stop.close()
+
+
+async def test_output_is_cut_at_its_limit_and_counted(run: Run) -> None:
+    result = await run("head -c 3000000 /dev/zero | tr '\\0' x", max_output_bytes=1000)
+    assert result.output == "x" * 1000
+    assert (result.output_bytes, result.truncated, result.exit_code) == (3_000_000, True, 0)
+    assert run.output == result.output
+
+
+async def test_endless_output_ends_the_command(run: Run) -> None:
+    result = await run("yes", timeout_s=60, max_output_bytes=1000)
+    assert result.ended_by == "output"
+    assert FLOOD_BYTES < result.output_bytes < 2 * FLOOD_BYTES
+    assert len(result.output) == 1000
+
+
+async def test_endless_slow_output_meets_the_time_limit(run: Run) -> None:
+    result = await run("while :; do echo x; sleep 0.01; done", timeout_s=0.5)
+    assert result.timed_out
+    assert "x\n" in result.output
+
+
+async def test_a_background_child_that_holds_the_output_does_not_delay_the_end(run: Run) -> None:
+    result = await run("setsid sleep 300 & echo done")
+    assert (result.output, result.exit_code) == ("done\n", 0)
+    assert result.duration_ms < 3000
+
+
+async def test_characters_cut_between_reads_are_put_together(run: Run) -> None:
+    script = "printf '\\xc3'; sleep 0.1; printf '\\xa4\\xff'; printf '\\xe2\\x82'"
+    result = await run(script)
+    assert result.output == "ä��"
+    assert run.output == result.output
+
+
+async def test_many_commands_run_side_by_side(run: Run) -> None:
+    results = await asyncio.gather(*(run(f"echo {i}; exit {i}") for i in range(12)))
+    assert [(r.output, r.exit_code) for r in results] == [(f"{i}\n", i) for i in range(12)]
+
+
+async def test_no_descriptor_is_left_open(run: Run) -> None:
+    await run("true")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for script, limit in (("true", 5.0), ("sleep 300", 0.1), ("exit 1", 5.0)):
+        await run(script, timeout_s=limit)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert run.registry.ever >= 4
+
+
+async def test_without_a_sandbox_nothing_runs_when_it_is_required(
+    run: Run, no_bubblewrap: None
+) -> None:
+    with pytest.raises(SandboxUnavailableError, match="not installed"):
+        await run("echo ran > proof")
+    assert not (run.workspace / "proof").exists()
+    assert run.sandbox.is_available is False
+
+
+@pytest.mark.parametrize("mode", ["preferred", "off"])
+async def test_without_a_sandbox_a_command_runs_bare_when_the_owner_says_so(
+    tmp_path: Path, mode: Mode, no_bubblewrap: None
+) -> None:
+    run = Run(tmp_path, mode=mode)
+    result = await run("env; ulimit -c; exit 4")
+    assert (result.level, result.exit_code) == ("none", 4)
+    assert "HOME=/tmp\n" in result.output
+    assert "CLAWD" not in result.output
+
+
+async def test_a_bare_command_is_killed_with_its_group(tmp_path: Path) -> None:
+    run = Run(tmp_path, mode="off")
+    script = "(exec -a TAG sleep 300) & (exec -a TAG sleep 300) & echo ready; wait"
+    result = await run(script, timeout_s=0.5)
+    assert (result.level, result.timed_out) == ("none", True)
+    assert processes_with(run.tag) == []
+    background = await run("(exec -a TAG sleep 300) & echo done")
+    assert background.output == "done\n"
+    assert background.duration_ms < 2000
+    assert processes_with(run.tag) == []
+
+
+async def test_a_sandbox_that_cannot_be_set_up_is_an_error_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", _fake_which(tmp_path))
+    status = await Sandbox(SandboxSettings()).probe()
+    assert status.level == "none"
+    assert "no user namespaces for you" in status.reason
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.which
+    monkeypatch.setattr(
+        shutil,
+        "which",
+        lambda name, path=None: None if name == "bwrap" else real(name, path=path),
+    )
+
+
+def _fake_which(folder: Path) -> Callable[..., str]:
+    program = folder / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: no user namespaces for you' >&2\nexit 1\n")
+    program.chmod(0o755)
+    real = shutil.which
+    return lambda name, path=None: str(program) if name == "bwrap" else str(real(name, path=path))

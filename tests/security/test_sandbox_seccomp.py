@@ -1,0 +1,133 @@
+"""The system call filter: what it says of each call, by an interpreter and by a real kernel."""
+
+import errno
+import json
+import platform
+import struct
+from pathlib import Path
+
+import pytest
+
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_seccomp import filter_program
+
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_PYTHON = "/usr/bin/python3"
+
+
+def verdict(program: bytes, number: int, *, architecture: int, first: int = 0) -> int:
+    """Run a filter on a call as the kernel would: a machine with one register."""
+    data = struct.pack("=IIQ6Q", number, architecture, 0, first, 0, 0, 0, 0, 0)
+    register, at = 0, 0
+    while True:
+        code, then, otherwise, value = struct.unpack_from("=HBBI", program, at * 8)
+        at += 1
+        match code:
+            case 0x20:
+                (register,) = struct.unpack_from("=I", data, value)
+            case 0x06:
+                return int(value)
+            case 0x15:
+                at += then if register == value else otherwise
+            case 0x35:
+                at += then if register >= value else otherwise
+            case 0x45:
+                at += then if register & value else otherwise
+            case _:
+                pytest.fail(f"unknown code {code:#x}")
+
+
+@pytest.fixture(params=list(_ARCHITECTURES))
+def machine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def denied(number: int = errno.EPERM) -> int:
+    return 0x00050000 | number
+
+
+def test_calls_of_another_architecture_kill_the_process(machine: str) -> None:
+    program = filter_program(machine)
+    for other in (0x40000003, 0x40000028, 0):  # i386, arm
+        assert verdict(program, 0, architecture=other) == _KILL
+
+
+def test_sockets_are_for_the_internet_only(machine: str) -> None:
+    program, architecture = filter_program(machine), _ARCHITECTURES[machine]
+    found = {
+        family: verdict(program, _SOCKET[machine], architecture=architecture, first=family)
+        for family in range(46)
+    }
+    assert {family for family, said in found.items() if said == _ALLOW} == {2, 10, 16}
+    assert set(found.values()) == {_ALLOW, denied()}
+
+
+def test_new_namespaces_are_denied_and_threads_are_not(machine: str) -> None:
+    program, architecture = filter_program(machine), _ARCHITECTURES[machine]
+
+    def clone(flags: int) -> int:
+        return verdict(program, _CLONE[machine], architecture=architecture, first=flags)
+
+    assert clone(0x003D0F00) == _ALLOW  # what pthread_create asks for
+    assert clone(0x01200011) == _ALLOW  # what fork asks for
+    for bit in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert clone(bit | 17) == denied()
+    assert verdict(program, 435, architecture=architecture) == denied(errno.ENOSYS)
+
+
+@pytest.mark.parametrize("number", [425, 426, 427, 428, 429, 430, 438, 442])
+def test_io_uring_and_new_mounts_are_denied_everywhere(machine: str, number: int) -> None:
+    program, architecture = filter_program(machine), _ARCHITECTURES[machine]
+    assert verdict(program, number, architecture=architecture) == denied()
+
+
+@pytest.mark.parametrize("number", [101, 165, 246, 248, 250, 272, 298, 308, 310, 311, 321, 323])
+def test_reaching_into_others_is_denied_on_x86(number: int) -> None:
+    program = filter_program("x86_64")
+    assert verdict(program, number, architecture=0xC000003E) == denied()
+    assert verdict(program, number | 0x40000000, architecture=0xC000003E) == denied()  # x32
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 9, 53, 57, 59, 202, 231, 257, 334, 439, 449])
+def test_ordinary_calls_are_allowed_on_x86(number: int) -> None:
+    assert verdict(filter_program("x86_64"), number, architecture=0xC000003E) == _ALLOW
+
+
+def test_an_unknown_machine_has_no_filter() -> None:
+    assert filter_program("sparc64") == b""
+
+
+@pytest.mark.sandbox
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86_64")
+@pytest.mark.skipif(not Path(_PYTHON).exists(), reason="no python under /usr")
+async def test_the_kernel_agrees(tmp_path: Path) -> None:
+    script = """
+import ctypes, json, os, socket, subprocess, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*args):
+    ctypes.set_errno(0)
+    return 0 if libc.syscall(*args) >= 0 else ctypes.get_errno()
+said = {str(n): call(n, 0, 0, 0, 0, 0) for n in (101, 165, 246, 250, 272, 310, 321, 425, 438)}
+for family in (socket.AF_UNIX, socket.AF_PACKET, 38, socket.AF_VSOCK):
+    try:
+        socket.socket(family, socket.SOCK_STREAM); said[f"family {family}"] = 0
+    except OSError as error:
+        said[f"family {family}"] = error.errno
+done = []
+thread = threading.Thread(target=done.append, args=(1,)); thread.start(); thread.join()
+a, b = socket.socketpair(); a.send(b"x"); done.append(b.recv(1).decode())
+socket.socket(socket.AF_INET)
+done.append(subprocess.run(["echo", "ok"], capture_output=True, text=True).stdout)
+print(json.dumps([said, done]))
+"""
+    sandbox = Sandbox(SandboxSettings())
+    status = await sandbox.probe()
+    assert status.reason == ""
+    result = await sandbox.run(ChildCommand(argv=(_PYTHON, "-c", script), workspace=tmp_path))
+    said, done = json.loads(result.output)
+    assert set(said.values()) == {errno.EPERM}, said
+    assert done == [1, "x", "ok\n"]

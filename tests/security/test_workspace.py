@@ -1,0 +1,253 @@
+"""Files by descriptor: what opens, what never does, and what a write leaves behind."""
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.security import open_beneath as beneath
+from clawd.security.open_beneath import open_beneath, walk_beneath
+from clawd.security.paths import PathRules
+from clawd.security.workspace import Workspace
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace beside a secret; every test runs with the system call and with the walk."""
+    if request.param == "walk":
+        monkeypatch.setattr(beneath, "has_openat2", lambda: False)
+    elif not beneath.has_openat2():
+        pytest.skip("this kernel has no openat2")
+    (tmp_path / "ws" / "sub").mkdir(parents=True)
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "ws" / "a.txt").write_text("first\nsecond\n")
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def workspace(root: Path) -> Iterator[Workspace]:
+    with Workspace(PathRules(workspace=root)) as opened:
+        yield opened
+
+
+def read(workspace: Workspace, path: str) -> str:
+    with workspace.open_read(path) as file:
+        return file.read().decode()
+
+
+def test_files_inside_open_by_every_name_they_have(workspace: Workspace, root: Path) -> None:
+    (root / "link").symlink_to("sub/../a.txt")
+    (root / "sub" / "up").symlink_to("../a.txt")
+    (root / "whole").symlink_to(root / "a.txt")
+    for path in ("a.txt", "./a.txt", "sub/../a.txt", str(root / "a.txt"), "link", "sub/up"):
+        assert read(workspace, path) == "first\nsecond\n", path
+    assert read(workspace, "whole") == "first\nsecond\n"
+
+
+def test_nothing_outside_opens(workspace: Workspace, root: Path) -> None:
+    (root / "out").symlink_to("../secret")
+    (root / "absolute").symlink_to(root.parent / "secret")
+    (root / "folder").symlink_to("..")
+    (root / "magic").symlink_to("/proc/self/cwd")
+    for path in (
+        "../secret",
+        "sub/../../secret",
+        str(root.parent / "secret"),
+        "out",
+        "absolute",
+        "folder/secret",
+        "/proc/self/root/etc/passwd",
+        f"/proc/{os.getpid()}/root/{root.parent}/secret",
+        "magic/pyproject.toml",
+    ):
+        with pytest.raises((ForbiddenError, NotFoundError)):
+            workspace.open_read(path)
+        with pytest.raises((ForbiddenError, NotFoundError)):
+            workspace.write(path + "x" if path == "magic" else path, b"broken")
+    assert (root.parent / "secret").read_text() == "secret"
+
+
+def test_special_files_are_refused_and_never_waited_for(workspace: Workspace, root: Path) -> None:
+    os.mkfifo(root / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket"))
+        for path in ("fifo", "socket"):
+            with pytest.raises(InvalidRequestError, match="not a regular file"):
+                workspace.open_read(path)
+            with pytest.raises(InvalidRequestError, match="not a regular file"):
+                workspace.write(path, b"x")
+            with pytest.raises(InvalidRequestError, match="not a regular file"):
+                workspace.append(path, b"x")
+    with pytest.raises(InvalidRequestError, match="folder"):
+        workspace.open_read("sub")
+    with pytest.raises(InvalidRequestError, match="folder"):
+        workspace.write("sub", b"x")
+
+
+def test_forbidden_paths_inside_are_not_there(root: Path) -> None:
+    (root / "keys").mkdir()
+    (root / "keys" / "id").write_text("private")
+    (root / "link").symlink_to("keys/id")
+    rules = PathRules(workspace=root, forbidden=(root / "keys",))
+    with Workspace(rules) as workspace:
+        for path in ("keys/id", "link", "sub/../keys/id"):
+            with pytest.raises(ForbiddenError):
+                workspace.open_read(path)
+            with pytest.raises(ForbiddenError):
+                workspace.write(path, b"x")
+        with pytest.raises(ForbiddenError):
+            workspace.entries("keys")
+        names = [entry.name for entry in workspace.entries(".")]
+        assert names == ["a.txt", "link", "sub"]
+        assert all("keys" not in name for name, _ in workspace.walk("."))
+
+
+def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
+    workspace: Workspace, root: Path
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "file").write_text("inside")
+    (root.parent / "file").write_text("OUTSIDE")
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            (root / "real").rename(root / "kept")
+            with contextlib.suppress(FileExistsError):  # the write below has just made it
+                (root / "real").symlink_to("..")
+                (root / "real").unlink()
+            while (root / "kept").exists():
+                try:
+                    (root / "kept").rename(root / "real")
+                except OSError:
+                    shutil.rmtree(root / "real", ignore_errors=True)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen = set()
+    try:
+        for _ in range(1500):
+            try:
+                seen.add(read(workspace, "real/file"))
+                workspace.write("real/new", b"x")
+            except (NotFoundError, ForbiddenError, StorageError, InvalidRequestError):
+                continue
+    finally:
+        ended.set()
+        swapper.join()
+    assert seen <= {"inside"}
+    assert not (root.parent / "new").exists()
+
+
+def test_a_write_is_whole_keeps_permissions_and_leaves_no_scraps(
+    workspace: Workspace, root: Path
+) -> None:
+    (root / "a.txt").chmod(0o640)
+    inode = (root / "a.txt").stat().st_ino
+    assert workspace.write("a.txt", b"new") is False
+    assert workspace.write("deep/er/b.txt", b"made") is True
+    assert (root / "a.txt").read_text() == "new"
+    assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
+    assert (root / "a.txt").stat().st_ino != inode
+    assert (root / "deep" / "er" / "b.txt").read_text() == "made"
+    assert sorted(p.name for p in root.iterdir()) == ["a.txt", "deep", "sub"]
+
+
+def test_a_write_through_a_link_changes_what_it_leads_to(workspace: Workspace, root: Path) -> None:
+    (root / "link").symlink_to("a.txt")
+    workspace.write("link", b"new")
+    assert (root / "link").is_symlink()
+    assert (root / "a.txt").read_text() == "new"
+
+
+def test_a_write_breaks_hard_links_and_an_append_refuses_them(
+    workspace: Workspace, root: Path
+) -> None:
+    os.link(root.parent / "secret", root / "alias")
+    with pytest.raises(ForbiddenError, match="names"):
+        workspace.append("alias", b"x")
+    workspace.write("alias", b"mine")
+    assert (root.parent / "secret").read_text() == "secret"
+    assert (root / "alias").read_text() == "mine"
+
+
+def test_an_append_adds_or_creates(workspace: Workspace, root: Path) -> None:
+    assert workspace.append("a.txt", b"third\n") is False
+    assert workspace.append("new/log", b"one\n") is True
+    assert (root / "a.txt").read_text() == "first\nsecond\nthird\n"
+    assert (root / "new" / "log").read_text() == "one\n"
+
+
+def test_what_is_wrong_is_said(workspace: Workspace) -> None:
+    with pytest.raises(NotFoundError, match="nothing-here does not exist"):
+        workspace.open_read("nothing-here")
+    with pytest.raises(InvalidRequestError, match="through a file"):
+        workspace.open_read("a.txt/below")
+    with pytest.raises(InvalidRequestError, match="slash"):
+        workspace.write("new/", b"x")
+    with pytest.raises(InvalidRequestError, match="too long"):
+        workspace.open_read("x" * 300)
+
+
+def test_a_walk_is_sorted_and_follows_no_links(workspace: Workspace, root: Path) -> None:
+    (root / "sub" / "loop").symlink_to("..")
+    (root / "sub" / "z").write_text("")
+    (root / ".git").mkdir()
+    (root / ".git" / "config").write_text("")
+    names = [name for name, _ in workspace.walk(".", skip=frozenset({".git"}))]
+    assert names == ["a.txt", "sub", "sub/loop", "sub/z"]
+    assert [name for name, _ in workspace.walk("sub")] == ["loop", "z"]
+
+
+def test_the_owner_may_let_files_leave_the_workspace(root: Path) -> None:
+    rules = PathRules(workspace=root, workspace_only=False, forbidden=(root.parent / "forbidden",))
+    (root.parent / "forbidden").mkdir()
+    (root.parent / "forbidden" / "x").write_text("no")
+    (root.parent / "way").symlink_to("forbidden/x")
+    with Workspace(rules) as workspace:
+        assert read(workspace, "../secret") == "secret"
+        assert workspace.write("../new/file", b"x") is True
+        for path in ("../forbidden/x", "../way"):
+            with pytest.raises(ForbiddenError):
+                workspace.open_read(path)
+    assert (root.parent / "new" / "file").read_text() == "x"
+
+
+def test_the_walk_and_the_system_call_agree(tmp_path: Path) -> None:
+    if not beneath.has_openat2():
+        pytest.skip("this kernel has no openat2")
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "d" / "f").write_text("x")
+    (tmp_path / "up").symlink_to("d/e/../f")
+    (tmp_path / "out").symlink_to("../x")
+    (tmp_path / "root").symlink_to("/")
+    (tmp_path / "loop").symlink_to("loop")
+    folder = os.open(tmp_path, os.O_PATH)
+    try:
+        for path in (
+            ".", "d", "d/f", "d/e/..", "d/..", "up", "out", "root", "loop", "..", "d/../..",
+            "no", "d/f/x", "d/no/..", "root/etc", "d/e/../../d/f", "/etc",
+        ):  # fmt: skip
+            assert _outcome(open_beneath, folder, path) == _outcome(walk_beneath, folder, path), (
+                path
+            )
+    finally:
+        os.close(folder)
+
+
+def _outcome(opener: object, folder: int, path: str) -> object:
+    assert callable(opener)
+    try:
+        descriptor = opener(folder, path, os.O_PATH)
+    except OSError as error:
+        return error.errno
+    try:
+        return os.fstat(descriptor).st_ino
+    finally:
+        os.close(descriptor)
