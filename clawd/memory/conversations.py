@@ -1,0 +1,262 @@
+"""Conversations: opening, listing, renaming and forgetting them. Their messages are in `messages`.
+
+Reads and changes name an `owner`: a uid, which sees only its own rows, or None for all of them (an
+admin; `rows.visible_to` tells which). What belongs to somebody else is not there.
+"""
+
+import re
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, NotFoundError, StorageError
+from clawd.memory.rows import (
+    CONVERSATION_COLUMNS,
+    MAX_PAGE,
+    Conversation,
+    Counts,
+    Page,
+    clean,
+    conversation_of,
+    conversation_row,
+    encode,
+    timestamp_now,
+)
+from clawd.memory.writer import Database
+from clawd.receipts.record import new_ulid
+
+# Every f-string of SQL here is made of constants; values go in as parameters.
+# ruff: noqa: S608
+
+_INSERT = f"INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)"
+_SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
+_OWNED = ":owner IS NULL OR owner = :owner"
+
+
+class Conversations:
+    """The conversations in memory. Every method raises `StorageError` when the disk fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, conversation: Conversation) -> Conversation:
+        """Keep a new conversation and return it with its id and times.
+
+        Raises:
+            InvalidRequestError: there is one with this id.
+        """
+        now = timestamp_now()
+        made = msgspec.structs.replace(
+            conversation,
+            id=clean(conversation.id) or f"conv-{new_ulid()}",
+            created_at=now,
+            updated_at=now,
+        )
+        row = conversation_row(made)
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            if connection.execute(
+                "SELECT 1 FROM conversations WHERE id = ?", (made.id,)
+            ).fetchone():
+                raise InvalidRequestError(f"there already is a conversation {made.id}")
+            connection.execute(_INSERT, row)
+            return conversation_of(row)
+
+        return await self._database.write(act)
+
+    async def get(self, conversation_id: str, *, owner: int | None) -> Conversation:
+        """Return the conversation.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+        return await self._database.read(lambda c: find_conversation(c, conversation_id, owner))
+
+    async def match(self, beginning: str, *, owner: int | None) -> Conversation:
+        """Return the one conversation whose id is this, or begins like this.
+
+        Raises:
+            NotFoundError: there is none, or more than one, that the owner may see.
+        """
+        query = (
+            f"{_SELECT} WHERE substr(id, 1, length(:key)) = :key AND ({_OWNED}) ORDER BY id LIMIT 2"
+        )
+        key = clean(beginning.strip())
+        values = {"key": key, "owner": owner}
+        rows = await self._database.read(lambda c: c.execute(query, values).fetchall())
+        if not key or not rows or (len(rows) > 1 and rows[0][0] != key):
+            what = (
+                "several conversations begin with" if key and rows else "there is no conversation"
+            )
+            raise NotFoundError(
+                f"{what} {beginning!r}", hint="`clawctl memory list` shows those that there are."
+            )
+        return conversation_of(rows[0])
+
+    async def list(self, *, owner: int | None, limit: int = 50, cursor: str = "") -> Page:
+        """Return a page of conversations, the last active first.
+
+        Raises:
+            InvalidRequestError: the limit is not 1..1000 or the cursor is none that this gave.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidRequestError(f"limit is {limit}; it must be 1 to {MAX_PAGE}")
+        where, values = ["1"], list[Any]()
+        if owner is not None:
+            where.append("owner = ?")
+            values.append(owner)
+        if cursor:
+            where.append("(updated_at, id) < (?, ?)")
+            values += _position(cursor)
+        query = f"{_SELECT} WHERE {' AND '.join(where)} ORDER BY updated_at DESC, id DESC LIMIT ?"
+        values.append(limit + 1)
+        found = await self._database.read(
+            lambda c: [conversation_of(row) for row in c.execute(query, values)]
+        )
+        shown = tuple(found[:limit])
+        following = f"{shown[-1].updated_at} {shown[-1].id}" if len(found) > limit else ""
+        return Page(conversations=shown, cursor=following)
+
+    async def change(
+        self, conversation_id: str, *, owner: int | None, **changes: str | dict[str, Any]
+    ) -> Conversation:
+        """Set any of title, provider, model, agent, workspace and metadata; return the whole.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+        unknown = changes.keys() - {
+            "title", "provider", "model", "agent", "workspace", "metadata"
+        }  # fmt: skip
+        if unknown:
+            raise TypeError(f"a conversation has no changeable {', '.join(sorted(unknown))}")
+        columns = ", ".join(f"{name} = ?" for name in changes)
+        values = [clean(v) if isinstance(v, str) else encode(v) for v in changes.values()]
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            found = find_conversation(connection, conversation_id, owner)
+            if not changes:
+                return found
+            connection.execute(
+                f"UPDATE conversations SET {columns} WHERE id = ?",
+                (*values, conversation_id),
+            )
+            return find_conversation(connection, conversation_id, owner)
+
+        return await self._database.write(act)
+
+    async def rename(self, conversation_id: str, title: str, *, owner: int | None) -> Conversation:
+        """Set the title.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+        return await self.change(conversation_id, owner=owner, title=title)
+
+    async def touch(self, conversation_id: str, *, owner: int | None) -> None:
+        """Make it the last active one.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            find_conversation(connection, conversation_id, owner)
+            touch(connection, conversation_id)
+
+        await self._database.write(act)
+
+    async def delete(self, conversation_id: str, *, owner: int | None) -> None:
+        """Forget the conversation and its messages (`clear` also overwrites the search index).
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            find_conversation(connection, conversation_id, owner)
+            connection.execute("DELETE FROM messages WHERE conversation_id = ?", (conversation_id,))
+            connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
+
+        await self._database.write(act)
+
+    async def counts(self, *, owner: int | None) -> Counts:
+        """Return how many conversations and messages there are."""
+        return await self._database.read(lambda c: count(c, owner))
+
+    async def clear(self, *, owner: int | None) -> Counts:
+        """Forget all conversations of the owner (None: of everybody), overwriting their bytes.
+
+        The search index is built anew and the file is packed, so that nothing of them stays in it
+        or in the log beside it. Returns how much is gone.
+        """
+
+        def forget(connection: sqlite3.Connection) -> Counts:
+            gone = count(connection, owner)
+            connection.execute(f"DELETE FROM messages WHERE {_OWNED}", {"owner": owner})
+            connection.execute(f"DELETE FROM conversations WHERE {_OWNED}", {"owner": owner})
+            for index in ("messages_fts", "messages_trigrams"):
+                connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
+            return gone
+
+        gone = await self._database.write(forget)
+        await self._database.write_alone(_pack)
+        return gone
+
+
+def find_conversation(
+    connection: sqlite3.Connection, conversation_id: str, owner: int | None
+) -> Conversation:
+    """Return the conversation.
+
+    Raises:
+        NotFoundError: there is none with this id that the owner may see.
+    """
+    row = connection.execute(
+        f"{_SELECT} WHERE id = :id AND ({_OWNED})", {"id": clean(conversation_id), "owner": owner}
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(
+            f"there is no conversation {conversation_id!r}",
+            hint="`clawctl memory list` shows those that there are.",
+        )
+    return conversation_of(row)
+
+
+def touch(connection: sqlite3.Connection, conversation_id: str) -> None:
+    """Set the time of the last activity to now."""
+    connection.execute(
+        "UPDATE conversations SET updated_at = ? WHERE id = ?", (timestamp_now(), conversation_id)
+    )
+
+
+def count(connection: sqlite3.Connection, owner: int | None) -> Counts:
+    """Return how many rows the owner may see."""
+    numbers = [
+        connection.execute(
+            f"SELECT count(*) FROM {table} WHERE {_OWNED}",
+            {"owner": owner},
+        ).fetchone()[0]
+        for table in ("conversations", "messages")
+    ]
+    return Counts(conversations=numbers[0], messages=numbers[1])
+
+
+def _pack(connection: sqlite3.Connection) -> None:
+    connection.execute("VACUUM")
+    (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise StorageError(
+            "memory was cleared, but the log beside it still holds old pages: a reader is in it",
+            hint="Clear once more when no other program has memory open.",
+        )
+
+
+def _position(cursor: str) -> list[str]:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]{8,15}Z \S.*", cursor):
+        raise InvalidRequestError(
+            f"cursor {cursor!r} is none of this list's",
+            hint="Use the cursor of the page before, or none for the first page.",
+        )
+    return cursor.split(" ", 1)

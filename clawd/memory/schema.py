@@ -1,0 +1,150 @@
+"""The tables of memory.sqlite and how an older file becomes a current one.
+
+    conversations  one row each                 messages  every message, in order of `id`
+    intents        calls without a receipt yet  contents  arguments and results by SHA-256
+    head           the chain's last receipt     settings  names and values
+
+`messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
+keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
+"""
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from clawd.errors import StorageError
+
+_log = logging.getLogger(__name__)
+
+Step = Callable[[sqlite3.Connection], None]
+
+_TRIGRAMS = """
+CREATE VIRTUAL TABLE IF NOT EXISTS messages_trigrams USING fts5(
+    content, content='messages', content_rowid='id', tokenize='trigram'
+);
+CREATE TRIGGER IF NOT EXISTS messages_trigrams_insert AFTER INSERT ON messages BEGIN
+    INSERT INTO messages_trigrams (rowid, content) VALUES (new.id, new.content);
+END;
+CREATE TRIGGER IF NOT EXISTS messages_trigrams_delete AFTER DELETE ON messages BEGIN
+    INSERT INTO messages_trigrams (messages_trigrams, rowid, content)
+        VALUES ('delete', old.id, old.content);
+END;
+CREATE TRIGGER IF NOT EXISTS messages_trigrams_update AFTER UPDATE OF content ON messages BEGIN
+    INSERT INTO messages_trigrams (messages_trigrams, rowid, content)
+        VALUES ('delete', old.id, old.content);
+    INSERT INTO messages_trigrams (rowid, content) VALUES (new.id, new.content);
+END;
+"""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS conversations (
+    id TEXT PRIMARY KEY,
+    owner INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    metadata TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS conversations_by_time ON conversations (updated_at, id);
+CREATE INDEX IF NOT EXISTS conversations_by_owner ON conversations (owner, updated_at, id);
+
+CREATE TABLE IF NOT EXISTS messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    turn_id TEXT NOT NULL,
+    timestamp TEXT NOT NULL,
+    role TEXT NOT NULL,
+    content TEXT,
+    tool_calls TEXT NOT NULL,
+    tool_call_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    is_complete INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS messages_by_conversation ON messages (conversation_id, id);
+CREATE INDEX IF NOT EXISTS messages_by_owner ON messages (owner, id);
+
+CREATE TABLE IF NOT EXISTS intents (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    uid INTEGER NOT NULL,
+    intent TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS contents (
+    hash TEXT PRIMARY KEY,
+    content BLOB NOT NULL,
+    created_at TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS head (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    seq INTEGER NOT NULL,
+    receipt_hash TEXT NOT NULL,
+    updated_at TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS settings (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+"""
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Create everything; running it again after a crash half-way finishes the work."""
+    from sqlite_utils import Database as Tables
+
+    connection.executescript(_TABLES)
+    Tables(connection, execute_plugins=False).table("messages").enable_fts(
+        ["content"], tokenize="unicode61 remove_diacritics 2", create_triggers=True, replace=True
+    )
+    connection.executescript(_TRIGRAMS)
+
+
+STEPS: tuple[Step, ...] = (_create,)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:
+    """Check the file and bring it to the current schema, keeping a copy of an older one.
+
+    Raises:
+        StorageError: it is damaged, or a newer clawd wrote it.
+        sqlite3.Error: it cannot be read or written.
+    """
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StorageError(
+            f"memory {path}: the file is damaged ({found})",
+            hint="Move it away and restore a backup; without one memory starts empty.",
+        )
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(steps):
+        raise StorageError(
+            f"memory {path} has schema {version}, and this clawd knows schemas up to {len(steps)}",
+            hint="A newer clawd wrote it: install that one again, or restore the copy it made.",
+        )
+    if 0 < version < len(steps):
+        _keep_copy(connection, path, version)
+    for number in range(version, len(steps)):
+        steps[number](connection)
+        connection.execute(f"PRAGMA user_version = {number + 1}")
+
+
+def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    copy = path.with_name(f"{path.name}.schema-{version}")
+    part = copy.with_name(f"{copy.name}.part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    connection.execute("VACUUM INTO ?", (str(part),))
+    part.rename(copy)
+    _log.info("memory is migrated; a copy was kept", extra={"copy": str(copy)})

@@ -1,0 +1,66 @@
+"""Memory as the rest of clawd holds it: one SQLite file and what is kept in it."""
+
+import sqlite3
+from pathlib import Path
+
+from clawd.memory.conversations import Conversations
+from clawd.memory.ledger import MemoryLedger
+from clawd.memory.messages import Messages
+from clawd.memory.search import Search
+from clawd.memory.writer import Database
+
+
+class Memory:
+    """An open memory.
+
+    Every method of its parts returns when what it did is on disk, and raises `StorageError` when
+    it is not.
+
+    Attributes:
+        conversations: who talks about what, where.
+        messages: what was said.
+        search: finding it again.
+        ledger: what receipts need beside their chain.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.conversations = Conversations(database)
+        self.messages = Messages(database)
+        self.search = Search(database)
+        self.ledger = MemoryLedger(database)
+
+    @classmethod
+    async def open(cls, path: Path) -> "Memory":
+        """Open the file, creating it where it is missing; check and migrate it.
+
+        Raises:
+            StorageError: it cannot be opened, is damaged, or a newer clawd wrote it.
+        """
+        database = Database(path)
+        await database.open()
+        return cls(database)
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return self._database.path
+
+    async def setting(self, name: str) -> str | None:
+        """Return a value that was kept under the name, or None."""
+        row = await self._database.read(
+            lambda c: c.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        )
+        return None if row is None else str(row[0])
+
+    async def set_setting(self, name: str, value: str) -> None:
+        """Keep a value under the name."""
+
+        def act(connection: sqlite3.Connection) -> None:
+            connection.execute("REPLACE INTO settings (name, value) VALUES (?, ?)", (name, value))
+
+        await self._database.write(act)
+
+    async def close(self) -> None:
+        """Finish what waits and close the file; idempotent."""
+        await self._database.close()

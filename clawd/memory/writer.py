@@ -1,0 +1,265 @@
+"""The connections to memory's SQLite file: one thread that writes, a few that read.
+
+Writes that wait together go into one transaction and one fsync (WAL, synchronous=FULL). Each is
+a function of the connection, with its own savepoint: one that fails takes back only its own work.
+All of SQLite's errors become `StorageError` here and nowhere else.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from clawd.errors import ClawError, StorageError
+from clawd.memory.schema import prepare
+from clawd.receipts.groupcommit import GroupCommit
+
+MAX_WAITING_WRITES = 1024
+MAX_WAITING_READS = 256
+READERS = 3
+BUSY_TIMEOUT_S = 10.0
+
+_T = TypeVar("_T")
+
+Act = Callable[[sqlite3.Connection], _T]
+
+
+class _Write(NamedTuple):
+    act: Act[Any]
+    is_alone: bool = False
+
+
+class Database:
+    """An open SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._writer: GroupCommit[_Write, Any] | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._reading = threading.local()
+        self._read_connections: list[sqlite3.Connection] = []
+        self._waiting_reads = 0
+
+    async def open(self) -> None:
+        """Open the file (creating it, readable by its owner only), check it and migrate it.
+
+        Raises:
+            StorageError: it cannot be opened, is damaged, or a newer clawd wrote it.
+        """
+        await asyncio.to_thread(self._open)
+        self._writer = GroupCommit(
+            "memory", self._commit, error=StorageError, max_waiting=MAX_WAITING_WRITES
+        )
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="memory reader")
+
+    async def write(self, act: Act[_T]) -> _T:
+        """Run the function in the writing thread and return its result when it is durable.
+
+        Cancelling the wait does not take a queued write back.
+
+        Raises:
+            StorageError: nothing of it was kept.
+            ClawError: what the function raised; nothing of it was kept.
+        """
+        result: _T = await self._submit(_Write(act))
+        return result
+
+    async def write_alone(self, act: Act[_T]) -> _T:
+        """Run the function in the writing thread outside any transaction (for VACUUM)."""
+        result: _T = await self._submit(_Write(act, is_alone=True))
+        return result
+
+    async def read(self, act: Act[_T]) -> _T:
+        """Run the function on a read-only connection in a reading thread.
+
+        Raises:
+            StorageError: it failed, or 256 reads already wait.
+        """
+        if self._readers is None:
+            raise self._closed()
+        if self._waiting_reads >= MAX_WAITING_READS:
+            raise StorageError(f"{self._waiting_reads} reads of memory already wait")
+        self._waiting_reads += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._readers, self._read, act)
+        finally:
+            self._waiting_reads -= 1
+
+    async def close(self) -> None:
+        """Write what waits and close all connections; idempotent."""
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+        if self._readers is not None:
+            await asyncio.to_thread(self._readers.shutdown)
+            self._readers = None
+        await asyncio.to_thread(self._close)
+
+    async def _submit(self, write: _Write) -> Any:
+        if self._writer is None:
+            raise self._closed()
+        return await self._writer.submit(write)
+
+    def _closed(self) -> StorageError:
+        return StorageError(f"memory {self.path} is not open")
+
+    def _open(self) -> None:
+        with storage_errors(self.path):
+            create_private(self.path)
+            connection = connect(self.path)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                prepare(connection, self.path)
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA foreign_keys = ON")
+                connection.execute("PRAGMA secure_delete = ON")
+            except BaseException:
+                connection.close()
+                raise
+        self._connection = connection
+
+    def _close(self) -> None:
+        for reader in self._read_connections:
+            reader.close()
+        self._read_connections.clear()
+        if self._connection is not None:
+            with storage_errors(self.path):
+                self._connection.close()
+            self._connection = None
+
+    def _commit(self, writes: list[_Write]) -> Sequence[Any]:
+        assert self._connection is not None
+        answers: list[Any] = []
+        together: list[_Write] = []
+        for write in writes:
+            if write.is_alone:
+                answers += self._commit_together(together)
+                together = []
+                answers.append(_answer(self.path, self._connection, write.act))
+            else:
+                together.append(write)
+        return answers + self._commit_together(together)
+
+    def _commit_together(self, writes: list[_Write]) -> list[Any]:
+        """Run the writes in one transaction; if that fails as a whole, all of them fail."""
+        connection = self._connection
+        assert connection is not None
+        if not writes:
+            return []
+        try:
+            with storage_errors(self.path), _transaction(connection):
+                return [_answer_in_savepoint(self.path, connection, w.act) for w in writes]
+        except StorageError as error:
+            return [error] * len(writes)
+
+    def _read(self, act: Act[_T]) -> _T:
+        with storage_errors(self.path):
+            connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
+            if connection is None:
+                connection = connect(self.path, mode="ro")
+                self._reading.connection = connection
+                self._read_connections.append(connection)
+            return act(connection)
+
+
+def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+    """Return a connection without implicit transactions; it may be handed between threads."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def create_private(path: Path) -> None:
+    """Create the file, or take away what others may do with it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system raise into `StorageError`."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise _storage_error(path, error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StorageError(
+            f"memory {path}: a row holds what clawd never writes ({error})",
+            hint="Somebody changed the file by hand; restore a backup.",
+        ) from error
+
+
+_ADVICE = {
+    "SQLITE_FULL": ("the disk (or the file's quota) is full", "Make room on that disk."),
+    "SQLITE_CORRUPT": (
+        "the file is damaged",
+        "Move it away and restore a backup; without one memory starts empty.",
+    ),
+    "SQLITE_NOTADB": (
+        "it is no SQLite file",
+        "Point [memory] path to another file, or move this one away.",
+    ),
+    "SQLITE_READONLY": ("it may not be written", "It must belong to the daemon's user."),
+    "SQLITE_CANTOPEN": ("it cannot be opened", "Its folder must be there and be writable."),
+    "SQLITE_BUSY": ("another program keeps it locked", "End the program that has it open."),
+}
+
+
+def _storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
+    if isinstance(error, OSError):
+        why, hint = error.strerror or str(error), "Check the path, its permissions and the disk."
+        return StorageError(f"memory {path}: {why}", hint=hint)
+    name: str = getattr(error, "sqlite_errorname", "") or ""
+    for known, (why, hint) in _ADVICE.items():
+        if name.startswith(known):
+            return StorageError(f"memory {path}: {why} ({error})", hint=hint)
+    return StorageError(f"memory {path}: {error}{f' [{name}]' if name else ''}")
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _answer_in_savepoint(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:
+    connection.execute("SAVEPOINT one")
+    answer = _answer(path, connection, act)
+    if isinstance(answer, Exception):
+        if not connection.in_transaction:
+            # SQLite has rolled back everything (a full disk does that): so all must fail.
+            raise answer
+        connection.execute("ROLLBACK TO one")
+    connection.execute("RELEASE one")
+    return answer
+
+
+def _answer(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:
+    try:
+        with storage_errors(path):
+            return act(connection)
+    except ClawError as error:
+        return error

@@ -1,0 +1,110 @@
+"""What a tool is: a name, a schema, a risk and an act. Results are values, never exceptions.
+
+A tool decides nothing about permission and writes no receipt; `tools.dispatch` does both around it.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from clawd.security.principal import Principal
+from clawd.security.risk import Assessment
+
+NAME_PATTERN = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
+SHORT_LIMIT = 120
+
+_T = TypeVar("_T")
+
+Arguments = Mapping[str, Any]
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a call.
+
+    Attributes:
+        success: whether it did what it was asked.
+        output: text for the model; on failure whatever came before the failure.
+        error: what went wrong, for the model, with what to try instead; empty on success.
+        metadata: facts for people and programs (`exit_code`, `truncated`, …), JSON-like.
+        receipt_id: the receipt that proves it; dispatch fills it in.
+    """
+
+    success: bool
+    output: str = ""
+    error: str = ""
+    metadata: dict[str, Any] = {}
+    receipt_id: str = ""
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may know and use while it runs.
+
+    Attributes:
+        conversation_id: empty for a call outside a conversation.
+        call_id: the call's own id, unique in the conversation.
+        principal: for whom it runs.
+        workspace: the absolute, resolved folder it works in.
+        report: takes a line or chunk of output while the call runs; never blocks.
+        ask: puts a question (with options) to the person; None when nobody answered.
+    """
+
+    conversation_id: str
+    call_id: str
+    principal: Principal
+    workspace: Path
+    report: Callable[[str], None] = lambda _text: None
+    ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+
+
+class Tool(ABC):
+    """One tool. Instances are shared by all conversations and hold no state of a call.
+
+    Attributes:
+        name: what the model calls it.
+        short: one line, at most 120 characters, sent with every request.
+        description: the manual, for `tool_lookup`; falls back to `short`.
+        parameters: JSON Schema of type object.
+        timeout_s: how long one call may take.
+        aliases: other names that lead here.
+        starts_process: whether a call starts a child process (and so needs the sandbox).
+        addendum: text for the system prompt while the tool is offered; at most 8 KiB.
+    """
+
+    name: ClassVar[str]
+    short: ClassVar[str]
+    description: ClassVar[str] = ""
+    parameters: ClassVar[dict[str, Any]]
+    timeout_s: float = 30.0
+    aliases: ClassVar[tuple[str, ...]] = ()
+    starts_process: ClassVar[bool] = False
+    addendum: ClassVar[str] = ""
+
+    @abstractmethod
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        """Say how risky these arguments are; arguments were validated against the schema.
+
+        Must not change anything and must not block for long; an exception counts as blocked.
+        """
+
+    @abstractmethod
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        """Do it. Expected failures are results; cancellation must leave nothing running."""
+
+
+def failed(error: str, *, output: str = "", **metadata: Any) -> ToolResult:
+    """Return a failed result."""
+    return ToolResult(success=False, output=output, error=error, metadata=metadata)
+
+
+def succeeded(output: str, **metadata: Any) -> ToolResult:
+    """Return a successful result."""
+    return ToolResult(success=True, output=output, metadata=metadata)
+
+
+async def in_thread(function: Callable[[], _T]) -> _T:
+    """Run blocking work (file walks, hashing) off the event loop."""
+    return await asyncio.to_thread(function)

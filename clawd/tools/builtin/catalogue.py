@@ -1,0 +1,40 @@
+"""The built-in tools that touch the operating system, as a list."""
+
+from clawd.tools.base import Tool
+from clawd.tools.builtin.ask_user import AskUserTool
+from clawd.tools.builtin.calculator import CalculatorTool
+from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.file_edit import FileEditTool
+from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
+from clawd.tools.builtin.files import (
+    CheckPathTool,
+    CwdTool,
+    FileListTool,
+    FileReadTool,
+    WorkspaceTool,
+)
+from clawd.tools.builtin.http import HttpTool
+from clawd.tools.builtin.search_files import GlobTool, GrepTool
+from clawd.tools.builtin.shell import ShellTool
+from clawd.tools.builtin.time import TimeTool
+
+
+def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
+    """Return one instance of each."""
+    return [
+        TimeTool(),
+        CalculatorTool(),
+        AskUserTool(),
+        FileListTool(deps),
+        FileReadTool(deps),
+        FileWriteTool(deps),
+        FileEditTool(deps),
+        FileAppendTool(deps),
+        GlobTool(deps),
+        GrepTool(deps),
+        CheckPathTool(deps),
+        CwdTool(),
+        WorkspaceTool(deps),
+        ShellTool(deps),
+        HttpTool(deps),
+    ]

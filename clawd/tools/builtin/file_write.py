@@ -1,0 +1,88 @@
+"""Tools that write whole texts: file_write and file_append."""
+
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from clawd.security.risk import Assessment
+from clawd.security.workspace import Workspace
+from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
+from clawd.tools.builtin.deps import PATH, FileTool, object_schema
+
+MAX_WRITE_BYTES = 8 << 20
+
+_CONTENT = {"type": "string", "description": "The text."}
+
+
+class FileWriteTool(FileTool):
+    """Creates or replaces a file."""
+
+    name: ClassVar[str] = "file_write"
+    short: ClassVar[str] = "Create a file or replace its whole content."
+    description: ClassVar[str] = (
+        "Writes the text at once and whole: readers see the old file or the new one. Missing "
+        "folders are made. To change a part of a file use file_edit."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {"path": PATH, "content": _CONTENT}, "path", "content"
+    )
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return self._assess(arguments["path"], context, "medium", "writes a file")
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        path, data = arguments["path"], arguments["content"].encode("utf-8", "replace")
+        if len(data) > MAX_WRITE_BYTES:
+            return failed(
+                f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are written"
+            )
+        rules = self._rules(context)
+
+        def write() -> bool:
+            with Workspace(rules) as workspace:
+                return workspace.write(path, data)
+
+        created = await in_thread(write)
+        return succeeded(_wrote(path, len(data), created=created), bytes=len(data), created=created)
+
+
+class FileAppendTool(FileTool):
+    """Adds to a file."""
+
+    name: ClassVar[str] = "file_append"
+    short: ClassVar[str] = "Add text to the end of a file; creates it when missing."
+    description: ClassVar[str] = (
+        "Adds the text as it is: give line breaks where they are wanted. Missing folders are made."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {"path": PATH, "content": _CONTENT}, "path", "content"
+    )
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return self._assess(arguments["path"], context, "medium", "adds to a file")
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        path, data = arguments["path"], arguments["content"].encode("utf-8", "replace")
+        if len(data) > MAX_WRITE_BYTES:
+            return failed(f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are added")
+        rules = self._rules(context)
+
+        def append() -> bool:
+            with Workspace(rules) as workspace:
+                return workspace.append(path, data)
+
+        created = await in_thread(append)
+        text = (
+            _wrote(path, len(data), created=True)
+            if created
+            else f"added {len(data)} bytes to {path}"
+        )
+        return succeeded(text, bytes=len(data), created=created)
+
+
+def _wrote(path: str, size: int, *, created: bool) -> str:
+    return f"{'created' if created else 'updated'} {path} ({size} B)"

@@ -1,0 +1,188 @@
+"""Tools that search: grep in the contents of files, glob in their names."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import ClawError
+from clawd.security.paths import PathRules
+from clawd.security.risk import Assessment
+from clawd.security.workspace import Workspace
+from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
+from clawd.tools.builtin.deps import FileTool, object_schema
+from clawd.tools.builtin.file_text import is_text, shown_name
+from clawd.tools.builtin.globbing import compile_pattern, glob_matcher
+
+SEARCH_LIMIT_S = 10.0
+RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
+NOTHING = "no matches"
+_MAX_FILE_BYTES = 8 << 20
+_MAX_LINE = 300
+_SKIPPED = frozenset({".git"})
+
+_FOLDER = {"type": "string", "default": ".", "description": "Folder to search."}
+
+
+class GrepTool(FileTool):
+    """Searches text."""
+
+    name: ClassVar[str] = "grep"
+    short: ClassVar[str] = "Search files for a regular expression."
+    description: ClassVar[str] = (
+        "Answers `path:line:text` for each line that matches the RE2 pattern (no look-around, no "
+        "back references). `path` is a folder or a file; `glob` chooses files (`*.py`, "
+        f"`src/**/*.js`). At most `max_results` lines, by default {RESULTS_DEFAULT}. Binary files, "
+        "files over 8 MiB and .git are left out."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {
+            "pattern": {"type": "string", "description": "Regular expression."},
+            "path": {"type": "string", "default": ".", "description": "Folder or file."},
+            "glob": {"type": "string", "description": "Only files like this, e.g. *.py."},
+            "ignore_case": {"type": "boolean", "description": "Upper case equals lower case."},
+            "max_results": {"type": "integer", "description": "How many lines at most."},
+        },
+        "pattern",
+    )
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return self._assess(arguments.get("path") or ".", context, "low", "searches files")
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        rules = self._rules(context)
+        limit = _limit(arguments)
+        return await _searching(lambda watch: _grep(arguments, rules, limit, watch))
+
+
+class GlobTool(FileTool):
+    """Finds files."""
+
+    name: ClassVar[str] = "glob"
+    short: ClassVar[str] = "Find files by name, for example *.py or src/**/*.js."
+    description: ClassVar[str] = (
+        "Answers the paths that match, one a line, from the workspace; folders end with a slash. "
+        "`*` and `?` stay within a name, `**` crosses folders, `[ab]` and `{a,b}` are choices. A "
+        "pattern without a slash finds names in every folder. .git is left out."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {"pattern": {"type": "string", "description": "Glob pattern."}, "path": _FOLDER}, "pattern"
+    )
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return self._assess(arguments.get("path") or ".", context, "low", "searches names")
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        rules = self._rules(context)
+        return await _searching(lambda watch: _glob(arguments, rules, watch))
+
+
+class _Found(msgspec.Struct, kw_only=True):
+    lines: list[str] = []
+    stopped: str = ""
+
+    def result(self) -> ToolResult:
+        lines = self.lines or ([] if self.stopped else [NOTHING])
+        shown = [*lines, f"[more: {self.stopped}]"] if self.stopped else lines
+        return succeeded("\n".join(shown), count=len(self.lines), truncated=bool(self.stopped))
+
+
+class _Watch:
+    """Says when a search must end: its time is up, or nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + SEARCH_LIMIT_S
+        self.cancelled = threading.Event()
+
+    def is_over(self) -> bool:
+        return self.cancelled.is_set() or time.monotonic() > self._deadline
+
+
+async def _searching(search: Callable[[_Watch], _Found]) -> ToolResult:
+    """Run a search in a thread that ends soon after a cancellation."""
+    watch = _Watch()
+    try:
+        found = await in_thread(lambda: search(watch))
+    finally:
+        watch.cancelled.set()
+    return found.result()
+
+
+def _limit(arguments: Arguments) -> int:
+    wanted: int = arguments.get("max_results", RESULTS_DEFAULT)
+    return max(1, min(wanted, RESULTS_LIMIT))
+
+
+def _grep(arguments: Arguments, rules: PathRules, limit: int, watch: _Watch) -> _Found:
+    pattern = compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
+    found = _Found(lines=[])
+    with Workspace(rules) as workspace:
+        for path in _files(workspace, arguments, watch):
+            for number, line in _lines(workspace, path):
+                if number % 1000 == 0 and watch.is_over():
+                    break
+                if pattern.search(line):
+                    if len(found.lines) == limit:
+                        found.stopped = f"only {limit} lines are shown"
+                        return found
+                    found.lines.append(f"{shown_name(path)}:{number}:{line[:_MAX_LINE]}")
+    if watch.is_over():
+        found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
+    return found
+
+
+def _glob(arguments: Arguments, rules: PathRules, watch: _Watch) -> _Found:
+    matcher = glob_matcher(arguments["pattern"])
+    folder = arguments.get("path") or "."
+    only_folders = arguments["pattern"].rstrip().endswith("/")
+    found = _Found(lines=[])
+    with Workspace(rules) as workspace:
+        for name, entry in workspace.walk(folder, skip=_SKIPPED):
+            if watch.is_over():
+                found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
+                break
+            if (only_folders and entry.kind != "folder") or not matcher.search(name):
+                continue
+            if len(found.lines) == RESULTS_LIMIT:
+                found.stopped = f"only {RESULTS_LIMIT} paths are shown"
+                break
+            shown = shown_name(_joined(folder, name))
+            found.lines.append(shown + "/" if entry.kind == "folder" else shown)
+    return found
+
+
+def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterator[str]:
+    path = arguments.get("path") or "."
+    if workspace.stat(path).kind != "folder":
+        yield path
+        return
+    matcher = glob_matcher(arguments["glob"]) if arguments.get("glob") else None
+    for name, entry in workspace.walk(path, skip=_SKIPPED):
+        if watch.is_over():
+            return
+        is_small_file = entry.kind == "file" and entry.size <= _MAX_FILE_BYTES
+        if is_small_file and (matcher is None or matcher.search(name)):
+            yield _joined(path, name)
+
+
+def _lines(workspace: Workspace, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a text file; nothing of any other."""
+    try:
+        with workspace.open_read(path) as file:
+            data = file.read(_MAX_FILE_BYTES)
+    except ClawError:
+        return  # gone, unreadable or forbidden meanwhile
+    if is_text(data[:8192]):
+        yield from enumerate(data.decode("utf-8", "replace").split("\n"), 1)
+
+
+def _joined(folder: str, name: str) -> str:
+    prefix = folder.strip().rstrip("/").removeprefix("./")
+    return name if prefix in {"", "."} else f"{prefix}/{name}"

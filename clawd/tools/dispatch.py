@@ -1,0 +1,355 @@
+"""The one door to every tool: decode, assess, judge, ask, note the intent, run, write the receipt.
+
+Whatever happens is a `CallOutcome` and leaves exactly one receipt: unknown tool, bad arguments,
+denied, failed, timed out, stopped. Only a chain that cannot be written raises, and then nothing
+of the call reaches the model.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.receipts.record import Status
+from clawd.security.action import Action
+from clawd.security.approvals import ApprovalQuestion, Approvals
+from clawd.security.estop import ESTOP_REASON
+from clawd.security.gate import Gate
+from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.risk import Assessment
+from clawd.security.taint import TaintBook
+from clawd.tools.base import Tool, ToolContext, ToolResult
+from clawd.tools.execution import Execution, Executor
+from clawd.tools.journal import Entry, Journal
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, OutcomeKind
+from clawd.tools.registry import Registry
+from clawd.tools.schema import decode_arguments
+from clawd.tools.settle import cancel_is_wanted, settled
+from clawd.wire.events import ApprovalResolved, ToolFinished, ToolProgress, ToolStarted
+from clawd.wire.safe_text import shortened
+
+OUTPUT_LIMIT_BYTES = 64 * 1024
+NAME_IN_RECEIPT = 64
+REASON_LIMIT = 400
+
+_log = logging.getLogger(__name__)
+
+
+class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What dispatch is told by the config and by the sandbox probe."""
+
+    sandbox_level: str
+    output_limit_bytes: int = OUTPUT_LIMIT_BYTES
+    audit_log: bool = True
+
+
+class _Prepared(msgspec.Struct, kw_only=True):
+    tool: Tool
+    arguments: dict[str, Any]
+    action: Action
+    context: ToolContext
+
+
+class _Refused(msgspec.Struct, frozen=True, kw_only=True):
+    kind: OutcomeKind
+    reason: str
+    text: str
+
+
+class Dispatcher:
+    """Runs calls; a daemon has one.
+
+    Args:
+        registry: the tools.
+        gate: judges.
+        approvals: asks people.
+        journal: keeps the trail.
+        taint: is told of untrusted output.
+        settings: limits and the sandbox level in force.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        gate: Gate,
+        approvals: Approvals,
+        journal: Journal,
+        taint: TaintBook,
+        settings: DispatchSettings,
+    ) -> None:
+        self.registry = registry
+        self._gate = gate
+        self._approvals = approvals
+        self._journal = journal
+        self._taint = taint
+        self._settings = settings
+        self._executor = Executor()
+
+    def stop_all(self) -> int:
+        """Cancel every running call because of the emergency stop; returns how many there were."""
+        return self._executor.stop_all()
+
+    async def call(self, request: CallRequest, scope: CallScope) -> CallOutcome:
+        """Make one call.
+
+        Raises:
+            ReceiptError, StorageError: the trail cannot be written; nothing may be told.
+            CancelledError: the caller was cancelled; the call is dead and has its receipt.
+        """
+        entry = Entry(
+            conversation_id=scope.conversation_id,
+            tool=shortened(request.tool, NAME_IN_RECEIPT),
+            arguments=request.arguments.encode(errors="replace"),
+            uid=scope.principal.uid,
+            workspace=str(scope.workspace),
+        )
+        prepared = self._prepare(request, scope, entry)
+        if isinstance(prepared, _Refused):
+            return await self._refuse(entry, prepared, request, scope)
+        try:
+            refusal = await self._permit(prepared, entry, scope)
+        except asyncio.CancelledError:
+            await self._refuse(entry, _CANCELLED, request, scope)
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect around the question is a no
+            _log.error("a call could not be judged, it is denied", exc_info=error)
+            refusal = _denied(f"the approval failed: {type(error).__name__}")
+        if refusal is not None:
+            return await self._refuse(entry, refusal, request, scope)
+        return await self._run(prepared, entry, request, scope)
+
+    def explain(
+        self, request: CallRequest, scope: CallScope
+    ) -> tuple[Assessment, Allow | Ask | Deny]:
+        """Say what the gate would answer, without making the call.
+
+        Raises:
+            NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
+        """
+        tool = self.registry.get(request.tool)
+        arguments = decode_arguments(request.arguments, tool.parameters)
+        action = self._action(tool, arguments, request, scope)
+        return action.assessment, self._gate.review(action)
+
+    # --- before the act
+
+    def _prepare(
+        self, request: CallRequest, scope: CallScope, entry: Entry
+    ) -> _Prepared | _Refused:
+        try:
+            tool = self.registry.get(request.tool)
+        except NotFoundError as error:
+            return _Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
+        entry.tool = tool.name
+        if scope.offered is not None and tool.name not in scope.offered:
+            reason = f"{tool.name} is not offered on this channel"
+            return _Refused(kind="denied", reason=reason, text=f"denied: {reason}")
+        try:
+            arguments = decode_arguments(request.arguments, tool.parameters)
+        except InvalidRequestError as error:
+            text = f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
+            return _Refused(kind="bad_arguments", reason="bad arguments", text=text)
+        action = self._action(tool, arguments, request, scope)
+        entry.arguments = action.arguments
+        entry.risk = action.assessment.risk
+        if tool.starts_process:
+            entry.sandbox = self._settings.sandbox_level
+        context = ToolContext(
+            conversation_id=scope.conversation_id,
+            call_id=request.id,
+            principal=scope.principal,
+            workspace=scope.workspace,
+            report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
+            ask=scope.ask,
+        )
+        return _Prepared(tool=tool, arguments=arguments, action=action, context=context)
+
+    def _action(
+        self, tool: Tool, arguments: dict[str, Any], request: CallRequest, scope: CallScope
+    ) -> Action:
+        context = ToolContext(
+            conversation_id=scope.conversation_id,
+            call_id=request.id,
+            principal=scope.principal,
+            workspace=scope.workspace,
+        )
+        try:
+            assessment = tool.risk(arguments, context)
+        except Exception as error:  # noqa: BLE001 - a tool that cannot judge itself is blocked
+            _log.error("%s could not assess its arguments", tool.name, exc_info=error)
+            assessment = Assessment(risk="high", blocked=f"{tool.name} could not be assessed")
+        if assessment.blocked and assessment.risk != "high":
+            assessment = msgspec.structs.replace(assessment, risk="high")
+        return Action(
+            tool=tool.name,
+            arguments=self._journal.canonical(arguments),
+            assessment=assessment,
+            conversation_id=scope.conversation_id,
+            call_id=request.id,
+            principal=scope.principal,
+            workspace=scope.workspace,
+            starts_process=tool.starts_process,
+            sandbox_level=self._settings.sandbox_level,
+        )
+
+    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> _Refused | None:
+        """Ask the gate and, where it says so, a person; None means go."""
+        action = prepared.action
+        if not self._journal.is_recording and action.assessment.risk != "low":
+            return _denied("receipts are switched off, so only low-risk tools run")
+        verdict = self._gate.review(action)
+        if isinstance(verdict, Ask):
+            question = ApprovalQuestion(
+                action=action, reason=verdict.reason, tainted_by=verdict.tainted_by
+            )
+            resolution = await self._approvals.ask(question, deliver=scope.deliver)
+            scope.emit(
+                ApprovalResolved(
+                    approval_id=resolution.approval_id,
+                    answer=resolution.answer,
+                    by=resolution.by,
+                    reason=resolution.reason,
+                )
+            )
+            if not resolution.granted:
+                kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
+                return _denied(resolution.reason, kind=kind)
+            entry.approval, entry.approved_by = "user", resolution.by
+            entry.reason = verdict.reason
+        elif isinstance(verdict, Deny):
+            return _refusal(verdict)
+        else:
+            entry.approval = "rule" if verdict.rule_id else "auto"
+            entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
+        last = self._gate.may_start(action)
+        return _refusal(last) if isinstance(last, Deny) else None
+
+    async def _refuse(
+        self, entry: Entry, refused: _Refused, request: CallRequest, scope: CallScope
+    ) -> CallOutcome:
+        entry.approval, entry.reason = "none", refused.reason
+        is_failure = refused.kind in {"unknown_tool", "bad_arguments"}
+        status: Status = "failed" if is_failure else "denied"
+        text = self._clip(refused.text)
+        receipt_id, cancelled = await settled(self._journal.finish(entry, status, text))
+        outcome = CallOutcome(
+            kind=refused.kind,
+            status=status,
+            text=text,
+            receipt_id=receipt_id,
+            risk=entry.risk,
+            duration_ms=entry.duration_ms,
+        )
+        self._tell(outcome, entry, request, scope)
+        if cancelled:
+            raise asyncio.CancelledError
+        return outcome
+
+    # --- the act
+
+    async def _run(
+        self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> CallOutcome:
+        _, cancelled = await settled(self._journal.begin(entry))
+        if cancelled:
+            await self._refuse(entry, _CANCELLED, request, scope)
+            raise asyncio.CancelledError
+        last = self._gate.may_start(prepared.action)
+        if isinstance(last, Deny):
+            return await self._refuse(entry, _refusal(last), request, scope)
+        scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
+        execution = await self._executor.run(
+            prepared.tool, prepared.arguments, prepared.context, call=entry.id
+        )
+        result = execution.result
+        if not result.success:
+            entry.reason = shortened(result.error, REASON_LIMIT)
+        text = self._clip(_told(execution))
+        exit_code = result.metadata.get("exit_code")
+        status: Status = "allowed" if result.success else "failed"
+        finish = self._journal.finish(
+            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
+        )
+        receipt_id, cancelled = await settled(finish)
+        self._note_taint(result, scope)
+        outcome = CallOutcome(
+            kind=execution.kind,
+            status=status,
+            text=text,
+            receipt_id=receipt_id,
+            risk=entry.risk,
+            duration_ms=entry.duration_ms,
+            metadata=result.metadata,
+        )
+        self._tell(outcome, entry, request, scope)
+        if cancelled or execution.kind == "cancelled" or cancel_is_wanted():
+            raise asyncio.CancelledError
+        return outcome
+
+    # --- after the act
+
+    def _note_taint(self, result: ToolResult, scope: CallScope) -> None:
+        source = result.metadata.get("untrusted_source")
+        if isinstance(source, str) and source:
+            self._taint.mark(scope.conversation_id, source)
+
+    def _tell(
+        self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> None:
+        _log.log(
+            logging.INFO if self._settings.audit_log else logging.DEBUG,
+            "tool %s",
+            {"allowed": "completed", "denied": "denied", "failed": "failed"}[outcome.status],
+            extra={
+                "tool": entry.tool,
+                "kind": outcome.kind,
+                "receipt": outcome.receipt_id,
+                "duration_ms": outcome.duration_ms,
+            },
+        )
+        scope.emit(
+            ToolFinished(
+                call_id=request.id,
+                tool=entry.tool,
+                status=outcome.status,
+                output=outcome.text,
+                receipt_id=outcome.receipt_id,
+                duration_ms=outcome.duration_ms,
+            )
+        )
+
+    def _clip(self, text: str) -> str:
+        """Return what may be told of the text: so many bytes of it, and all of it UTF-8."""
+        limit = self._settings.output_limit_bytes
+        data = text.encode(errors="replace")
+        if len(data) <= limit:
+            return data.decode()
+        kept = data[:limit].decode(errors="ignore")
+        return f"{kept}\n[cut: {len(data) - limit} of {len(data)} bytes left out]"
+
+
+_CANCELLED = _Refused(kind="cancelled", reason="cancelled", text="error: cancelled")
+
+
+def _told(execution: Execution) -> str:
+    """Return what the model is told of a call that ran."""
+    result = execution.result
+    if execution.kind == "stopped":
+        return f"denied: {ESTOP_REASON}"
+    if result.success:
+        return result.output
+    return f"error: {result.error}" + (f"\n{result.output}" if result.output else "")
+
+
+def _refusal(verdict: Deny) -> _Refused:
+    if verdict.kind == "estop":
+        return _denied(verdict.reason, kind="stopped")
+    return _denied(verdict.reason, hint=verdict.hint)
+
+
+def _denied(reason: str, *, hint: str = "", kind: OutcomeKind = "denied") -> _Refused:
+    text = f"denied: {reason}" + (f" ({hint})" if hint else "")
+    return _Refused(kind=kind, reason=reason, text=text)

@@ -1,0 +1,142 @@
+"""The trail of a call: its intent on disk before it runs, its receipt after, both by one id.
+
+Secrets are replaced before anything is hashed or stored, so what is stored is what was hashed.
+"""
+
+import time
+from typing import Any
+
+import msgspec
+
+from clawd.receipts.chain import ReceiptChain
+from clawd.receipts.ledger import Intent, Ledger
+from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
+from clawd.security.redact import Redactor
+from clawd.security.risk import Risk
+
+_canonical = msgspec.json.Encoder(order="sorted")
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """What is known of a call so far; dispatch fills it in as the call goes on."""
+
+    id: str = msgspec.field(default_factory=new_id)
+    conversation_id: str
+    tool: str
+    arguments: bytes
+    uid: int
+    workspace: str
+    risk: Risk = "low"
+    approval: Approval = "none"
+    approved_by: str = ""
+    reason: str = ""
+    sandbox: str = ""
+    has_intent: bool = False
+    started_at: float = msgspec.field(default_factory=time.monotonic)
+
+    @property
+    def duration_ms(self) -> int:
+        """Milliseconds since the call was asked for."""
+        return int((time.monotonic() - self.started_at) * 1000)
+
+
+class Journal:
+    """Writes intents and receipts. One of a daemon.
+
+    Args:
+        chain: the receipt chain; None when receipts are switched off.
+        ledger: where intents and contents are kept.
+        redactor: replaces secrets.
+    """
+
+    def __init__(self, chain: ReceiptChain | None, ledger: Ledger, redactor: Redactor) -> None:
+        self._chain = chain
+        self._ledger = ledger
+        self._redactor = redactor
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether receipts are written at all."""
+        return self._chain is not None
+
+    def canonical(self, arguments: dict[str, Any]) -> bytes:
+        """Return the arguments as canonical JSON, secrets included: what an approval shows."""
+        return _canonical.encode(arguments)
+
+    async def begin(self, entry: Entry) -> None:
+        """Put the intent on disk.
+
+        Raises:
+            StorageError: it cannot be written; the call must not run.
+        """
+        if self._chain is None:
+            return
+        stored = self._redactor.data(entry.arguments)
+        intent = Intent(
+            id=entry.id,
+            timestamp=timestamp(),
+            conversation_id=entry.conversation_id,
+            tool=entry.tool,
+            args_hash=sha256_hex(stored),
+            risk=entry.risk,
+            uid=entry.uid,
+            workspace=entry.workspace,
+            approval=entry.approval,
+            approved_by=entry.approved_by,
+            reason=self._redactor.text(entry.reason),
+            sandbox=entry.sandbox,
+        )
+        await self._ledger.open_intent(intent, stored)
+        entry.has_intent = True
+
+    async def finish(
+        self, entry: Entry, status: Status, result: str, *, exit_code: int | None = None
+    ) -> str:
+        """Write the receipt and return its id; "" when receipts are switched off.
+
+        Raises:
+            ReceiptError: it cannot be written; the result must not reach the model.
+            StorageError: likewise.
+        """
+        if self._chain is None:
+            return ""
+        arguments = self._redactor.data(entry.arguments)
+        content = self._redactor.data(result.encode(errors="replace"))
+        draft = ReceiptDraft(
+            id=entry.id,
+            timestamp=timestamp(),
+            conversation_id=entry.conversation_id,
+            tool=self._redactor.text(entry.tool),
+            args_hash=sha256_hex(arguments),
+            result_hash=sha256_hex(content),
+            status=status,
+            risk=entry.risk,
+            uid=entry.uid,
+            workspace=entry.workspace,
+            approval=entry.approval,
+            approved_by=entry.approved_by,
+            reason=self._redactor.text(entry.reason),
+            sandbox=entry.sandbox,
+            duration_ms=entry.duration_ms,
+            exit_code=exit_code,
+        )
+        receipt = await self._chain.append(draft)
+        await self._remember(entry, receipt, arguments, content)
+        return receipt.id
+
+    async def _remember(
+        self, entry: Entry, receipt: Receipt, arguments: bytes, content: bytes
+    ) -> None:
+        if entry.has_intent:
+            await self._ledger.close_intent(
+                entry.id, content=content, content_hash=receipt.result_hash
+            )
+        else:
+            await self._ledger.store_content(arguments, receipt.args_hash)
+            await self._ledger.store_content(content, receipt.result_hash)
+        await self._ledger.record_head(receipt.seq, receipt.receipt_hash)
+
+
+def timestamp() -> str:
+    """Return the time now, UTC, seconds, as a receipt gives it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

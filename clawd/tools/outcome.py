@@ -1,0 +1,73 @@
+"""What goes into dispatch and what comes out of it: values that every door shares."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from clawd.receipts.record import Status
+from clawd.security.approvals import PendingApproval
+from clawd.security.principal import Principal
+from clawd.security.risk import Risk
+from clawd.wire.events import Event
+
+OutcomeKind = Literal[
+    "ok",
+    "failed",
+    "unknown_tool",
+    "bad_arguments",
+    "denied",
+    "unanswered",
+    "timed_out",
+    "stopped",
+    "cancelled",
+]
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as somebody asked for it; `arguments` is the raw JSON text."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class CallScope(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom and where a call runs.
+
+    Attributes:
+        conversation_id: empty for a call outside a conversation.
+        offered: the names that may be called; None for every tool.
+        emit: takes the events of the call; never blocks.
+        deliver: shows an approval to whoever may answer; False when there is nobody.
+        ask: puts a question of a tool to the person; None when there is nobody.
+    """
+
+    conversation_id: str
+    principal: Principal
+    workspace: Path
+    offered: frozenset[str] | None
+    emit: Callable[[Event], None]
+    deliver: Callable[[PendingApproval], Awaitable[bool]]
+    ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+
+
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a call.
+
+    Attributes:
+        kind: what happened, for programs.
+        status: the receipt's word for it.
+        text: what the model is told.
+        receipt_id: empty only when receipts are switched off.
+        metadata: what the tool reported (`exit_code`, …).
+    """
+
+    kind: OutcomeKind
+    status: Status
+    text: str
+    receipt_id: str
+    risk: Risk
+    duration_ms: int
+    metadata: dict[str, Any] = {}

@@ -1,0 +1,85 @@
+"""Which tools there are, by name and alias, and how they are offered to a model."""
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.providers.base import ToolSpec
+from clawd.tools.base import NAME_PATTERN, SHORT_LIMIT, Tool
+
+
+class Registry:
+    """The tools of one daemon."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._aliases: dict[str, str] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Take a tool in.
+
+        Raises:
+            InvalidRequestError: its name is no tool name, or is taken.
+        """
+        for name in (tool.name, *tool.aliases):
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise InvalidRequestError(f"tool name {name!r} does not match {NAME_PATTERN}")
+            if name in self._tools or name in self._aliases:
+                raise InvalidRequestError(f"two tools are called {name!r}")
+        self._tools[tool.name] = tool
+        self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
+
+    def replace(self, tools: Iterable[Tool]) -> None:
+        """Hold these tools instead of those so far; all or none.
+
+        Raises:
+            InvalidRequestError: one of them cannot be taken.
+        """
+        fresh = Registry(tools)
+        self._tools, self._aliases = fresh._tools, fresh._aliases
+
+    def get(self, name: str) -> Tool:
+        """Return the tool of this name or alias.
+
+        Raises:
+            NotFoundError: there is none; the message names those that are.
+        """
+        wanted = name.strip()
+        tool = self._tools.get(self._aliases.get(wanted, wanted))
+        if tool is None:
+            raise NotFoundError(
+                f"there is no tool {name[:64]!r}; the tools are: {', '.join(sorted(self._tools))}"
+            )
+        return tool
+
+    def all(self) -> list[Tool]:
+        """Return every tool, by name."""
+        return [self._tools[name] for name in sorted(self._tools)]
+
+    def allowed(self, patterns: Iterable[str]) -> list[Tool]:
+        """Return the tools whose name matches one of the patterns (`*`, `file_*`), by name."""
+        wanted = tuple(patterns)
+        return [
+            tool
+            for tool in self.all()
+            if any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in wanted)
+        ]
+
+
+def short_of(tool: Tool) -> str:
+    """Return the tool's one line: its short text, else the start of its description."""
+    if tool.short:
+        return tool.short
+    first = tool.description.strip().splitlines()[0] if tool.description.strip() else ""
+    return first[:SHORT_LIMIT]
+
+
+def specs(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
+    """Return the tools as a model is offered them."""
+    return tuple(
+        ToolSpec(name=tool.name, description=short_of(tool), parameters=tool.parameters)
+        for tool in tools
+    )

@@ -1,0 +1,73 @@
+"""What the tests of built-in tools share: tools in a workspace, called as dispatch calls them."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from clawd.security.network import NetworkRules
+from clawd.security.policy import PolicySettings
+from clawd.security.principal import Principal
+from clawd.security.risk import Assessment
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.tools.base import Tool, ToolContext, ToolResult
+from clawd.tools.builtin.catalogue import builtin_tools
+from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.schema import decode_arguments
+
+
+class Bench:
+    """The built-in tools over a workspace of their own."""
+
+    def __init__(self, base: Path) -> None:
+        self.workspace = base / "ws"
+        self.workspace.mkdir()
+        self.home = base / "home"
+        self.home.mkdir()
+        self.policy = PolicySettings(forbidden_paths=("/etc", str(self.workspace / "keys")))
+        self.network = NetworkRules()
+        self.sandbox = Sandbox(SandboxSettings(home=self.home))
+        self.reported: list[str] = []
+        self.ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+        self.changes: dict[str, Any] = {}
+
+    def tool(self, name: str) -> Tool:
+        deps = BuiltinDeps(
+            policy=self.policy, home=self.home, sandbox=self.sandbox, network=self.network
+        )
+        tools = builtin_tools(msgspec.structs.replace(deps, **self.changes))
+        return next(tool for tool in tools if tool.name == name)
+
+    def context(self) -> ToolContext:
+        return ToolContext(
+            conversation_id="c1",
+            call_id="k1",
+            principal=Principal(uid=1000, gid=1000, pid=1),
+            workspace=self.workspace,
+            report=self.reported.append,
+            ask=self.ask,
+        )
+
+    def risk(self, name: str, **arguments: Any) -> Assessment:
+        tool = self.tool(name)
+        decoded = decode_arguments(json.dumps(arguments), tool.parameters)
+        return tool.risk(decoded, self.context())
+
+    async def call(self, name: str, **arguments: Any) -> ToolResult:
+        tool = self.tool(name)
+        decoded = decode_arguments(json.dumps(arguments), tool.parameters)
+        return await tool.invoke(decoded, self.context())
+
+    def put(self, path: str, text: str) -> Path:
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)

@@ -1,0 +1,72 @@
+"""The shell tool over a real sandbox."""
+
+import asyncio
+
+import pytest
+
+from tests.tools.builtin.conftest import Bench
+
+pytestmark = pytest.mark.sandbox
+
+
+async def test_a_command_answers_what_it_prints(bench: Bench) -> None:
+    bench.put("a.txt", "hello\n")
+    result = await bench.call("shell", command="cat a.txt; echo bye >&2")
+    assert (result.success, result.output) == (True, "hello\nbye")
+    assert result.metadata["exit_code"] == 0
+    assert result.metadata["sandbox"] == "bwrap"
+    assert "".join(bench.reported) == "hello\nbye\n"
+    assert (await bench.call("shell", command="true")).output == "(no output)"
+
+
+async def test_a_failure_tells_the_code_and_keeps_the_output(bench: Bench) -> None:
+    result = await bench.call("shell", command="echo before; exit 3")
+    assert (result.success, result.error) == (False, "The command exited with code 3")
+    assert (result.output, result.metadata["exit_code"]) == ("before", 3)
+    missing = await bench.call("shell", command="no-such-program")
+    assert missing.error == "The command exited with code 127 (there is no such command)"
+    killed = await bench.call("shell", command="kill -9 $$")
+    assert killed.error == "The command exited with code 137 (ended by signal 9)"
+
+
+async def test_a_command_that_takes_too_long_is_ended(bench: Bench) -> None:
+    result = await bench.call("shell", command="echo begun; sleep 60", timeout_s="0.5")
+    assert result.error == "The command was ended after 0.5 s"
+    assert (result.output, result.metadata["timed_out"]) == ("begun", True)
+    bench.changes = {"shell_timeout_s": 0.3}
+    assert not (await bench.call("shell", command="sleep 60")).success
+
+
+async def test_much_output_is_cut_and_said_to_be(bench: Bench) -> None:
+    bench.changes = {"max_shell_output_bytes": 100}
+    result = await bench.call("shell", command="head -c 1000 /dev/zero | tr '\\0' x")
+    assert result.output == "x" * 100 + "\n[cut: 900 of 1000 bytes left out]"
+    assert result.metadata["truncated"] is True
+
+
+async def test_the_shell_cannot_reach_beyond_the_workspace(bench: Bench) -> None:
+    (bench.home / "key").write_text("secret")
+    bench.put("keys/id", "private")
+    result = await bench.call("shell", command=f"cat {bench.home}/key; ls {bench.home}")
+    assert "secret" not in result.output
+    assert not result.success
+
+
+async def test_cancelling_ends_the_command(bench: Bench) -> None:
+    await bench.sandbox.probe()
+    task = asyncio.create_task(bench.call("shell", command="touch begun; sleep 60; touch ended"))
+    async with asyncio.timeout(10):
+        while not (bench.workspace / "begun").exists():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (bench.workspace / "ended").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "blocked"),
+    [("ls -la", False), ("rm -rf /", True), ("cat /etc/passwd", True), ("cat ../x", True)],
+)
+def test_the_risk_is_that_of_the_command(bench: Bench, command: str, blocked: bool) -> None:
+    assert bool(bench.risk("shell", command=command).blocked) is blocked
