@@ -1,0 +1,266 @@
+"""One client on the control socket: hello, then requests, each in a task of its own.
+
+What is hostile ends this connection with a Failure and a log line; nobody else notices.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from clawd.errors import BusyError, ClawError, ForbiddenError, InvalidRequestError, ProtocolError
+from clawd.security.principal import Principal
+from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
+from clawd.wire.events import Event
+from clawd.wire.messages import (
+    PROTOCOL_MAX,
+    PROTOCOL_MIN,
+    Answer,
+    Cancel,
+    ClientFrame,
+    EventFrame,
+    Failure,
+    Hello,
+    Request,
+    Result,
+    ServerFrame,
+    Welcome,
+)
+from clawd.wire.methods import METHODS, Method
+
+HELLO_TIMEOUT_S = 10.0
+STALL_S = 30.0
+MAX_REQUESTS = 64
+READ_BYTES = 64 * 1024
+
+_log = logging.getLogger(__name__)
+
+AnswerSink = Callable[[Answer], None]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon says of itself in the welcome."""
+
+    version: str
+    pid: int
+    home: str
+
+
+class Call:
+    """One request under way, as its handler sees it."""
+
+    def __init__(self, connection: "Connection", request_id: int) -> None:
+        self._connection = connection
+        self._id = request_id
+        self.principal = connection.principal
+        self.ends = True
+        self.on_answer: AnswerSink | None = None
+
+    async def emit(self, event: Event) -> None:
+        """Send an event; waits while the client is slow.
+
+        Raises:
+            ConnectionError: the client is gone or took nothing for STALL_S seconds.
+        """
+        await self._connection.send(EventFrame(id=self._id, event=pack(event)))
+
+
+class Connection:
+    """A client's connection, from hello to its end.
+
+    Args:
+        reader: the client's bytes.
+        writer: where frames go.
+        principal: who the client is.
+        identity: what the welcome says.
+        invoke: runs a method's handler.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        principal: Principal,
+        identity: Identity,
+        invoke: Callable[[str, Method[Any], Call], Any],
+    ) -> None:
+        self.principal = principal
+        self._reader = reader
+        self._writer = writer
+        self._identity = identity
+        self._invoke = invoke
+        self._frames = FrameReader()
+        self._calls: dict[int, tuple[asyncio.Task[None], Call]] = {}
+        self._send_lock = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Serve the client until it goes; its requests end with it."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    await self._serve(tasks)
+                finally:
+                    for task, _ in self._calls.values():
+                        task.cancel()
+        except* (ConnectionError, ProtocolError) as group:
+            await self._say_goodbye(group.exceptions[0])
+
+    def unfinished(self) -> list[asyncio.Task[None]]:
+        """Return the requests that will end by themselves (following a conversation never does)."""
+        return [task for task, call in self._calls.values() if call.ends]
+
+    async def send(self, frame: ServerFrame) -> None:
+        """Write one frame.
+
+        Raises:
+            ConnectionError: the client is gone or took nothing for STALL_S seconds.
+        """
+        data = encode_frame(frame)
+        async with self._send_lock:
+            self._writer.write(data)
+            try:
+                async with asyncio.timeout(STALL_S):
+                    await self._writer.drain()
+            except TimeoutError:
+                self._writer.transport.abort()
+                raise ConnectionAbortedError(f"the client took nothing for {STALL_S:g} s") from None
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        frames = self._incoming()
+        await self._greet(frames)
+        async for frame in frames:
+            match frame:
+                case Hello():
+                    raise ProtocolError("a second hello")
+                case Request():
+                    await self._accept(frame, tasks)
+                case Cancel():
+                    self._cancel(frame.id)
+                case Answer():
+                    call = self._calls.get(frame.id)
+                    if call is not None and call[1].on_answer is not None:
+                        call[1].on_answer(frame)
+
+    async def _incoming(self) -> AsyncIterator[ClientFrame]:
+        while data := await self._reader.read(READ_BYTES):
+            for body in self._frames.feed(data):
+                yield decode_client_frame(body)
+
+    async def _greet(self, frames: AsyncIterator[ClientFrame]) -> None:
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                hello = await anext(frames)
+        except TimeoutError:
+            raise ProtocolError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
+        except StopAsyncIteration:
+            raise ConnectionAbortedError("the client left before its hello") from None
+        if not isinstance(hello, Hello):
+            raise ProtocolError("the first frame must be a hello")
+        version = min(hello.max, PROTOCOL_MAX)
+        if version < max(hello.min, PROTOCOL_MIN):
+            older = "clawctl" if hello.max < PROTOCOL_MIN else "clawd"
+            raise ProtocolError(
+                f"the client speaks protocol {hello.min} to {hello.max}, this daemon "
+                f"{PROTOCOL_MIN} to {PROTOCOL_MAX}; upgrade {older}"
+            )
+        await self.send(
+            Welcome(
+                protocol=version,
+                version=self._identity.version,
+                pid=self._identity.pid,
+                home=self._identity.home,
+                role=self.principal.role,
+            )
+        )
+
+    async def _accept(self, request: Request, tasks: asyncio.TaskGroup) -> None:
+        try:
+            params = self._checked(request)
+        except ClawError as error:
+            await self.send(failure_of(request.id, error))
+            return
+        call = Call(self, request.id)
+        task = tasks.create_task(self._answer(request, params, call))
+        self._calls[request.id] = (task, call)
+        task.add_done_callback(lambda _task: self._calls.pop(request.id, None))
+        # It must have begun before a Cancel in the same bytes can reach it: only then it answers.
+        await asyncio.sleep(0)
+
+    def _cancel(self, request_id: int) -> None:
+        """Cancel a request once; a second Cancel must not break off its answer to the first."""
+        under_way = self._calls.get(request_id)
+        if under_way is not None and not under_way[0].cancelling():
+            under_way[0].cancel()
+
+    def _checked(self, request: Request) -> Method[Any]:
+        """Return the request's parameters.
+
+        Raises:
+            ClawError: it is not to be run.
+        """
+        kind = METHODS.get(request.method)
+        if kind is None:
+            raise InvalidRequestError(
+                f"unknown method {request.method[:64]!r}",
+                hint="This daemon may be older than the client: restart or upgrade it.",
+                code="unknown_method",
+            )
+        if request.id in self._calls:
+            raise InvalidRequestError(f"request id {request.id} is already under way")
+        if len(self._calls) >= MAX_REQUESTS:
+            raise BusyError(f"{MAX_REQUESTS} requests are under way here", retry_after_s=1.0)
+        if kind.admin and not self.principal.is_admin:
+            raise ForbiddenError(f"{request.method} needs an admin")
+        return unpack(request.params, kind)
+
+    async def _answer(self, request: Request, params: Method[Any], call: Call) -> None:
+        """Run the handler and send what comes of it. The outermost handler of a request."""
+        try:
+            value = await self._invoke(request.method, params, call)
+            reply: ServerFrame = Result(id=request.id, value=pack(value))
+            await self.send(reply)
+        except ClawError as error:
+            await self.send(failure_of(request.id, error))
+        except ConnectionError:
+            self._writer.transport.abort()
+        except asyncio.CancelledError:
+            await self._tell_cancelled(request.id)
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect ends its request, not the daemon
+            _log.error("method %s failed with a defect", request.method, exc_info=error)
+            text = f"{request.method} failed inside the daemon: {type(error).__name__}"
+            hint = "The daemon's log has the details; please report it."
+            await self.send(Failure(id=request.id, code="internal", message=text, hint=hint))
+
+    async def _tell_cancelled(self, request_id: int) -> None:
+        if self._writer.is_closing():
+            return
+        try:
+            await self.send(Failure(id=request_id, code="cancelled", message="cancelled"))
+        except ConnectionError:
+            return
+
+    async def _say_goodbye(self, error: BaseException) -> None:
+        if not isinstance(error, ProtocolError):
+            return
+        _log.warning(
+            "a client was cut off: %s", error.message, extra={"peer_pid": self.principal.pid}
+        )
+        try:
+            await self.send(failure_of(None, error))
+        except ConnectionError:
+            return
+
+
+def failure_of(request_id: int | None, error: ClawError) -> Failure:
+    """Return the frame that tells an error."""
+    return Failure(
+        id=request_id,
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        data=error.data,
+    )

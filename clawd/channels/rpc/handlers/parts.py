@@ -1,0 +1,109 @@
+"""What the handlers work with: the parts of a daemon, connected by service/build."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clawd.channels.rpc.connection import Call
+from clawd.engine.supervisor import Engine
+from clawd.errors import ClawError
+from clawd.memory.store import Memory
+from clawd.providers.base import Provider
+from clawd.runtime.broadcast import Subscription
+from clawd.runtime.calls import Calls
+from clawd.runtime.inbox import Inbox
+from clawd.runtime.questions import Questions
+from clawd.security.approval_rules import RuleBook
+from clawd.security.approvals import Answer as ApprovalWord
+from clawd.security.approvals import Approvals
+from clawd.security.estop import EmergencyStop
+from clawd.security.principal import Principal
+from clawd.tools.registry import Registry
+from clawd.wire.messages import Answer
+from clawd.wire.reports import ProviderLine, StatusReport
+
+APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts of one daemon that handlers call.
+
+    Attributes:
+        providers: returns the providers by name.
+        provider_lines: returns what the config says of them.
+        receipts_path: where the chain lies.
+        effective_config: returns the config as JSON-like data, secrets redacted.
+        status: reports what only the service knows; handlers fill in the rest.
+        reload: reads the config again and returns what to tell.
+        shutdown: begins the end of the daemon.
+    """
+
+    inbox: Inbox
+    calls: Calls
+    memory: Memory
+    receipts_path: Path
+    registry: Registry
+    approvals: Approvals
+    rules: RuleBook
+    questions: Questions
+    estop: EmergencyStop
+    engine: Engine
+    providers: Callable[[], Mapping[str, Provider]]
+    provider_lines: Callable[[], tuple[ProviderLine, ...]]
+    effective_config: Callable[[], tuple[str, dict[str, Any]]]
+    status: Callable[[], Awaitable[StatusReport]]
+    reload: Callable[[], Awaitable[str]]
+    shutdown: Callable[[], None]
+
+
+class Handler:
+    """The base of the handler groups."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    def take_answer(self, answer: Answer, principal: Principal) -> None:
+        """Give a client's answer to the approval or question it names; a late one is ignored."""
+        if self.parts.questions.answer(answer.question, answer.value, principal):
+            return
+        word: ApprovalWord = next((w for w in APPROVAL_WORDS if w == answer.value), "deny")
+        try:
+            self.parts.approvals.answer(answer.question, word, principal, digest=answer.digest)
+        except ClawError as error:
+            _log.info("an answer came to nothing: %s", error.message)
+
+
+@asynccontextmanager
+async def streaming(events: Subscription, call: Call) -> AsyncIterator[None]:
+    """Send events to the caller while the body runs; all are sent when this ends.
+
+    Raises:
+        ConnectionError: the caller is gone; the body was cancelled.
+    """
+
+    async def pump() -> None:
+        async for event in events:
+            await call.emit(event)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pump())
+            try:
+                yield
+            finally:
+                events.close()
+    except ExceptionGroup as group:
+        raise _cause(group) from group
+
+
+def _cause(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the exception that says why: that the caller is gone, else what the body raised."""
+    gone = any(isinstance(error, ConnectionError) for error in group.exceptions)
+    return ConnectionAbortedError("the caller is gone") if gone else group.exceptions[0]

@@ -1,0 +1,77 @@
+"""Handlers about the daemon itself: status, config, emergency stop, providers."""
+
+from clawd.channels.rpc.connection import Call
+from clawd.channels.rpc.handlers.parts import Handler
+from clawd.errors import NotFoundError
+from clawd.wire.methods import (
+    CheckProvider,
+    ClearEstop,
+    EstopState,
+    ListProviders,
+    Ping,
+    Reload,
+    SetEstop,
+    ShowConfig,
+    Shutdown,
+    Status,
+)
+from clawd.wire.reports import ConfigText, Done, EstopReport, ProviderList, StatusReport
+
+
+class ServiceHandlers(Handler):
+    """Each method handles the wire method of its name."""
+
+    async def status(self, _params: Status, _call: Call) -> StatusReport:
+        """Report on the daemon."""
+        return await self.parts.status()
+
+    async def ping(self, _params: Ping, _call: Call) -> Done:
+        """Answer at once."""
+        return Done(message="pong")
+
+    async def reload(self, _params: Reload, _call: Call) -> Done:
+        """Read the config again."""
+        return Done(message=await self.parts.reload())
+
+    async def shutdown(self, _params: Shutdown, _call: Call) -> Done:
+        """Begin the end."""
+        self.parts.shutdown()
+        return Done(message="clawd is shutting down")
+
+    async def show_config(self, _params: ShowConfig, _call: Call) -> ConfigText:
+        """Show the effective configuration."""
+        path, values = self.parts.effective_config()
+        return ConfigText(path=path, values=values)
+
+    async def list_providers(self, _params: ListProviders, _call: Call) -> ProviderList:
+        """List the configured providers."""
+        return ProviderList(items=self.parts.provider_lines())
+
+    async def check_provider(self, params: CheckProvider, _call: Call) -> Done:
+        """Reach a provider with the smallest request."""
+        lines = self.parts.provider_lines()
+        name = params.name or next((line.name for line in lines if line.is_default), "")
+        provider = self.parts.providers().get(name)
+        if provider is None:
+            known = ", ".join(line.name for line in lines)
+            raise NotFoundError(f"there is no provider {name!r}; configured: {known}")
+        return Done(message=await provider.check())
+
+    async def estop_state(self, _params: EstopState, _call: Call) -> EstopReport:
+        """Report the emergency stop."""
+        return self._report()
+
+    async def set_estop(self, params: SetEstop, call: Call) -> EstopReport:
+        """Set the emergency stop: anyone who may talk may stop."""
+        self.parts.estop.set(params.reason, by=f"uid {call.principal.uid}")
+        return self._report()
+
+    async def clear_estop(self, _params: ClearEstop, _call: Call) -> EstopReport:
+        """Clear the emergency stop; the connection has checked that the caller is an admin."""
+        self.parts.estop.clear()
+        return self._report()
+
+    def _report(self) -> EstopReport:
+        state = self.parts.estop.state()
+        reason = state.reason + (f" (by {state.by}, {state.at})" if state.by else "")
+        return EstopReport(is_set=state.is_set, reason=reason.strip())

@@ -1,0 +1,132 @@
+"""Handlers about conversations and turns: send, follow, cancel, list, show."""
+
+import msgspec
+
+from clawd.channels.rpc.connection import Call
+from clawd.channels.rpc.handlers.parts import Handler
+from clawd.errors import InvalidRequestError
+from clawd.memory.rows import Conversation, StoredMessage, visible_to
+from clawd.runtime.inbox import IncomingMessage
+from clawd.wire.events import TurnFinished
+from clawd.wire.methods import (
+    PAGE_LIMIT,
+    CancelTurn,
+    FollowConversation,
+    ListConversations,
+    OpenConversation,
+    SendMessage,
+    ShowConversation,
+)
+from clawd.wire.reports import (
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    Done,
+    MessageLine,
+)
+
+
+class TurnHandlers(Handler):
+    """Each method handles the wire method of its name."""
+
+    async def send_message(self, params: SendMessage, call: Call) -> TurnFinished:
+        """Run a turn, and stream its events; it ends with this request unless it is detached."""
+        incoming = msgspec.convert(msgspec.structs.asdict(params), IncomingMessage)
+        ticket = await self.parts.inbox.submit(incoming, call.principal)
+        call.on_answer = lambda answer: self.take_answer(answer, call.principal)
+        try:
+            async for event in ticket.events:
+                await call.emit(event)
+            if ticket.events.stalled:
+                raise ConnectionAbortedError("the owner of the turn was too slow")
+            return await ticket.finished()
+        finally:
+            if not params.detach:
+                ticket.cancel()
+
+    async def follow_conversation(self, params: FollowConversation, call: Call) -> Done:
+        """Stream the events of a conversation until the request is cancelled."""
+        live = await self.parts.inbox.book.load(params.conversation_id, call.principal)
+        call.on_answer = lambda answer: self.take_answer(answer, call.principal)
+        call.ends = False
+        subscription = live.broadcast.subscribe()
+        try:
+            async for event in subscription:
+                await call.emit(event)
+        finally:
+            live.broadcast.unsubscribe(subscription)
+        return Done(message="this follower was too slow and was cut off")
+
+    async def cancel_turn(self, params: CancelTurn, call: Call) -> Done:
+        """Cancel the turns of a conversation."""
+        live = await self.parts.inbox.book.load(params.conversation_id, call.principal)
+        count = self.parts.inbox.cancel_conversation(live.record.id)
+        return Done(message=f"cancelled {count} turn{'' if count == 1 else 's'}")
+
+    async def open_conversation(self, params: OpenConversation, call: Call) -> ConversationLine:
+        """Open, resume or look up a conversation."""
+        live = await self.parts.inbox.open(
+            call.principal,
+            workspace=params.workspace,
+            agent=params.agent,
+            resume=params.resume,
+            conversation_id=params.conversation_id,
+        )
+        return _line(live.record, len(live.context.messages))
+
+    async def list_conversations(self, params: ListConversations, call: Call) -> ConversationPage:
+        """List conversations, newest first."""
+        owner = visible_to(call.principal)
+        page = await self.parts.memory.conversations.list(
+            owner=owner, limit=params.limit, cursor=params.cursor
+        )
+        counts = await self.parts.memory.messages.counts(
+            [record.id for record in page.conversations]
+        )
+        items = tuple(_line(record, counts.get(record.id, 0)) for record in page.conversations)
+        return ConversationPage(items=items, cursor=page.cursor)
+
+    async def show_conversation(self, params: ShowConversation, call: Call) -> ConversationDetail:
+        """Show one conversation and a page of its messages."""
+        memory, owner = self.parts.memory, visible_to(call.principal)
+        if not 1 <= params.limit <= PAGE_LIMIT:
+            raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
+        record = await memory.conversations.match(params.conversation_id, owner=owner)
+        after = int(params.cursor) if params.cursor.isdecimal() else 0
+        rows = await memory.messages.history(
+            record.id, owner=owner, after=after, limit=params.limit
+        )
+        counts = await memory.messages.counts([record.id])
+        return ConversationDetail(
+            conversation=_line(record, counts.get(record.id, 0)),
+            messages=tuple(_message(row) for row in rows),
+            cursor=str(rows[-1].id) if len(rows) == params.limit else "",
+        )
+
+
+def _line(record: Conversation, messages: int) -> ConversationLine:
+    return ConversationLine(
+        id=record.id,
+        title=record.title,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        messages=messages,
+        workspace=record.workspace,
+        owner=record.owner,
+    )
+
+
+def _message(row: StoredMessage) -> MessageLine:
+    calls = row.message.tool_calls
+    return MessageLine(
+        id=row.id,
+        turn_id=row.turn_id,
+        timestamp=row.timestamp,
+        role=row.message.role,
+        content=row.message.content or "",
+        tool_calls=msgspec.json.encode(calls).decode() if calls else "",
+        tool_call_id=row.message.tool_call_id,
+        name=row.message.name,
+        provider=row.provider,
+        model=row.model,
+    )

@@ -1,0 +1,126 @@
+"""Events of a turn to many readers, each at its own speed; nobody's slowness stops the turn.
+
+A reader that lags gets its deltas merged: text is never dropped. One that takes nothing for
+`STALL_S` seconds is cut off and told so by the end of its stream.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from clawd.wire.events import Event, PromptProgress, ReasoningDelta, TextDelta, ToolProgress
+
+QUEUE_LIMIT = 1000
+STALL_S = 30.0
+
+
+class Subscription:
+    """One reader's queue. Iterate it; it ends after `close`, or when the reader stalled."""
+
+    def __init__(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> None:
+        self._events: deque[Event] = deque()
+        self._ready = asyncio.Event()
+        self._closed = False
+        self._limit = limit
+        self._stall_s = stall_s
+        self._taken_at = time.monotonic()
+        self.stalled = False
+
+    def put(self, event: Event) -> None:
+        """Take an event; never blocks. Beyond the limit deltas are merged."""
+        if self._closed:
+            return
+        if not self._events:
+            self._taken_at = time.monotonic()
+        if len(self._events) >= self._limit:
+            if time.monotonic() - self._taken_at > self._stall_s:
+                self._cut_off()
+                return
+            if self._merged_into_last(event):
+                return
+            if len(self._events) >= 2 * self._limit:
+                self._cut_off()
+                return
+        self._events.append(event)
+        self._ready.set()
+
+    def close(self) -> None:
+        """End the stream after what is queued."""
+        self._closed = True
+        self._ready.set()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Iterate over the events."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event."""
+        while not self._events:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        self._taken_at = time.monotonic()
+        return self._events.popleft()
+
+    def _cut_off(self) -> None:
+        self.stalled = True
+        self.close()
+
+    def _merged_into_last(self, event: Event) -> bool:
+        """Merge the event into the last one where they are of a kind; tell whether it did."""
+        merged = merge(self._events[-1], event)
+        if merged is None:
+            return False
+        self._events[-1] = merged
+        return True
+
+
+def merge(first: Event, second: Event) -> Event | None:
+    """Return one event that says what both say in a row, or None where there is none."""
+    if isinstance(first, TextDelta) and isinstance(second, TextDelta):
+        return TextDelta(text=first.text + second.text)
+    if isinstance(first, ReasoningDelta) and isinstance(second, ReasoningDelta):
+        return ReasoningDelta(text=first.text + second.text)
+    if isinstance(first, PromptProgress) and isinstance(second, PromptProgress):
+        return second
+    if (
+        isinstance(first, ToolProgress)
+        and isinstance(second, ToolProgress)
+        and first.call_id == second.call_id
+    ):
+        return msgspec.structs.replace(first, text=first.text + second.text)
+    return None
+
+
+class Broadcast:
+    """Everybody who follows one conversation."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._subscriptions)
+
+    def subscribe(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> Subscription:
+        """Return a new subscription; it sees what happens from now on."""
+        subscription = Subscription(limit=limit, stall_s=stall_s)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget a subscription and end it."""
+        self._subscriptions.discard(subscription)
+        subscription.close()
+
+    def emit(self, event: Event) -> None:
+        """Give the event to every subscription."""
+        for subscription in tuple(self._subscriptions):
+            subscription.put(event)
+            if subscription.stalled:
+                self._subscriptions.discard(subscription)

@@ -1,0 +1,77 @@
+"""One call outside a turn: `tool run` and later MCP and HTTP; the same gate, one receipt."""
+
+import secrets
+from collections.abc import Callable
+
+from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.settings import RuntimeSettings
+from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.principal import Principal
+from clawd.security.risk import Assessment
+from clawd.tools.dispatch import Dispatcher
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.wire.events import Event
+
+
+class Calls:
+    """Makes single calls for people and programs."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        person: PersonAtDoor,
+        settings: Callable[[], RuntimeSettings],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._person = person
+        self._settings = settings
+
+    async def run(
+        self,
+        request: CallRequest,
+        principal: Principal,
+        *,
+        workspace: str,
+        interactive: bool,
+        emit: Callable[[Event], None],
+    ) -> CallOutcome:
+        """Make one call.
+
+        Raises:
+            ClawError: the workspace is not allowed, or the trail cannot be written.
+        """
+        scope = self._scope(principal, workspace, emit=emit, reachable=interactive)
+        return await self._dispatcher.call(request, scope)
+
+    def explain(
+        self, request: CallRequest, principal: Principal, *, workspace: str
+    ) -> tuple[Assessment, Allow | Ask | Deny]:
+        """Say what the gate would answer, without making the call.
+
+        Raises:
+            ClawError: no such tool, arguments that cannot be meant, a workspace not allowed.
+        """
+        scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
+        return self._dispatcher.explain(request, scope)
+
+    def _scope(
+        self,
+        principal: Principal,
+        workspace: str,
+        *,
+        emit: Callable[[Event], None],
+        reachable: bool,
+    ) -> CallScope:
+        return self._person.scope(
+            conversation_id="",
+            principal=principal,
+            workspace=self._settings().resolve_workspace(workspace),
+            offered=None,
+            emit=emit,
+            reachable=reachable,
+        )
+
+
+def new_call_id() -> str:
+    """Return an id for a call that no model named."""
+    return f"call-{secrets.token_hex(8)}"

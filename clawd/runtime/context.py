@@ -1,0 +1,133 @@
+"""The messages a model sees, and the transaction in which a turn adds to them. Pure.
+
+A context is append-only. A turn works on a transaction: `add` collects, `commit` hands over what is
+complete, and what was not committed is as if it had never been. An assistant message with tool
+calls is complete only with a result for each of its calls; `complete_results` makes up the missing.
+"""
+
+from collections.abc import Sequence
+
+from clawd.errors import InvalidRequestError
+from clawd.providers.base import Message, ToolCall
+
+CONTEXT_OPEN = "<context>\n"
+CONTEXT_CLOSE = "\n</context>\n\n"
+
+
+class Context:
+    """The committed messages of one conversation, oldest first."""
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self._messages = repair_orphans(messages)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The committed messages."""
+        return self._messages
+
+    def begin(self) -> "Transaction":
+        """Start a transaction on what is committed now."""
+        return Transaction(self)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Append complete messages."""
+        self._messages = (*self._messages, *messages)
+
+
+class Transaction:
+    """What a turn has added and not yet committed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._pending: list[Message] = []
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What the model is to see: committed and pending."""
+        return (*self._context.messages, *self._pending)
+
+    @property
+    def pending(self) -> tuple[Message, ...]:
+        """What a commit would append."""
+        return tuple(self._pending)
+
+    def add(self, message: Message) -> None:
+        """Append a message to what is pending."""
+        self._pending.append(message)
+
+    def commit(self) -> tuple[Message, ...]:
+        """Append what is pending to the context and return it.
+
+        Raises:
+            InvalidRequestError: a tool call among it has no result; nothing was appended.
+        """
+        missing = open_calls(self._pending)
+        if missing:
+            names = ", ".join(call.name for call in missing)
+            raise InvalidRequestError(f"tool calls without a result: {names}")
+        committed = tuple(self._pending)
+        self._context.extend(committed)
+        self._pending.clear()
+        return committed
+
+    def rollback(self) -> None:
+        """Forget what is pending."""
+        self._pending.clear()
+
+    def complete_results(self, reason: str) -> None:
+        """Add a result that gives the reason to every pending call that has none."""
+        for call in open_calls(self._pending):
+            self.add(result_message(call, f"error: {reason}"))
+
+
+def result_message(call: ToolCall, text: str) -> Message:
+    """Return the tool message that answers a call."""
+    return Message(role="tool", content=text, tool_call_id=call.id, name=call.name)
+
+
+def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the calls of the last assistant message with calls that no later message answers."""
+    for index in range(len(messages) - 1, -1, -1):
+        calls = messages[index].tool_calls
+        if calls:
+            answered = {m.tool_call_id for m in messages[index + 1 :] if m.role == "tool"}
+            return [call for call in calls if call.id not in answered]
+    return []
+
+
+def repair_orphans(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages with a made-up result for every call without one.
+
+    Results without a call are left out: no template can render them.
+    """
+    repaired: list[Message] = []
+    waiting: list[ToolCall] = []
+    for message in messages:
+        if message.role == "tool":
+            answered = [call for call in waiting if call.id == message.tool_call_id]
+            if answered:
+                waiting.remove(answered[0])
+                repaired.append(message)
+            continue
+        repaired.extend(_lost(call) for call in waiting)
+        waiting = list(message.tool_calls)
+        repaired.append(message)
+    repaired.extend(_lost(call) for call in waiting)
+    return tuple(repaired)
+
+
+def _lost(call: ToolCall) -> Message:
+    return result_message(call, "error: the result was lost when the turn was interrupted")
+
+
+def with_block(block: str, text: str) -> str:
+    """Return a user's text with a block of changed facts in front; an empty block adds nothing.
+
+    Text of the user's own that looks like a block is defused, so that no reader mistakes it.
+    """
+    if text.startswith(CONTEXT_OPEN):
+        text = text.replace("<context>", "< context>", 1)
+    if not block:
+        return text
+    inner = block.replace("</context>", "< /context>")
+    return f"{CONTEXT_OPEN}{inner}{CONTEXT_CLOSE}{text}"

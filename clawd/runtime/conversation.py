@@ -1,0 +1,176 @@
+"""A conversation in use: what memory holds of it, its context, and who follows it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from clawd.memory.conversations import Conversations
+from clawd.memory.messages import Messages
+from clawd.memory.rows import Conversation, NewMessage, StoredMessage
+from clawd.providers.base import Message
+from clawd.runtime.broadcast import Broadcast
+from clawd.runtime.context import Context, with_block
+from clawd.runtime.prompt import facts_now, volatile
+from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.titles import title_of
+from clawd.security.principal import Principal
+from clawd.security.taint import TaintBook
+
+MAX_OPEN = 64
+BLOCK = "context_block"
+FACTS = "context_facts"
+TAINT = "untrusted_sources"
+
+
+class LiveConversation:
+    """One conversation that is loaded.
+
+    Attributes:
+        record: memory's row.
+        context: what a model sees of it.
+        broadcast: everybody who follows it.
+        lock: held by the turn that runs; first come, first served.
+        waiting: turns that run or wait.
+    """
+
+    def __init__(self, record: Conversation, history: Sequence[StoredMessage]) -> None:
+        self.record = record
+        self.context = Context([_as_shown(stored) for stored in history])
+        self.broadcast = Broadcast()
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+        self._shown: dict[str, str] = {}
+        for stored in history:
+            self._shown.update(stored.metadata.get(FACTS, {}))
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether turns run or wait in it, or somebody follows it."""
+        return bool(self.waiting) or self.broadcast.is_followed
+
+    def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
+        """Return the block for the next user message and the facts it shows."""
+        facts = facts_now(now)
+        block = volatile(facts, self._shown)
+        changed = {name: text for name, text in facts.items() if self._shown.get(name) != text}
+        return block, changed
+
+    def note_shown(self, facts: Mapping[str, str]) -> None:
+        """Remember facts that a committed message showed."""
+        self._shown.update(facts)
+
+
+class ConversationBook:
+    """The conversations in use, loaded from memory when they are asked for.
+
+    Args:
+        conversations: memory's rows.
+        messages: memory's messages.
+        taint: gets back what untrusted text a loaded conversation holds.
+    """
+
+    def __init__(self, conversations: Conversations, messages: Messages, taint: TaintBook) -> None:
+        self._conversations = conversations
+        self._messages = messages
+        self._taint = taint
+        self._live: dict[str, LiveConversation] = {}
+        self._loading = asyncio.Lock()
+
+    async def create(
+        self, principal: Principal, settings: RuntimeSettings, *, workspace: str, agent: str
+    ) -> LiveConversation:
+        """Open a new conversation.
+
+        Raises:
+            ClawError: the workspace or the agent is not allowed or not there.
+        """
+        settings.agent(agent)
+        folder = settings.resolve_workspace(workspace)
+        record = await self._conversations.create(
+            Conversation(
+                owner=principal.uid,
+                workspace=str(folder),
+                provider=settings.default_provider,
+                agent=agent,
+            )
+        )
+        live = LiveConversation(record, [])
+        self._keep(live)
+        return live
+
+    async def load(self, conversation_id: str, principal: Principal) -> LiveConversation:
+        """Return a conversation of the principal's own.
+
+        Raises:
+            NotFoundError: there is none that the principal may see.
+        """
+        async with self._loading:
+            owner = None if principal.is_admin else principal.uid
+            record = await self._conversations.get(conversation_id, owner=owner)
+            live = self._live.get(record.id)
+            if live is None:
+                history = await self._messages.history(record.id, owner=owner)
+                live = LiveConversation(record, history)
+                for source in record.metadata.get(TAINT, []):
+                    self._taint.mark(record.id, source)
+            self._keep(live)
+            return live
+
+    async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
+        """Return the principal's last active conversation in this workspace, if any."""
+        page = await self._conversations.list(owner=principal.uid, limit=1000)
+        for record in page.conversations:
+            if record.workspace == str(workspace):
+                return await self.load(record.id, principal)
+        return None
+
+    async def store(
+        self,
+        live: LiveConversation,
+        turn_id: str,
+        messages: Sequence[NewMessage],
+    ) -> None:
+        """Keep committed messages, and the conversation's title and taint where they are news."""
+        await self._messages.append(
+            live.record.id, messages, owner=live.record.owner, turn_id=turn_id
+        )
+        changes: dict[str, object] = {}
+        if not live.record.title:
+            first = next((new.message for new in messages if new.message.role == "user"), None)
+            changes["title"] = title_of(first.content or "") if first else ""
+        sources = list(self._taint.sources(live.record.id))
+        if sources != live.record.metadata.get(TAINT, []):
+            changes["metadata"] = {**live.record.metadata, TAINT: sources}
+        if changes:
+            live.record = await self._conversations.change(
+                live.record.id,
+                owner=live.record.owner,
+                **changes,  # type: ignore[arg-type]
+            )
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop a deleted conversation; "" drops all that no turn is using."""
+        for key in [conversation_id] if conversation_id else list(self._live):
+            live = self._live.get(key)
+            if live is not None and not live.waiting:
+                del self._live[key]
+
+    def _keep(self, live: LiveConversation) -> None:
+        self._live.pop(live.record.id, None)
+        self._live[live.record.id] = live
+        idle = [key for key, other in self._live.items() if not other.is_in_use]
+        for key in idle[: max(len(self._live) - MAX_OPEN, 0)]:
+            if key != live.record.id:
+                del self._live[key]
+
+
+def _as_shown(stored: StoredMessage) -> Message:
+    """Return a stored message as it was shown to the model: its block in front again."""
+    block = stored.metadata.get(BLOCK, "")
+    if stored.message.role != "user":
+        return stored.message
+    text = with_block(str(block), stored.message.content or "")
+    return msgspec.structs.replace(stored.message, content=text)

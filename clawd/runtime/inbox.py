@@ -1,0 +1,388 @@
+"""The inbox: every message to a conversation enters here, waits its turn, and runs as one.
+
+A conversation runs one turn at a time, in order of arrival; different conversations run side by
+side. Each turn is a task of the inbox, so it outlives nothing but the inbox.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import (
+    BusyError,
+    CancelledByUserError,
+    ClawError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from clawd.memory.rows import NewMessage
+from clawd.providers.base import Message, Provider
+from clawd.runtime.broadcast import Subscription
+from clawd.runtime.context import with_block
+from clawd.runtime.conversation import BLOCK, FACTS, ConversationBook, LiveConversation
+from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.prompt import system_prompt
+from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.turn import Turn, TurnPlan, Turns
+from clawd.security.principal import Principal
+from clawd.tools.outcome import CallScope
+from clawd.wire.events import Event, TurnFailed, TurnFinished, TurnStarted
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as a door hands it in; empty names mean the configured ones."""
+
+    text: str
+    conversation_id: str = ""
+    workspace: str = ""
+    provider: str = ""
+    model: str = ""
+    agent: str = ""
+    interactive: bool = False
+    detach: bool = False
+
+
+class Ticket:
+    """A submitted message: the events of its turn, its end, and the way to cancel it."""
+
+    def __init__(self, conversation_id: str, events: Subscription) -> None:
+        self.conversation_id = conversation_id
+        self.turn_id = f"turn-{secrets.token_hex(8)}"
+        self.events = events
+        self._task: asyncio.Task[TurnFinished] | None = None
+
+    def attach(self, task: asyncio.Task[TurnFinished]) -> None:
+        """Take the task that runs the turn."""
+        self._task = task
+
+    def cancel(self) -> None:
+        """Cancel the turn, wherever it is; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def finished(self) -> TurnFinished:
+        """Wait for the turn's end.
+
+        Raises:
+            ClawError: the turn failed or was cancelled.
+        """
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        if self._task.cancelled():
+            raise CancelledByUserError("the turn was cancelled")
+        return self._task.result()
+
+
+class _Running(msgspec.Struct, kw_only=True):
+    ticket: Ticket
+    turn: Turn | None = None
+
+
+class Inbox:
+    """Takes messages in and runs their turns.
+
+    Args:
+        book: the conversations.
+        turns: makes turns.
+        providers: returns the providers by name.
+        settings: returns the settings in force.
+        person: how approvals and questions reach people.
+        clock: returns the local time, with its zone.
+    """
+
+    def __init__(
+        self,
+        book: ConversationBook,
+        *,
+        turns: Turns,
+        providers: Callable[[], Mapping[str, Provider]],
+        settings: Callable[[], RuntimeSettings],
+        person: PersonAtDoor,
+        clock: Callable[[], datetime] = lambda: datetime.now().astimezone(),
+    ) -> None:
+        self.book = book
+        self._turns = turns
+        self._providers = providers
+        self._settings = settings
+        self._person = person
+        self._clock = clock
+        self._running: dict[str, _Running] = {}
+        self._tasks: set[asyncio.Task[TurnFinished]] = set()
+        self._is_closing = False
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        """How many turns run, and how many wait."""
+        running = sum(entry.turn is not None for entry in self._running.values())
+        return running, len(self._running) - running
+
+    async def submit(self, incoming: IncomingMessage, principal: Principal) -> Ticket:
+        """Put a message in its conversation's queue; opens a conversation when none is named.
+
+        Raises:
+            BusyError: the conversation's queue is full, or the daemon is ending.
+            ClawError: the message, or what it names, is not to be had.
+        """
+        if self._is_closing:
+            raise BusyError("the daemon is shutting down", retry_after_s=5.0)
+        self._check(incoming)
+        settings = self._settings()
+        if not settings.cli_enabled:
+            raise ForbiddenError(
+                "conversations over the socket are switched off",
+                hint="Set enabled = true in [channels.cli] of the config.",
+            )
+        live = await self._conversation(incoming, principal, settings)
+        if self._is_closing:
+            raise BusyError("the daemon is shutting down", retry_after_s=5.0)
+        if live.waiting >= settings.max_queued_messages:
+            raise BusyError(
+                f"{live.waiting} messages wait in conversation {live.record.id}", retry_after_s=5.0
+            )
+        live.waiting += 1
+        ticket = Ticket(
+            live.record.id,
+            Subscription(limit=settings.max_queued_events, stall_s=settings.follower_stall_s),
+        )
+        task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
+        ticket.attach(task)
+        self._running[ticket.turn_id] = _Running(ticket=ticket)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, live, ticket))
+        return ticket
+
+    async def open(
+        self,
+        principal: Principal,
+        *,
+        workspace: str,
+        agent: str = "",
+        resume: bool = False,
+        conversation_id: str = "",
+    ) -> LiveConversation:
+        """Return the conversation named, the newest of the workspace (`resume`), or a new one.
+
+        Raises:
+            ClawError: what is named is not to be had.
+        """
+        if conversation_id:
+            return await self.book.load(conversation_id, principal)
+        settings = self._settings()
+        if resume:
+            folder = settings.resolve_workspace(workspace)
+            live = await self.book.newest(principal, folder)
+            if live is not None:
+                return live
+        return await self.book.create(principal, settings, workspace=workspace, agent=agent)
+
+    def cancel_conversation(self, conversation_id: str) -> int:
+        """Cancel the turns of a conversation; returns how many there were."""
+        tickets = [
+            entry.ticket
+            for entry in self._running.values()
+            if entry.ticket.conversation_id == conversation_id
+        ]
+        for ticket in tickets:
+            ticket.cancel()
+        return len(tickets)
+
+    def stop_generations(self) -> None:
+        """End every running generation because of the emergency stop."""
+        for entry in self._running.values():
+            if entry.turn is not None:
+                entry.turn.stop_generating()
+
+    async def close(self, *, grace_s: float) -> None:
+        """Refuse new messages, give running turns some time, then cancel them."""
+        self._is_closing = True
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=grace_s)
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    # --- one message
+
+    def _check(self, incoming: IncomingMessage) -> None:
+        size = len(incoming.text.encode(errors="replace"))
+        if not incoming.text.strip():
+            raise InvalidRequestError("the message is empty")
+        if size > MAX_MESSAGE_BYTES:
+            raise InvalidRequestError(
+                f"the message has {size} bytes; the limit is {MAX_MESSAGE_BYTES}",
+                hint="Put long text into a file of the workspace and name the file.",
+            )
+
+    async def _conversation(
+        self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
+    ) -> LiveConversation:
+        self._provider(incoming, settings)
+        if incoming.conversation_id:
+            return await self.book.load(incoming.conversation_id, principal)
+        return await self.book.create(
+            principal, settings, workspace=incoming.workspace, agent=incoming.agent
+        )
+
+    def _provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
+        name = incoming.provider or settings.default_provider
+        providers = self._providers()
+        if name not in providers:
+            known = ", ".join(sorted(providers))
+            raise NotFoundError(f"there is no provider {name!r}; configured: {known}")
+        return providers[name]
+
+    async def _run_in_order(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        ticket: Ticket,
+    ) -> TurnFinished:
+        def emit(event: Event) -> None:
+            ticket.events.put(event)
+            live.broadcast.emit(event)
+
+        try:
+            async with live.lock:
+                finished = await self._run(live, incoming, principal, ticket, emit)
+        except ClawError as error:
+            emit(_failure(ticket, error))
+            raise
+        except asyncio.CancelledError:
+            emit(_failure(ticket, CancelledByUserError("the turn was cancelled")))
+            raise
+        except Exception as error:
+            _log.error("a turn failed with a defect", exc_info=error)
+            text = f"the turn failed inside the daemon: {type(error).__name__}"
+            wrapped = ClawError(text, hint="The daemon's log has the details; please report it.")
+            emit(_failure(ticket, wrapped))
+            raise wrapped from error
+        emit(finished)
+        return finished
+
+    async def _run(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        ticket: Ticket,
+        emit: Callable[[Event], None],
+    ) -> TurnFinished:
+        settings = self._settings()
+        provider = self._provider(incoming, settings)
+        agent = settings.agent(incoming.agent or live.record.agent)
+        model = incoming.model or agent.model or self._model_for(provider, settings)
+        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
+        workspace = settings.resolve_workspace(live.record.workspace)
+        emit(
+            TurnStarted(
+                conversation_id=live.record.id,
+                turn_id=ticket.turn_id,
+                provider=provider.name(),
+                model=model,
+                workspace=str(workspace),
+            )
+        )
+        block, facts = live.next_block(self._clock())
+        scope = self._scope(live, incoming, principal, workspace, emit)
+        tools = tuple(
+            tool for tool in self._turns.registry.all() if tool.name in (scope.offered or ())
+        )
+
+        async def persist(messages: tuple[Message, ...], mark: str) -> None:
+            await self.book.store(
+                live, ticket.turn_id, _rows(messages, incoming.text, block, facts, mark)
+            )
+            live.note_shown(facts)
+
+        plan = TurnPlan(
+            turn_id=ticket.turn_id,
+            message=Message(role="user", content=with_block(block, incoming.text)),
+            system=system_prompt(
+                msgspec.structs.replace(settings.prompt, agent=agent.prompt),
+                tools,
+                workspace=str(workspace),
+            ),
+            tools=tools,
+            provider=provider,
+            model=model,
+            limits=settings.limits,
+            scope=scope,
+        )
+        turn = self._turns.begin(plan, live.context, emit, persist)
+        self._running[ticket.turn_id].turn = turn
+        return await turn.run()
+
+    def _model_for(self, provider: Provider, settings: RuntimeSettings) -> str:
+        is_default = provider.name() == settings.default_provider
+        return settings.default_model if is_default else ""
+
+    def _scope(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        workspace: Path,
+        emit: Callable[[Event], None],
+    ) -> CallScope:
+        settings = self._settings()
+        agent = settings.agent(incoming.agent or live.record.agent)
+        registry = self._turns.registry
+        by_channel = {tool.name for tool in registry.allowed(settings.tools_allow)}
+        by_agent = {tool.name for tool in registry.allowed(agent.tools_allow)}
+        return self._person.scope(
+            conversation_id=live.record.id,
+            principal=principal,
+            workspace=workspace,
+            offered=frozenset(by_channel & by_agent),
+            emit=emit,
+            reachable=incoming.interactive or incoming.detach,
+        )
+
+    def _ended(
+        self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket
+    ) -> None:
+        live.waiting -= 1
+        self._tasks.discard(task)
+        self._running.pop(ticket.turn_id, None)
+        ticket.events.close()
+        if not task.cancelled():
+            task.exception()
+
+
+def _rows(
+    messages: tuple[Message, ...], text: str, block: str, facts: dict[str, str], mark: str
+) -> list[NewMessage]:
+    """Return committed messages as memory keeps them: the user's own words, the block beside."""
+    rows: list[NewMessage] = []
+    for message in messages:
+        if message.role == "user":
+            own = msgspec.structs.replace(message, content=text)
+            rows.append(NewMessage(message=own, metadata={BLOCK: block, FACTS: facts}))
+        else:
+            rows.append(NewMessage(message=message))
+    if mark and rows:
+        last = msgspec.structs.replace(rows[-1], is_complete=False, metadata={"mark": mark})
+        rows[-1] = last
+    return rows
+
+
+def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:
+    return TurnFailed(
+        conversation_id=ticket.conversation_id,
+        turn_id=ticket.turn_id,
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+    )

@@ -1,0 +1,57 @@
+"""Questions of a tool to the person at the other end: asked as an event, answered by id."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from clawd.security.principal import Principal
+from clawd.wire.events import Event, QuestionAsked
+
+ANSWER_TIMEOUT_S = 120.0
+MAX_PENDING = 100
+
+
+class Questions:
+    """The questions that wait for an answer."""
+
+    def __init__(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._waiting: dict[str, tuple[int, asyncio.Future[str]]] = {}
+
+    async def ask(
+        self,
+        text: str,
+        options: tuple[str, ...],
+        *,
+        owner: int,
+        emit: Callable[[Event], None],
+    ) -> str | None:
+        """Ask and wait; None when nobody answered in time."""
+        if len(self._waiting) >= MAX_PENDING:
+            return None
+        question_id = f"question-{secrets.token_hex(8)}"
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting[question_id] = (owner, answer)
+        emit(
+            QuestionAsked(
+                question_id=question_id,
+                text=text,
+                options=options,
+                expires_in_s=self._timeout_s,
+            )
+        )
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._waiting[question_id]
+
+    def answer(self, question_id: str, value: str, principal: Principal) -> bool:
+        """Answer a question; tell whether it was waiting and the principal's to answer."""
+        owner, future = self._waiting.get(question_id, (-1, None))
+        if future is None or future.done() or not principal.may_see(owner):
+            return False
+        future.set_result(value)
+        return True

@@ -1,0 +1,85 @@
+"""What the config says to the runtime, as plain values; a reload replaces them as a whole."""
+
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.turn import TurnLimits
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A named agent: its prompt, its model ("" is the default one) and the tools it is offered."""
+
+    prompt: str = ""
+    model: str = ""
+    tools_allow: tuple[str, ...] = ("*",)
+
+
+class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime's part of the configuration.
+
+    Attributes:
+        workspace: where a conversation works unless it names a folder.
+        workspace_roots: a folder it names must lie under one of these.
+        tools_allow: patterns of tool names offered on the socket.
+        max_queued_events: kept for a slow reader before its deltas are merged.
+        follower_stall_s: a reader that takes nothing for that long is cut off.
+        cli_enabled: whether conversations may be held over the socket.
+        agents: the named agents.
+    """
+
+    workspace: Path
+    workspace_roots: tuple[Path, ...]
+    default_provider: str
+    default_model: str
+    tools_allow: tuple[str, ...] = ("*",)
+    prompt: PromptSettings = PromptSettings()
+    limits: TurnLimits = TurnLimits()
+    max_queued_messages: int = 64
+    max_queued_events: int = 1000
+    follower_stall_s: float = 30.0
+    cli_enabled: bool = True
+    agents: dict[str, AgentSettings] = {}
+
+    def agent(self, name: str) -> AgentSettings:
+        """Return the agent of this name; "" is the plain one.
+
+        Raises:
+            NotFoundError: there is none; the message names those that are.
+        """
+        if not name:
+            return AgentSettings()
+        if name not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "none"
+            raise NotFoundError(f"there is no agent {name!r}; configured: {known}")
+        return self.agents[name]
+
+    def resolve_workspace(self, asked: str) -> Path:
+        """Return the folder a conversation works in, symbolic links resolved.
+
+        Raises:
+            InvalidRequestError: it is no absolute path of an existing folder.
+            ForbiddenError: it lies under none of the workspace roots.
+        """
+        if not asked:
+            return self.workspace.resolve()
+        path = Path(asked)
+        if not path.is_absolute() or "\0" in asked:
+            raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
+        try:
+            resolved = path.resolve()
+            is_folder = resolved.is_dir()
+        except (OSError, RuntimeError) as error:
+            raise InvalidRequestError(f"workspace {asked} cannot be entered: {error}") from error
+        if not is_folder:
+            raise InvalidRequestError(f"workspace {asked} is not a folder")
+        roots = (self.workspace, *self.workspace_roots)
+        if not any(resolved.is_relative_to(root.resolve()) for root in roots):
+            allowed = ", ".join(map(str, roots))
+            raise ForbiddenError(
+                f"workspace {resolved} lies under none of: {allowed}",
+                hint="Add its parent to [security] workspace_roots in the config.",
+            )
+        return resolved

@@ -1,0 +1,11 @@
+"""Titles for conversations: the first words of what was said first."""
+
+from clawd.wire.safe_text import shortened, single_line
+
+TITLE_LIMIT = 60
+
+
+def title_of(text: str) -> str:
+    """Return a title of at most 60 characters on one line; "conversation" for empty text."""
+    words = " ".join(single_line(text, 1000).split())
+    return shortened(words, TITLE_LIMIT) or "conversation"

@@ -1,0 +1,268 @@
+"""The one place that connects the parts of a daemon. Each part gets its collaborators here."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+from clawd import __version__
+from clawd.channels.rpc.handlers.all import Handlers
+from clawd.channels.rpc.handlers.parts import Parts
+from clawd.config.load import Loaded, load
+from clawd.config.render import redacted
+from clawd.engine.supervisor import Engine
+from clawd.memory.store import Memory
+from clawd.memory.tools import MemorySearch
+from clawd.receipts.chain import ReceiptChain
+from clawd.runtime.calls import Calls
+from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.inbox import Inbox
+from clawd.runtime.questions import Questions
+from clawd.runtime.turn import Turns
+from clawd.security.approval_rules import JsonRuleStore, RuleBook
+from clawd.security.approvals import Approvals
+from clawd.security.estop import EmergencyStop
+from clawd.security.gate import Gate
+from clawd.security.network import NetworkRules
+from clawd.security.principal import Principal
+from clawd.security.redact import Redactor
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.taint import TaintBook
+from clawd.service.recovery import close_interrupted
+from clawd.service.state import State, engine_of
+from clawd.tools.base import Tool
+from clawd.tools.builtin.catalogue import builtin_tools
+from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.dispatch import Dispatcher, DispatchSettings
+from clawd.tools.journal import Journal
+from clawd.tools.registry import Registry
+from clawd.wire.reports import StatusReport, WorkerLine
+
+OURSELVES = Principal(uid=os.geteuid(), gid=os.getegid(), pid=os.getpid(), role="admin")
+
+_log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """A running daemon: its parts, connected. Made by `build`, ended by `close`."""
+
+    def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._stack = AsyncExitStack()
+        self._started = time.monotonic()
+        self._started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.loaded = loaded
+        self.shutdown_wanted = asyncio.Event()
+        self.state: State
+        self.memory: Memory
+        self.chain: ReceiptChain | None = None
+        self.estop: EmergencyStop
+        self.engine: Engine
+        self.sandbox: Sandbox
+        self.approvals: Approvals
+        self.inbox: Inbox
+        self.registry: Registry
+        self.handlers: Handlers
+
+    async def open(self, redactor: Redactor) -> None:
+        """Open everything, lowest first; on failure what was opened is closed again.
+
+        Raises:
+            ClawError: a part cannot be had; the message says which and what to do.
+        """
+        try:
+            await self._open(redactor)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it can do its work: a chain that cannot be written is none."""
+        return self.chain is None or not self.chain.failure
+
+    async def drain(self) -> None:
+        """Refuse new turns, give running ones their grace, then cancel them."""
+        await self.inbox.close(grace_s=self.state.loaded.config.limits.shutdown_grace_s)
+
+    async def close(self) -> None:
+        """Close everything, highest first."""
+        await self._stack.aclose()
+
+    async def _open(self, redactor: Redactor) -> None:
+        config, layout = self.loaded.config, self.loaded.layout
+        self.memory = await Memory.open(config.memory.path)
+        self._stack.push_async_callback(self.memory.close)
+        if config.receipts.enabled:
+            self.chain = await ReceiptChain.open(config.receipts.path)
+            self._stack.push_async_callback(self.chain.close)
+            await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
+        else:
+            _log.warning("receipts are switched off: nothing is recorded, only low risk runs")
+        self.estop = EmergencyStop(layout.home)
+        self.estop.start()
+        self._stack.callback(self.estop.close)
+        self.engine = Engine(engine_of(self.loaded))
+        self._stack.push_async_callback(self.engine.close)
+        self.state = State(self.loaded, self.engine, self._environ)
+        self._stack.push_async_callback(self.state.close)
+        self.sandbox = Sandbox(
+            SandboxSettings(
+                mode=config.security.sandbox,
+                home=layout.home,
+                forbidden_paths=config.security.forbidden_paths,
+            ),
+            registry=self.estop,
+        )
+        await self.sandbox.probe()
+        await self._connect(redactor)
+
+    async def _connect(self, redactor: Redactor) -> None:
+        config, layout = self.loaded.config, self.loaded.layout
+        taint = TaintBook()
+        rules = RuleBook(JsonRuleStore(layout.approval_rules))
+        await rules.load()
+        self.approvals = Approvals(
+            rules, estop=self.estop, timeout_s=config.security.approval_timeout_s
+        )
+        self.registry = registry = Registry(self._tools())
+        dispatcher = Dispatcher(
+            registry,
+            gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
+            approvals=self.approvals,
+            journal=Journal(self.chain, self.memory.ledger, redactor),
+            taint=taint,
+            settings=DispatchSettings(
+                sandbox_level=self._sandbox_level(),
+                output_limit_bytes=config.limits.max_tool_output_bytes,
+                audit_log=config.security.audit_log,
+            ),
+        )
+        person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
+        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        self.inbox = Inbox(
+            book,
+            turns=Turns(dispatcher),
+            providers=lambda: self.state.providers,
+            settings=lambda: self.state.runtime,
+            person=person,
+        )
+        self.estop.add_listener(self._on_estop(dispatcher))
+        self.handlers = Handlers(
+            Parts(
+                inbox=self.inbox,
+                calls=Calls(dispatcher, person, lambda: self.state.runtime),
+                memory=self.memory,
+                receipts_path=config.receipts.path,
+                registry=registry,
+                approvals=self.approvals,
+                rules=rules,
+                questions=person.questions,
+                estop=self.estop,
+                engine=self.engine,
+                providers=lambda: self.state.providers,
+                provider_lines=lambda: self.state.provider_lines(),
+                effective_config=self._effective_config,
+                status=self.report,
+                reload=self.reload,
+                shutdown=self.shutdown_wanted.set,
+            )
+        )
+
+    def _tools(self) -> list[Tool]:
+        """Return the tools as the configuration in force wants them."""
+        config = self.state.loaded.config
+        deps = BuiltinDeps(
+            policy=self.state.policy,
+            home=self.loaded.layout.home,
+            sandbox=self.sandbox,
+            network=NetworkRules(
+                allowed_domains=config.security.allowed_domains,
+                allowed_addresses=config.security.allowed_addresses,
+            ),
+            shell_timeout_s=config.limits.shell_timeout_s,
+            tool_timeout_s=config.limits.tool_timeout_s,
+            http_timeout_s=config.limits.http_timeout_s,
+        )
+        return [*builtin_tools(deps), MemorySearch(self.memory.search)]
+
+    def _sandbox_level(self) -> str:
+        status = self.sandbox.status
+        return status.level if status is not None else "none"
+
+    def _on_estop(self, dispatcher: Dispatcher) -> Callable[[bool], None]:
+        def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+            if not is_set:
+                _log.warning("emergency stop cleared")
+                return
+            denied = self.approvals.deny_all()
+            stopped = dispatcher.stop_all()
+            self.inbox.stop_generations()
+            _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
+
+        return changed
+
+    # --- what handlers and the life cycle ask for
+
+    async def reload(self) -> str:
+        """Read the config again; return what to tell.
+
+        Raises:
+            ConfigError: it is invalid; the old one stays in force.
+        """
+        loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
+        late = self.state.adopt(loaded)
+        self.registry.replace(self._tools())
+        _log.info("config reloaded", extra={"path": str(loaded.path)})
+        return f"reloaded {loaded.path}" + (f"; {late}" if late else "")
+
+    def _effective_config(self) -> tuple[str, dict[str, Any]]:
+        return str(self.state.loaded.path), redacted(self.state.loaded)
+
+    async def report(self) -> StatusReport:
+        """Return what the daemon is and does."""
+        config, layout = self.state.loaded.config, self.loaded.layout
+        counts = await self.memory.conversations.counts(owner=None)
+        stop, sandbox = self.estop.state(), self.sandbox.status
+        running, queued = self.inbox.turns
+        head = self.chain.head() if self.chain is not None else None
+        return StatusReport(
+            pid=os.getpid(),
+            version=__version__,
+            home=str(layout.home),
+            socket=str(layout.socket),
+            workspace=str(config.workspace_dir),
+            config=str(self.state.loaded.path),
+            started_at=self._started_at,
+            uptime_s=round(time.monotonic() - self._started, 3),
+            autonomy=config.security.autonomy,
+            sandbox=self._sandbox_level(),
+            sandbox_reason=sandbox.reason if sandbox is not None else "",
+            estop=stop.is_set,
+            estop_reason=stop.reason,
+            default_provider=config.default_provider,
+            default_model=config.default_model,
+            receipts_enabled=self.chain is not None,
+            receipts=head.seq if head is not None else 0,
+            receipts_head=head.receipt_hash if head is not None else "",
+            receipts_problem=self.chain.failure if self.chain is not None else "",
+            conversations=counts.conversations,
+            turns_running=running,
+            turns_queued=queued,
+            approvals_pending=len(self.approvals.pending(OURSELVES)),
+            workers=tuple(
+                WorkerLine(
+                    alias=each.alias,
+                    pid=each.pid,
+                    state=each.state,
+                    running=each.running,
+                    context_size=each.info.n_ctx if each.info is not None else 0,
+                )
+                for each in self.engine.status()
+            ),
+        )

@@ -1,0 +1,131 @@
+"""`clawd`: the daemon's command line. In the foreground; also checks and writes configurations."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from clawd import __version__
+from clawd.config.init import initialise
+from clawd.config.load import Loaded, load
+from clawd.config.render import redacted, settings, toml_value
+from clawd.config.schema import json_schema
+from clawd.config.secrets import provider_key
+from clawd.errors import ClawError, ConfigError
+from clawd.memory.store import Memory
+from clawd.paths import layout
+from clawd.security.hardening import harden_process
+from clawd.security.redact import Redactor, load_or_create_key
+from clawd.service.lifecycle import run
+from clawd.service.logs import set_up
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run clawd; return its exit status (0 done, 1 failed, 2 usage)."""
+    options = _parser().parse_args(argv)
+    act: Callable[[argparse.Namespace], int] = _serve
+    for name in ("init", "check_config", "show_config", "config_schema"):
+        if getattr(options, name):
+            act = {
+                "init": _init,
+                "check_config": _check_config,
+                "show_config": _show_config,
+                "config_schema": _config_schema,
+            }[name]
+    try:
+        return act(options)
+    except ConfigError as error:
+        return _tell(error, as_json=options.json, problems=error.problems)
+    except ClawError as error:
+        return _tell(error, as_json=options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="clawd", description="The local-first agent daemon.")
+    parser.add_argument("--version", action="version", version=f"clawd {__version__}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the config file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--init", action="store_true", help="write config, memory and workspace")
+    what.add_argument("--check-config", action="store_true", help="check the config and end")
+    what.add_argument("--show-config", action="store_true", help="print the effective config")
+    what.add_argument("--config-schema", action="store_true", help="print the JSON Schema")
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> int:
+    loaded = load(options.config)
+    loaded.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    loaded.config.workspace_dir.mkdir(parents=True, exist_ok=True)
+    harden_process()
+    redactor = _redactor(loaded)
+    set_up(os.environ, redactor)
+    asyncio.run(run(loaded, os.environ, redactor))
+    return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    where = layout(os.environ)
+    done = initialise(where)
+    loaded = load(options.config)
+    existed = loaded.config.memory.path.exists()
+    asyncio.run(_make_memory(loaded))
+    load_or_create_key(where.secret_key)
+    done.append(f"{'kept' if existed else 'created'} {loaded.config.memory.path}")
+    _print({"done": done}, as_json=options.json, text="\n".join(done))
+    return 0
+
+
+async def _make_memory(loaded: Loaded) -> None:
+    memory = await Memory.open(loaded.config.memory.path)
+    await memory.close()
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    loaded = load(options.config)
+    text = f"{loaded.path}: valid"
+    _print({"ok": True, "path": str(loaded.path)}, as_json=options.json, text=text)
+    return 0
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    loaded = load(options.config)
+    value = {
+        "path": str(loaded.path),
+        "values": redacted(loaded),
+        "sources": dict(loaded.sources),
+    }
+    lines = [f"{each.key} = {toml_value(each.value)}  # {each.source}" for each in settings(loaded)]
+    _print(value, as_json=options.json, text="\n".join(lines))
+    return 0
+
+
+def _config_schema(_options: argparse.Namespace) -> int:
+    _print(json_schema(), as_json=True, text="")
+    return 0
+
+
+def _redactor(loaded: Loaded) -> Redactor:
+    keys: list[str] = []
+    for name, section in loaded.config.providers.models.items():
+        try:
+            keys.append(provider_key(name, section, os.environ) or "")
+        except ConfigError:
+            continue  # the provider itself says so when it is built
+    return Redactor(filter(None, keys), load_or_create_key(loaded.layout.secret_key))
+
+
+def _print(value: object, *, as_json: bool, text: str) -> None:
+    sys.stdout.write((json.dumps(value, indent=2, default=str) if as_json else text) + "\n")
+
+
+def _tell(error: ClawError, *, as_json: bool, problems: tuple[str, ...] = ()) -> int:
+    if as_json:
+        value = {"ok": False, "code": error.code, "message": error.message, "hint": error.hint}
+        sys.stdout.write(json.dumps(value | {"problems": list(problems)}, indent=2) + "\n")
+    else:
+        sys.stderr.write(f"clawd: {error.message}\n" + (f"{error.hint}\n" if error.hint else ""))
+    return 1

@@ -1,0 +1,53 @@
+"""What is put right at start: calls that a crash cut off get their receipt, then work begins."""
+
+import logging
+from pathlib import Path
+
+from clawd.receipts.chain import ReceiptChain
+from clawd.receipts.ledger import Intent, Ledger
+from clawd.receipts.record import ReceiptDraft, sha256_hex
+from clawd.receipts.verify import find_receipt
+
+INTERRUPTED = "interrupted"
+TEXT = "error: interrupted: clawd ended before this call did"
+
+_log = logging.getLogger(__name__)
+
+
+async def close_interrupted(chain: ReceiptChain, ledger: Ledger, log: Path) -> int:
+    """Write a `failed: interrupted` receipt for every intent without one; return how many.
+
+    An intent whose receipt was written just before the crash is only removed.
+    """
+    closed = 0
+    content = TEXT.encode()
+    for intent in await ledger.open_intents():
+        if find_receipt(log, intent.id) is None:
+            receipt = await chain.append(_draft(intent, sha256_hex(content)))
+            await ledger.record_head(receipt.seq, receipt.receipt_hash)
+            closed += 1
+            _log.warning(
+                "a call was cut off by a crash",
+                extra={"tool": intent.tool, "receipt": intent.id},
+            )
+        await ledger.close_intent(intent.id, content=content, content_hash=sha256_hex(content))
+    return closed
+
+
+def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
+    return ReceiptDraft(
+        id=intent.id,
+        timestamp=intent.timestamp,
+        conversation_id=intent.conversation_id,
+        tool=intent.tool,
+        args_hash=intent.args_hash,
+        result_hash=result_hash,
+        status="failed",
+        risk=intent.risk,
+        uid=intent.uid,
+        workspace=intent.workspace,
+        approval=intent.approval,
+        approved_by=intent.approved_by,
+        reason=INTERRUPTED,
+        sandbox=intent.sandbox,
+    )

@@ -1,0 +1,253 @@
+"""The configuration in force, and what the parts of a daemon are told of it. A reload swaps it."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from clawd.config.load import Loaded
+from clawd.config.profiles import engine_settings
+from clawd.config.schema import EngineSection, ProviderSection
+from clawd.config.secrets import provider_key
+from clawd.engine.models import EMBEDDED, ModelFolder
+from clawd.engine.protocol import ModelConfig, SamplingConfig
+from clawd.engine.settings import EngineSettings
+from clawd.engine.supervisor import Engine
+from clawd.errors import ConfigError
+from clawd.providers.base import Provider
+from clawd.providers.local import LocalModel, LocalProvider
+from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.reliable import ReliableProvider
+from clawd.providers.script import load_script
+from clawd.providers.scripted import ScriptedProvider
+from clawd.providers.unavailable import UnavailableProvider
+from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.settings import AgentSettings, RuntimeSettings
+from clawd.runtime.turn import TurnLimits
+from clawd.security.policy import PolicySettings
+from clawd.wire.reports import ProviderLine
+
+MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
+
+_log = logging.getLogger(__name__)
+
+
+class State:
+    """What the config says, as each part wants it; replaced as a whole by `adopt`."""
+
+    def __init__(self, loaded: Loaded, engine: Engine, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._engine = engine
+        self._retired: list[Provider] = []
+        self.loaded = loaded
+        self.policy = policy_of(loaded)
+        self.runtime = runtime_of(loaded)
+        self.providers = self._build(loaded)
+
+    def adopt(self, loaded: Loaded) -> str:
+        """Put another configuration in force; return what takes a restart, or "".
+
+        Raises:
+            ConfigError: a provider of it cannot be built; the old one stays in force.
+        """
+        before = self.loaded.config
+        if loaded.config.providers != before.providers or loaded.config.engine != before.engine:
+            providers = self._build(loaded)
+            self._retired += self.providers.values()
+            self.providers = providers
+        self.policy, self.runtime, self.loaded = policy_of(loaded), runtime_of(loaded), loaded
+        late = [
+            name
+            for name in ("memory", "receipts", "channels")
+            if getattr(loaded.config, name) != getattr(before, name)
+        ]
+        if loaded.config.security.sandbox != before.security.sandbox:
+            late.append("security.sandbox")
+        return f"a restart is needed for: {', '.join(late)}" if late else ""
+
+    def provider_lines(self) -> tuple[ProviderLine, ...]:
+        """Return the configured providers for people."""
+        config = self.loaded.config
+        return tuple(
+            ProviderLine(
+                name=name,
+                kind=section.kind,
+                model=section.model or ", ".join(section.providers),
+                is_default=name == config.default_provider,
+            )
+            for name, section in sorted(config.providers.models.items())
+        )
+
+    async def close(self) -> None:
+        """Close every provider."""
+        for provider in (*self.providers.values(), *self._retired):
+            await provider.close()
+
+    def _build(self, loaded: Loaded) -> dict[str, Provider]:
+        """Build the providers; those that stand in front of others last."""
+        sections = loaded.config.providers.models
+        built: dict[str, Provider] = {}
+
+        def build(name: str) -> Provider:
+            if name not in built:
+                section = sections[name]
+                chained = [build(each) for each in section.providers]
+                built[name] = self._provider(name, section, loaded, chained)
+            return built[name]
+
+        for name in sections:
+            build(name)
+        return built
+
+    def _provider(
+        self, name: str, section: ProviderSection, loaded: Loaded, chained: list[Provider]
+    ) -> Provider:
+        match section.kind:
+            case "local":
+                return LocalProvider(
+                    name,
+                    self._engine,
+                    LocalModels(loaded).find,
+                    default_model=section.model or EMBEDDED,
+                )
+            case "mock":
+                path = section.script or self._environ.get(MOCK_SCRIPT)
+                return ScriptedProvider(name, load_script(Path(path)) if path else None)
+            case "openai-compatible":
+                return self._remote(name, section)
+            case "reliable":
+                return ReliableProvider(name, chained)
+            case _:
+                raise ConfigError(f"provider {name}: kind {section.kind!r} is unknown")
+
+    def _remote(self, name: str, section: ProviderSection) -> Provider:
+        try:
+            key = provider_key(name, section, self._environ)
+        except ConfigError as error:
+            _log.warning("a provider is not available: %s", error.message)
+            return UnavailableProvider(name, error)
+        settings = OpenAISettings(
+            name=name,
+            base_url=section.base_url,
+            model=section.model,
+            stream=section.stream,
+            use_tool_role=section.use_tool_role,
+            connect_timeout_s=section.connect_timeout_s,
+            first_byte_timeout_s=section.first_byte_timeout_s,
+        )
+        return OpenAICompatibleProvider(settings, api_key=key or "")
+
+
+class LocalModels:
+    """Finds a local model by name, and how it is loaded and sampled."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._folder = ModelFolder(loaded.layout.models)
+
+    def find(self, name: str) -> LocalModel:
+        """Return the model.
+
+        Raises:
+            ModelNotFoundError: there is none of this name; says which are there.
+        """
+        path = self._folder.find(name)
+        settings = engine_settings(self._loaded, path.name)
+        sampling = _sampling(settings)
+        if path == self._folder.find(EMBEDDED):
+            sampling = SamplingConfig(temperature=0.0, max_tokens=settings.max_tokens)
+        return LocalModel(config=_model_config(name, path, settings), sampling=sampling)
+
+
+def policy_of(loaded: Loaded) -> PolicySettings:
+    """Return the policy's part of a configuration."""
+    security = loaded.config.security
+    return PolicySettings(
+        autonomy=security.autonomy,
+        workspace_only=security.workspace_only,
+        forbidden_paths=tuple(map(str, security.forbidden_paths)),
+        forbidden_commands=security.forbidden_commands,
+        allowed_commands=security.allowed_commands,
+        allowed_domains=security.allowed_domains,
+        sandbox_required=security.sandbox == "required",
+    )
+
+
+def runtime_of(loaded: Loaded) -> RuntimeSettings:
+    """Return the runtime's part of a configuration."""
+    config = loaded.config
+    return RuntimeSettings(
+        workspace=config.workspace_dir,
+        workspace_roots=config.security.workspace_roots,
+        default_provider=config.default_provider,
+        default_model=config.default_model,
+        tools_allow=config.channels.cli.tools_allow,
+        prompt=PromptSettings(
+            base=config.agent.system_prompt,
+            operator=config.agent.system_append,
+            knowledge_cutoff=config.agent.knowledge_cutoff,
+        ),
+        limits=TurnLimits(
+            max_tool_rounds=config.agent.max_tool_rounds,
+            wall_clock_budget_s=config.agent.wall_clock_budget_s,
+            max_response_bytes=config.limits.max_response_bytes,
+        ),
+        max_queued_messages=config.limits.max_queued_messages,
+        max_queued_events=config.limits.max_queued_events,
+        follower_stall_s=config.limits.follower_stall_s,
+        cli_enabled=config.channels.cli.enabled,
+        agents={
+            name: AgentSettings(
+                prompt=agent.system_prompt, model=agent.model, tools_allow=agent.tools_allow
+            )
+            for name, agent in config.agents.items()
+        },
+    )
+
+
+def engine_of(loaded: Loaded) -> EngineSettings:
+    """Return the supervisor's part of a configuration."""
+    engine = loaded.config.engine
+    return EngineSettings(
+        keep_alive_s=engine.keep_alive_s or -1.0,
+        max_loaded=engine.max_loaded,
+        load_timeout_s=engine.load_timeout_s,
+        step_timeout_s=engine.watchdog_s,
+    )
+
+
+def _model_config(name: str, path: Path, settings: EngineSection) -> ModelConfig:
+    return ModelConfig(
+        path=str(path),
+        alias=name,
+        n_ctx=settings.ctx_size,
+        n_batch=settings.n_batch,
+        n_ubatch=settings.n_ubatch,
+        n_threads=settings.n_threads,
+        n_parallel=settings.n_parallel,
+        n_gpu_layers=settings.n_gpu_layers,
+        cache_type_k=settings.cache_type_k,
+        cache_type_v=settings.cache_type_v,
+        flash_attn=settings.flash_attn,
+        mlock=settings.mlock,
+        mmap=settings.mmap,
+        split_mode=settings.split_mode,
+        rope_scaling=settings.rope_scaling,
+        rope_freq_scale=settings.rope_freq_scale,
+        yarn_orig_ctx=settings.yarn_orig_ctx,
+        max_queue=settings.max_queue,
+        prefill_chunk=settings.prefill_chunk,
+    )
+
+
+def _sampling(settings: EngineSection) -> SamplingConfig:
+    return SamplingConfig(
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        min_p=settings.min_p,
+        repeat_penalty=settings.repeat_penalty,
+        frequency_penalty=settings.frequency_penalty,
+        presence_penalty=settings.presence_penalty,
+        seed=settings.seed,
+        max_tokens=settings.max_tokens,
+    )

@@ -1,0 +1,80 @@
+"""An inbox with real memory, receipts and dispatch, that can be closed and opened again."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from clawd.providers.base import Provider
+from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.inbox import Inbox, IncomingMessage, Ticket
+from clawd.runtime.questions import Questions
+from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.turn import Turns
+from clawd.security.principal import Principal
+from clawd.security.taint import TaintBook
+from clawd.tools.base import Tool
+from clawd.wire.events import Event, TurnFinished
+from tests.runtime.models import Hop, PlannedModel
+from tests.security.fakes import ADA
+from tests.support.dispatching import LIMIT_S, Bench, Probe
+
+
+class House:
+    """One daemon's runtime, without the daemon."""
+
+    def __init__(self, bench: Bench, *hops: Hop, tools: list[Tool] | None = None) -> None:
+        self.bench = bench
+        self.model = PlannedModel(*hops, name="mock")
+        self.tools: list[Tool] = tools if tools is not None else [Probe(), Probe("other")]
+        self.now = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+        self.settings = RuntimeSettings(
+            workspace=bench.workspace,
+            workspace_roots=(),
+            default_provider="mock",
+            default_model="small",
+        )
+        self.person = PersonAtDoor(Questions())
+        self.inbox: Inbox
+        self.book: ConversationBook
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything that is not in memory's file."""
+        self.bench.taint = TaintBook()
+        memory = self.bench.memory
+        self.book = ConversationBook(memory.conversations, memory.messages, self.bench.taint)
+        self.inbox = Inbox(
+            self.book,
+            turns=Turns(self.bench.dispatcher(self.tools)),
+            providers=lambda: self.providers,
+            settings=lambda: self.settings,
+            person=self.person,
+            clock=lambda: self.now,
+        )
+
+    @property
+    def providers(self) -> dict[str, Provider]:
+        return {"mock": self.model}
+
+    def change(self, **changes: Any) -> None:
+        self.settings = msgspec.structs.replace(self.settings, **changes)
+
+    def later(self, hours: int) -> None:
+        self.now += timedelta(hours=hours)
+
+    async def send(self, text: str, *, principal: Principal = ADA, **fields: Any) -> Ticket:
+        return await self.inbox.submit(IncomingMessage(text=text, **fields), principal)
+
+    async def say(self, text: str, conversation_id: str = "", **fields: Any) -> TurnFinished:
+        """Send a message and wait for the end of its turn."""
+        ticket = await self.send(text, conversation_id=conversation_id, **fields)
+        async with asyncio.timeout(LIMIT_S):
+            return await ticket.finished()
+
+
+async def events_of(ticket: Ticket) -> list[Event]:
+    async with asyncio.timeout(LIMIT_S):
+        return [event async for event in ticket.events]
