@@ -1,0 +1,1 @@
+"""clawctl: the thin client of clawd."""

@@ -1,0 +1,7 @@
+"""`python -m clawctl`."""
+
+import sys
+
+from clawctl.main import main
+
+sys.exit(main())

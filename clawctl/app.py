@@ -1,0 +1,67 @@
+"""What every command shares: the options before its name, the way to the daemon, exit codes."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import click
+
+from clawctl.client import Client
+from clawctl.reach import reach
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class Exit(IntEnum):
+    """Exit codes of clawctl."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    DENIED = 3
+    UNANSWERED = 4
+    CAP = 5
+    UNREACHABLE = 6
+    STOPPED = 7
+    INTERRUPTED = 130
+
+
+EXIT_OF_CODE = {"unreachable": Exit.UNREACHABLE, "cancelled": Exit.INTERRUPTED}
+
+
+class App:
+    """The state of one run of clawctl.
+
+    Attributes:
+        socket: what --socket names, or None.
+        may_start: whether a daemon may be started when none answers.
+        wants_json: whether the command was given --json, so that an error is JSON as well.
+    """
+
+    def __init__(self) -> None:
+        self.socket: str | None = None
+        self.may_start = True
+        self.wants_json = False
+
+    def client(self) -> Client:
+        """Connect to the daemon, starting the user's own one where that is allowed."""
+        return reach(self.socket, may_start=self.may_start)
+
+    def running_client(self) -> Client:
+        """Connect to a daemon that runs already."""
+        return reach(self.socket, may_start=False)
+
+
+pass_app = click.make_pass_decorator(App)
+
+
+def json_option(command: C) -> C:
+    """Add --json to a command; its value arrives as `as_json`."""
+
+    def remember(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 click's signature
+        context.ensure_object(App).wants_json = value
+        return value
+
+    return click.option(
+        "--json", "as_json", is_flag=True, callback=remember, help="Print one JSON document."
+    )(command)

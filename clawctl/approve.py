@@ -1,0 +1,199 @@
+"""Asks the person at the terminal: approvals of tool calls, and questions of the model.
+
+The answer is read from the controlling terminal, never from standard input, and only what is
+typed after the question counts. While it waits it also listens to the daemon: somebody else may
+answer, time may run out, the turn may be cancelled.
+"""
+
+import errno
+import json
+import os
+import select
+import termios
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from clawctl.client import Stream
+from clawctl.render import Palette
+from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
+from clawd.wire.safe_text import visible, visible_line
+
+ANSWERS = {"y": "once", "Y": "once", "yes": "once", "a": "conversation", "A": "always"}
+MAX_LINE_BYTES = 4_096
+WRITTEN_OUT = "‹U+"
+
+
+class Terminal:
+    """The controlling terminal, open for questions."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.out: TextIO = os.fdopen(
+            os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace"
+        )
+        self.palette = Palette.of(self.out)
+
+    @classmethod
+    def open(cls) -> "Terminal | None":
+        """Open it; None when there is none, or when another job has it."""
+        try:
+            descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError:
+            return None
+        try:
+            in_foreground = os.tcgetpgrp(descriptor) == os.getpgrp()
+        except OSError:
+            in_foreground = False
+        if not in_foreground:
+            os.close(descriptor)
+            return None
+        return cls(descriptor)
+
+    def close(self) -> None:
+        """Close it."""
+        self.out.close()
+        os.close(self._descriptor)
+
+    def show(self, text: str) -> None:
+        """Print a line; the caller made the text safe."""
+        print(text, file=self.out, flush=True)
+
+    def ask(self, question: str, stream: Stream[Any], is_over: Callable[[], bool]) -> str | None:
+        """Return the line that is typed; None at end of input or when the question is over."""
+        try:
+            # What was typed before the question was seen is no answer to it.
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        except termios.error:
+            return None
+        self.out.write(question)
+        self.out.flush()
+        while not is_over():
+            readable, _, _ = select.select([self._descriptor, stream.fileno()], [], [])
+            if self._descriptor in readable:
+                return self._line()
+            stream.read(0)
+        self.out.write("\n")
+        self.out.flush()
+        return None
+
+    def _line(self) -> str | None:
+        try:
+            data = os.read(self._descriptor, MAX_LINE_BYTES)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return None
+            raise
+        return data.decode(errors="replace").strip() if data else None
+
+
+def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> None:
+    """Show the call, ask, and send the answer; anything but a clear yes denies."""
+    show_request(terminal.show, terminal.palette, request)
+    keys = "y once, a this conversation, d details"
+    if request.rule:
+        keys = "y once, a this conversation, A always, d details"
+    while True:
+        line = terminal.ask(
+            f"Approve? [y/N]  {terminal.palette.dim(f'({keys})')} ",
+            stream,
+            lambda: _is_resolved(stream, request.approval_id),
+        )
+        if line is None and _is_resolved(stream, request.approval_id):
+            return
+        if line in {"d", "D", "details"}:
+            _show_details(terminal, request)
+            continue
+        answer = ANSWERS.get(line or "", "deny")
+        if answer == "always" and not _confirms_rule(terminal, request, stream):
+            answer = "deny"
+        if not _is_resolved(stream, request.approval_id):
+            stream.answer(request.approval_id, answer, request.digest)
+        return
+
+
+def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+    """Show a question of the model and send what the person types."""
+    palette = terminal.palette
+    terminal.show(f"{palette.cyan('?')} {visible(question.text)}")
+    for number, option in enumerate(question.options, 1):
+        terminal.show(f"  {number}  {visible_line(option)}")
+    line = terminal.ask("> ", stream, lambda: _is_past(stream))
+    if line is None and _is_past(stream):
+        return
+    text = line or ""
+    if text.isascii() and text.isdigit() and 0 < int(text) <= len(question.options):
+        text = question.options[int(text) - 1]
+    stream.answer(question.question_id, text)
+
+
+def show_request(show: Callable[[str], None], palette: Palette, request: ApprovalRequested) -> None:
+    """Show what is asked for: tool, risk, reason, workspace and the arguments, whole."""
+    risk = palette.red(request.risk) if request.risk == "high" else palette.yellow(request.risk)
+    show(f"{palette.bold('approval needed')}  {palette.bold(visible_line(request.tool))}")
+    show(f"  risk       {risk}")
+    show(f"  reason     {visible_line(request.reason)}")
+    show(f"  workspace  {visible_line(request.workspace)}")
+    show("  arguments")
+    lines = argument_lines(request.arguments)
+    for line in lines:
+        show(f"    {line}")
+    if any(WRITTEN_OUT in line for line in lines):
+        show(palette.red("  the arguments hold characters that cannot be seen, written ‹U+…›"))
+
+
+def argument_lines(arguments: str) -> list[str]:
+    """Return arguments for a person: each on a line of its own, texts of several lines as a block.
+
+    Every line of a block begins with `|`, so that no argument can look like something of ours.
+    """
+    try:
+        values = json.loads(arguments)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        return [f"| {line}" for line in visible(arguments).split("\n")]
+    lines: list[str] = []
+    for name, value in values.items():
+        label = visible_line(str(name))
+        if isinstance(value, str) and "\n" in value:
+            lines.append(f"{label}:")
+            lines += [f"  | {line}" for line in visible(value).split("\n")]
+        else:
+            lines.append(f"{label}: {visible_line(json.dumps(value, ensure_ascii=False))}")
+    return lines or ["(none)"]
+
+
+def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
+    show = terminal.show
+    show(f"  approval   {visible_line(request.approval_id)}")
+    show(f"  digest     {visible_line(request.digest)}")
+    show(f"  rule for A {visible_line(request.rule) or '(none: this cannot be allowed always)'}")
+    show(f"  denied after {request.expires_in_s:.0f} s of silence")
+    show("  exact arguments")
+    for line in visible(request.arguments).split("\n"):
+        show(f"  | {line}")
+
+
+def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> bool:
+    if not request.rule:
+        terminal.show("This call cannot be allowed always; it is denied.")
+        return False
+    terminal.show(f"  the rule   {visible_line(request.rule)}")
+    line = terminal.ask(
+        "Allow what this rule matches from now on? [y/N] ",
+        stream,
+        lambda: _is_resolved(stream, request.approval_id),
+    )
+    return line in {"y", "Y", "yes"}
+
+
+def _is_past(stream: Stream[Any]) -> bool:
+    # Calls run one at a time: when one has finished, the question of this one ran out.
+    return stream.has_ended or any(isinstance(event, ToolFinished) for event in stream.waiting)
+
+
+def _is_resolved(stream: Stream[Any], approval_id: str) -> bool:
+    return stream.has_ended or any(
+        isinstance(event, ApprovalResolved) and event.approval_id == approval_id
+        for event in stream.waiting
+    )

@@ -1,0 +1,219 @@
+"""`clawctl agent`: one message with -m, else a conversation."""
+
+import os
+import select
+import stat
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+import msgspec
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.approve import Terminal
+from clawctl.client import Client
+from clawctl.render import emit_json, error_values
+from clawctl.turn import TurnView, ViewOptions, follow
+from clawd.errors import ClawError, InvalidRequestError
+from clawd.wire.codec import to_builtins
+from clawd.wire.events import TurnFinished
+from clawd.wire.methods import OpenConversation, SendMessage
+
+MAX_TEXT_BYTES = 8 * 1024 * 1024
+PIPE_PATIENCE_S = 0.5
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options of `agent` chose, for one message and for the REPL alike.
+
+    Attributes:
+        workspace: absolute folder, or empty for the configured one.
+        resume: go on with the newest conversation of the workspace.
+        interactive: whether a person may be asked.
+    """
+
+    conversation_id: str = ""
+    workspace: str = ""
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    resume: bool = False
+    interactive: bool = True
+    progress: bool = True
+    quiet: bool = False
+
+    def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
+        """Return the request that sends a text."""
+        return SendMessage(
+            text=text,
+            conversation_id=conversation_id,
+            workspace=self.workspace,
+            provider=self.provider,
+            model=self.model,
+            agent=self.agent,
+            interactive=interactive,
+        )
+
+    def resumed(self, client: Client) -> str:
+        """Return the id of the conversation to go on with; empty to open a new one."""
+        if not self.resume:
+            return self.conversation_id
+        found = client.call(
+            OpenConversation(workspace=self.workspace, agent=self.agent, resume=True)
+        )
+        return found.id
+
+
+@click.command()
+@click.argument("stdin", required=False, metavar="[-]")
+@click.option("-m", "--message", metavar="TEXT", help="Send one message; - reads it from stdin.")
+@click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
+@click.option("--here", is_flag=True, help="Work in the current folder.")
+@click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
+@click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
+@click.option("--model", metavar="NAME", default="", help="A model of the provider.")
+@click.option("--continue", "resume", is_flag=True, help="Go on with the newest conversation.")
+@click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
+@click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@click.option("--no-prompt-progress", is_flag=True, help="Hide progress and speed.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the answer and errors only.")
+@json_option
+@pass_app
+def command(app: App, /, stdin: str | None, message: str | None, **options: object) -> int:
+    """Talk to the model: one message with -m, else a conversation.
+
+    The answer goes to stdout as it comes, everything about it to stderr. What is piped in is added
+    to the message of -m; without -m every line of it is a message of its own. Approvals are asked
+    on the terminal, never read from a pipe.
+    """
+    if stdin not in {None, "-"}:
+        raise click.UsageError(f"unexpected {stdin!r}: a message goes after -m, - means stdin")
+    as_json = bool(options.pop("as_json"))
+    choice = _choice(options)
+    if message is None and stdin is None:
+        if as_json:
+            raise click.UsageError("--json needs a message: -m TEXT")
+        from clawctl.repl.session import converse
+
+        return converse(app, choice)
+    text = _whole_text(message, reads_stdin=stdin == "-")
+    return _send_one(app, choice, text, as_json=as_json)
+
+
+def _choice(options: dict[str, object]) -> Choice:
+    directory, here = options["directory"], bool(options["here"])
+    if directory and here:
+        raise click.UsageError("-C and --here exclude each other")
+    if options["resume"] and options["conversation"]:
+        raise click.UsageError("--continue and --conversation exclude each other")
+    workspace = ""
+    if directory or here:
+        folder = Path(str(directory)).expanduser() if directory else Path.cwd()
+        if not folder.is_dir():
+            raise click.UsageError(f"-C {folder}: there is no such folder")
+        workspace = str(folder.resolve())
+    return Choice(
+        conversation_id=str(options["conversation"]),
+        workspace=workspace,
+        agent=str(options["agent"]),
+        provider=str(options["provider"]),
+        model=str(options["model"]),
+        resume=bool(options["resume"]),
+        interactive=not options["no_input"],
+        progress=not options["no_prompt_progress"],
+        quiet=bool(options["quiet"]),
+    )
+
+
+def _whole_text(message: str | None, *, reads_stdin: bool) -> str:
+    if message == "-" or message is None:
+        text = _read(sys.stdin)
+    elif reads_stdin or _something_is_piped():
+        text = "\n\n".join(part for part in (message, _read(sys.stdin)) if part)
+    else:
+        text = message
+    if not text.strip():
+        raise click.UsageError("the message is empty")
+    return text
+
+
+def _read(stream: TextIO) -> str:
+    data = stream.buffer.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise InvalidRequestError(
+            f"the message is over {MAX_TEXT_BYTES} bytes",
+            hint="Put it into a file of the workspace and let the model read that.",
+        )
+    return data.decode(errors="replace").rstrip("\n")
+
+
+def _something_is_piped() -> bool:
+    """Tell whether stdin is a file, or a pipe that has something soon; never wait for long."""
+    try:
+        descriptor = sys.stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    if stat.S_ISREG(mode):
+        return True
+    if not stat.S_ISFIFO(mode):
+        return False
+    # Many programs run us with a pipe that they never write to and never close.
+    return bool(select.select([descriptor], [], [], PIPE_PATIENCE_S)[0])
+
+
+def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
+    options = ViewOptions(
+        text=not as_json,
+        rows=not choice.quiet and not as_json,
+        metrics=choice.progress and not choice.quiet and not as_json,
+    )
+    view = TurnView(sys.stdout, sys.stderr, options)
+    terminal = Terminal.open() if choice.interactive else None
+    try:
+        with app.client() as client:
+            conversation_id = choice.resumed(client)
+            request = choice.message(text, conversation_id, interactive=terminal is not None)
+            finished = follow(client.stream(request), view, terminal)
+    except (ClawError, KeyboardInterrupt) as error:
+        view.finish(None)
+        if as_json and isinstance(error, ClawError):
+            app.wants_json = False
+            emit_json({"error": error_values(error), **_facts(view)})
+        raise
+    finally:
+        if terminal is not None:
+            terminal.close()
+    view.finish(None if as_json else finished.text, finished.usage)
+    if as_json:
+        emit_json({**to_builtins(finished), **_facts(view), "type": "answer"})
+    return _exit_code(finished, quiet=choice.quiet or as_json)
+
+
+def _facts(view: TurnView) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "tool_calls": [to_builtins(call) for call in view.calls.values()],
+        "notices": view.notices,
+    }
+    if view.conversation_id:
+        facts["conversation_id"] = view.conversation_id
+    return facts
+
+
+def _exit_code(finished: TurnFinished, *, quiet: bool) -> int:
+    if finished.stop_reason in {"cap", "loop"}:
+        if not quiet:
+            why = "cap of tool rounds" if finished.stop_reason == "cap" else "no progress"
+            print(f"● stopped: {why}", file=sys.stderr)
+        return Exit.CAP
+    if finished.unanswered_approvals:
+        if not quiet:
+            count = finished.unanswered_approvals
+            calls = "1 call was" if count == 1 else f"{count} calls were"
+            print(
+                f"● {calls} denied: an approval was needed and nobody could be asked",
+                file=sys.stderr,
+            )
+        return Exit.UNANSWERED
+    return Exit.DONE

@@ -1,0 +1,124 @@
+"""`clawctl approval`: answer what waits for a person, and manage the rules that `always` made."""
+
+import sys
+from typing import Literal
+
+import click
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.approve import argument_lines
+from clawctl.client import Client
+from clawctl.render import emit_json, say, show_table
+from clawd.errors import NotFoundError
+from clawd.wire.codec import to_builtins
+from clawd.wire.methods import AnswerApproval, ListApprovals, ListRules, RevokeRule
+from clawd.wire.reports import ApprovalLine
+from clawd.wire.safe_text import visible_line
+
+Word = Literal["deny", "once", "conversation", "always"]
+
+
+@click.group()
+def command() -> None:
+    """List, answer and revoke approvals."""
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List what waits for an answer, with the arguments whole."""
+    with app.client() as client:
+        pending = client.call(ListApprovals()).items
+    if as_json:
+        emit_json(pending)
+        return
+    if not pending:
+        print("Nothing waits for an approval.")
+    for line in pending:
+        _show(line)
+
+
+@command.command()
+@click.argument("approval_id", metavar="ID")
+@click.option("--conversation", "scope", flag_value="conversation", help="For this conversation.")
+@click.option("--always", "scope", flag_value="always", help="From now on, by the rule shown.")
+@json_option
+@pass_app
+def approve(app: App, approval_id: str, scope: str | None, *, as_json: bool) -> None:
+    """Let a pending call run: once, unless an option says more."""
+    word: Word = "once"
+    if scope == "conversation":
+        word = "conversation"
+    elif scope == "always":
+        word = "always"
+    _answer(app, approval_id, word, as_json=as_json)
+
+
+@command.command()
+@click.argument("approval_id", metavar="ID")
+@json_option
+@pass_app
+def deny(app: App, approval_id: str, *, as_json: bool) -> None:
+    """Refuse a pending call."""
+    _answer(app, approval_id, "deny", as_json=as_json)
+
+
+@command.command()
+@click.option("--revoke", metavar="ID", help="Remove this rule.")
+@json_option
+@pass_app
+def rules(app: App, revoke: str | None, *, as_json: bool) -> None:
+    """List the standing rules, or remove one."""
+    with app.client() as client:
+        if revoke is not None:
+            done = client.call(RevokeRule(rule_id=revoke))
+            if as_json:
+                emit_json(done)
+            else:
+                say(done.message or f"rule {revoke} removed")
+            return
+        found = client.call(ListRules()).items
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("ID", "TOOL", "EXPIRES", "MATCHES"),
+        [(rule.id, rule.tool, rule.expires_at, rule.pattern) for rule in found],
+        nothing="No standing rules.",
+    )
+
+
+def _answer(app: App, approval_id: str, word: Word, *, as_json: bool) -> None:
+    with app.client() as client:
+        line = _find(client, approval_id)
+        if not as_json:
+            _show(line)
+            sys.stdout.flush()
+        done = client.call(AnswerApproval(approval_id=line.id, digest=line.digest, answer=word))
+    if as_json:
+        emit_json({"approval": to_builtins(line), "answer": word, "message": done.message})
+    else:
+        say(done.message or ("denied" if word == "deny" else f"approved ({word})"))
+
+
+def _find(client: Client, approval_id: str) -> ApprovalLine:
+    pending = client.call(ListApprovals()).items
+    found = [line for line in pending if line.id == approval_id]
+    found = found or [line for line in pending if line.id.endswith(approval_id)]
+    if len(found) == 1:
+        return found[0]
+    ids = ", ".join(line.id for line in found or pending) or "none"
+    what = "is ambiguous" if found else "is not pending (answered, run out, or never asked)"
+    raise NotFoundError(f"approval {approval_id} {what}; pending: {ids}")
+
+
+def _show(line: ApprovalLine) -> None:
+    print(visible_line(f"{line.id}  {line.tool}  risk {line.risk}"))
+    print(visible_line(f"  reason     {line.reason}"))
+    print(visible_line(f"  workspace  {line.workspace}"))
+    print(visible_line(f"  asked      {line.asked_at}, denied in {line.expires_in_s:.0f} s"))
+    if line.rule:
+        print(visible_line(f"  always     {line.rule}"))
+    for argument in argument_lines(line.arguments):
+        print(f"    {argument}")

@@ -1,0 +1,43 @@
+"""`clawctl config`: check and show the configuration. Needs no daemon."""
+
+import click
+
+from clawctl.app import Exit, json_option
+
+
+@click.group()
+def command() -> None:
+    """Check and show the configuration. Needs no daemon."""
+
+
+@command.command()
+@click.option("--file", metavar="FILE", help="Another config file than the usual one.")
+@json_option
+def validate(file: str | None, *, as_json: bool) -> int:
+    """Check the config file and name every problem in it."""
+    return _clawd("--check-config", file, as_json=as_json)
+
+
+@command.command()
+@click.option("--file", metavar="FILE", help="Another config file than the usual one.")
+@json_option
+def show(file: str | None, *, as_json: bool) -> int:
+    """Show every value in force and where it comes from; secrets are hidden."""
+    return _clawd("--show-config", file, as_json=as_json)
+
+
+@command.command()
+def schema() -> int:
+    """Print the JSON Schema of the config file, for editors."""
+    return _clawd("--config-schema", None, as_json=False)
+
+
+def _clawd(action: str, file: str | None, *, as_json: bool) -> int:
+    from clawctl.daemon import run_clawd
+
+    arguments = [action]
+    if file is not None:
+        arguments += ["--config", file]
+    if as_json:
+        arguments.append("--json")
+    return Exit.DONE if run_clawd(arguments).returncode == 0 else Exit.FAILED

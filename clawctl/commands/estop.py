@@ -1,0 +1,157 @@
+"""`clawctl estop`: the emergency stop. Works without a daemon, on the file that means it."""
+
+import os
+import pwd
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.client import Client
+from clawctl.reach import is_nobody
+from clawctl.render import emit_json, note, say
+from clawd.errors import ClawError, ForbiddenError, NotFoundError
+from clawd.paths import Layout, layout
+from clawd.wire.methods import ClearEstop, EstopState, SetEstop
+from clawd.wire.reports import EstopReport
+
+MAX_NOTE_BYTES = 4_096
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str = ""
+    by: str = ""
+    at: str = ""
+
+
+@click.command()
+@click.option("--clear", "action", flag_value="clear", help="Allow tools again.")
+@click.option("--status", "action", flag_value="status", help="Say whether it is set.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
+@json_option
+@pass_app
+def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None:
+    """Stop every tool at once: running ones are killed, no new one starts.
+
+    Answers without tools still work. It stays set until `clawctl estop --clear`, also after a
+    restart.
+    """
+    if action == "clear":
+        report = _clear(app)
+    elif action == "status":
+        report = _status(app)
+    else:
+        report = _set(app, reason)
+    if as_json:
+        emit_json(report)
+    else:
+        say(estop_line(report))
+
+
+def estop_line(report: EstopReport) -> str:
+    """Return one line that says how things stand."""
+    if not report.is_set:
+        return "The emergency stop is not set."
+    return f"EMERGENCY STOP is set{': ' + report.reason if report.reason else ''}"
+
+
+def _set(app: App, reason: str) -> EstopReport:
+    home = ""
+    try:
+        with app.running_client() as client:
+            home = client.welcome.home
+            return client.call(SetEstop(reason=reason), limit_s=5)
+    except ClawError as error:
+        where = _home_of(app)
+        if home and Path(home) != where.home:
+            raise
+        # A daemon that hangs or refuses must not keep anybody from stopping it: the file works
+        # in every case in which we may write it.
+        try:
+            report = _write(where, reason)
+        except OSError as problem:
+            raise error from problem
+        if not is_nobody(error):
+            note(f"The daemon did not take the call ({error.message}); {where.estop} was written.")
+        return report
+
+
+def _clear(app: App) -> EstopReport:
+    client = _running(app)
+    if client is not None:
+        with client:
+            return client.call(ClearEstop())
+    where = _home_of(app)
+    owner = where.home.stat().st_uid if where.home.exists() else os.geteuid()
+    if os.geteuid() not in {0, owner}:
+        raise ForbiddenError(
+            f"{where.estop} may be removed by its owner only (uid {owner}, you are uid "
+            f"{os.geteuid()})",
+            hint="Ask an administrator to clear it.",
+        )
+    where.estop.unlink(missing_ok=True)
+    return EstopReport(is_set=False)
+
+
+def _status(app: App) -> EstopReport:
+    client = _running(app)
+    if client is not None:
+        with client:
+            return client.call(EstopState())
+    file = _home_of(app).estop
+    try:
+        data = file.read_bytes()[:MAX_NOTE_BYTES]
+    except FileNotFoundError:
+        return EstopReport(is_set=False)
+    except OSError as error:
+        # Nobody can tell that it is not set, and so it counts as set.
+        return EstopReport(is_set=True, reason=f"{file} cannot be read: {error.strerror}")
+    try:
+        reason = msgspec.json.decode(data, type=_Note).reason
+    except (msgspec.DecodeError, RecursionError):
+        reason = ""
+    return EstopReport(is_set=True, reason=reason)
+
+
+def _running(app: App) -> Client | None:
+    try:
+        return app.running_client()
+    except ClawError as error:
+        if is_nobody(error):
+            return None
+        raise
+
+
+def _home_of(app: App) -> Layout:
+    where = layout()
+    if app.socket and Path(app.socket).expanduser().absolute() != where.socket:
+        raise NotFoundError(
+            f"no daemon answers on {app.socket}, and nothing says whose home it serves",
+            hint="Name the home instead: CLAWD_HOME=DIR clawctl estop",
+        )
+    return where
+
+
+def _write(where: Layout, reason: str) -> EstopReport:
+    """Put the file in place in one step, so that nobody ever reads half of it."""
+    where.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    by = f"uid {os.geteuid()} ({_user_name()})"
+    content = _Note(reason=reason, by=by, at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    fresh = where.estop.with_name(f".ESTOP.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, msgspec.json.encode(content) + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    fresh.replace(where.estop)
+    return EstopReport(is_set=True, reason=reason)
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return "?"

@@ -1,0 +1,15 @@
+"""`clawctl init`: home, config and workspace."""
+
+import click
+
+from clawctl.app import Exit, json_option
+
+
+@click.command()
+@json_option
+def command(*, as_json: bool) -> int:
+    """Create home, config and workspace; what is there is kept. Needs no daemon."""
+    from clawctl.daemon import run_clawd
+
+    done = run_clawd(["--init", "--json"] if as_json else ["--init"])
+    return Exit.DONE if done.returncode == 0 else Exit.FAILED

@@ -1,0 +1,137 @@
+"""`clawctl memory`: the stored conversations."""
+
+import sys
+
+import click
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.render import Palette, emit_json, say, show_table
+from clawd.wire.codec import to_builtins
+from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
+from clawd.wire.reports import ConversationDetail, ConversationLine, MemoryHits, MessageLine
+from clawd.wire.safe_text import terminal_safe, visible_line
+
+PAGE = 200
+
+
+@click.group()
+def command() -> None:
+    """List, search, show and clear conversations."""
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@json_option
+@pass_app
+def list_(app: App, limit: int, *, as_json: bool) -> None:
+    """List conversations, newest first."""
+    items: list[ConversationLine] = []
+    cursor = ""
+    with app.client() as client:
+        while len(items) < limit:
+            request = ListConversations(cursor=cursor, limit=min(PAGE, limit - len(items)))
+            page = client.call(request)
+            items += page.items
+            cursor = page.cursor
+            if not cursor:
+                break
+    if as_json:
+        emit_json(items)
+    else:
+        show_conversations(items)
+
+
+@command.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@json_option
+@pass_app
+def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
+    """Search the stored messages."""
+    with app.client() as client:
+        hits = client.call(SearchMemory(query=" ".join(words), limit=limit))
+    if as_json:
+        emit_json(hits.items)
+    else:
+        show_hits(hits)
+
+
+@command.command()
+@click.argument("conversation")
+@json_option
+@pass_app
+def show(app: App, conversation: str, *, as_json: bool) -> None:
+    """Show a conversation, by its id or a unique beginning of it."""
+    messages: list[MessageLine] = []
+    cursor = ""
+    with app.client() as client:
+        while True:
+            detail = client.call(
+                ShowConversation(conversation_id=conversation, cursor=cursor, limit=PAGE)
+            )
+            messages += detail.messages
+            cursor = detail.cursor
+            if not cursor:
+                break
+    if as_json:
+        emit_json(
+            {
+                "conversation": to_builtins(detail.conversation),
+                "messages": to_builtins(messages),
+            }
+        )
+    else:
+        _show_messages(detail, messages)
+
+
+@command.command()
+@click.argument("conversation", default="")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
+    """Delete your conversations: the one named, or all of them."""
+    what = f"conversation {conversation}" if conversation else "ALL your conversations"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"this deletes {what}: say so with --yes")
+        click.confirm(f"Delete {what}?", abort=True, err=True)
+    with app.client() as client:
+        done = client.call(ClearMemory(conversation_id=conversation))
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message or "done")
+
+
+def show_conversations(items: list[ConversationLine]) -> None:
+    """Print a list of conversations."""
+    show_table(
+        ("ID", "UPDATED", "MESSAGES", "TITLE"),
+        [(line.id, line.updated_at, line.messages, line.title) for line in items],
+        nothing="No conversations yet.",
+    )
+
+
+def show_hits(hits: MemoryHits) -> None:
+    """Print what a search found."""
+    show_table(
+        ("CONVERSATION", "WHEN", "ROLE", "TEXT"),
+        [(hit.conversation_id, hit.timestamp, hit.role, hit.snippet) for hit in hits.items],
+        nothing="Nothing found.",
+    )
+
+
+def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> None:
+    palette = Palette.of(sys.stdout)
+    conversation = detail.conversation
+    print(palette.bold(visible_line(conversation.title or conversation.id)))
+    print(palette.dim(visible_line(f"{conversation.id}  {conversation.workspace}")))
+    for message in messages:
+        name = f" {message.name}" if message.name else ""
+        head = f"{message.role}{name}  {message.timestamp}"
+        print(f"\n{palette.cyan(visible_line(head))}")
+        if message.content:
+            print(terminal_safe(message.content))
+        if message.tool_calls:
+            print(palette.dim(f"→ {visible_line(message.tool_calls)}"))

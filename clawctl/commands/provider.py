@@ -1,0 +1,44 @@
+"""`clawctl provider`: the sources of answers."""
+
+import click
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.render import emit_json, say, show_table
+from clawd.wire.methods import CheckProvider, ListProviders
+
+CHECK_LIMIT_S = 600.0
+
+
+@click.group()
+def command() -> None:
+    """List and test the sources of answers."""
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List the configured providers."""
+    with app.client() as client:
+        providers = client.call(ListProviders())
+    if as_json:
+        emit_json(providers.items)
+        return
+    show_table(
+        ("", "NAME", "KIND", "MODEL"),
+        [("*" if p.is_default else "", p.name, p.kind, p.model) for p in providers.items],
+    )
+
+
+@command.command()
+@click.argument("name", default="")
+@json_option
+@pass_app
+def test(app: App, name: str, *, as_json: bool) -> None:
+    """Reach a provider with the smallest request; without NAME the default one."""
+    with app.client() as client:
+        done = client.call(CheckProvider(name=name), limit_s=CHECK_LIMIT_S)
+    if as_json:
+        emit_json({"ok": True, "provider": name or None, "message": done.message})
+    else:
+        say(done.message)

@@ -1,0 +1,178 @@
+"""`clawctl receipt`: the record of every tool call."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.client import Client
+from clawctl.render import Palette, emit_json, say, show_fields, show_table
+from clawd.errors import ClawError
+from clawd.paths import layout
+from clawd.wire.methods import ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.reports import ReceiptLine
+from clawd.wire.safe_text import terminal_safe
+
+PAGE = 500
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What verification found, of the file or by the daemon."""
+
+    ok: bool
+    level: str
+    receipts: int
+    message: str
+    head_seq: int
+    head_hash: str
+    first_bad: int | None
+    kind: str
+    path: str
+    checked_by: str
+
+
+@click.group()
+def command() -> None:
+    """List, show and verify the receipts of tool calls."""
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--conversation", default="", metavar="ID", help="Of this conversation only.")
+@json_option
+@pass_app
+def list_(app: App, limit: int, conversation: str, *, as_json: bool) -> None:
+    """List receipts, newest first."""
+    with app.client() as client:
+        items = newest_receipts(client, limit, conversation)
+    if as_json:
+        emit_json(items)
+    else:
+        show_receipts(items)
+
+
+@command.command()
+@click.argument("receipt")
+@json_option
+@pass_app
+def show(app: App, receipt: str, *, as_json: bool) -> None:
+    """Show one receipt: by id, a unique end of it, or its number."""
+    with app.client() as client:
+        detail = client.call(ShowReceipt(receipt_id=receipt))
+    if as_json:
+        emit_json(detail)
+        return
+    show_fields(list(detail.receipt.items()))
+    palette = Palette.of(sys.stdout)
+    for title, text in (("arguments", detail.arguments), ("result", detail.result)):
+        print(f"\n{palette.bold(title)}")
+        print(terminal_safe(text) if text else palette.dim("(not kept)"))
+
+
+@command.command()
+@click.option(
+    "--path", type=click.Path(path_type=Path), help="The chain's file; then no daemon is asked."
+)
+@json_option
+@pass_app
+def verify(app: App, path: Path | None, *, as_json: bool) -> int:
+    """Verify the chain: nothing edited, removed, reordered or inserted.
+
+    The file is read here, without the daemon. When one runs it is asked as well: it remembers the
+    head, so that a cut end shows.
+    """
+    verdicts = [_verify_file(path)] if path is not None else _verify_all(app)
+    worst = next((verdict for verdict in verdicts if not verdict.ok), verdicts[-1])
+    if as_json:
+        emit_json(worst)
+    else:
+        for verdict in verdicts:
+            _show_verdict(verdict)
+    return Exit.DONE if worst.ok else Exit.FAILED
+
+
+def newest_receipts(client: Client, limit: int, conversation: str = "") -> list[ReceiptLine]:
+    """Return the newest receipts."""
+    items: list[ReceiptLine] = []
+    cursor = ""
+    while len(items) < limit:
+        wanted = min(PAGE, limit - len(items))
+        page = client.call(ListReceipts(cursor=cursor, limit=wanted, conversation_id=conversation))
+        items += page.items
+        cursor = page.cursor
+        if not cursor:
+            break
+    return items
+
+
+def show_receipts(items: list[ReceiptLine]) -> None:
+    """Print a list of receipts."""
+    show_table(
+        ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
+        [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
+        nothing="No receipts yet.",
+    )
+
+
+def _verify_all(app: App) -> list[Verdict]:
+    client = _client_if_running(app)
+    if client is None:
+        return [_verify_file(layout().receipts)]
+    with client:
+        report = client.call(VerifyReceipts(), limit_s=600)
+        home = Path(client.welcome.home)
+    by_daemon = Verdict(
+        ok=report.ok,
+        level=report.level,
+        receipts=report.receipts,
+        message=report.message,
+        head_seq=report.head_seq,
+        head_hash=report.head_hash,
+        first_bad=report.first_bad,
+        kind=report.kind,
+        path=str(home),
+        checked_by="daemon",
+    )
+    file = layout().receipts
+    if home != layout().home or not file.exists():
+        # The chain of another home, or one that [receipts] path puts elsewhere.
+        return [by_daemon]
+    return [_verify_file(file), by_daemon]
+
+
+def _client_if_running(app: App) -> Client | None:
+    try:
+        return app.running_client()
+    except ClawError:
+        return None
+
+
+def _verify_file(path: Path) -> Verdict:
+    # Imported here: only this command needs hashing and the receipt's form.
+    from clawd.receipts.verify import verify as verify_file
+
+    found = verify_file(path)
+    return Verdict(
+        ok=found.ok,
+        level=found.level,
+        receipts=found.receipts,
+        message=found.message,
+        head_seq=found.head_seq,
+        head_hash=found.head_hash,
+        first_bad=found.first_bad,
+        kind=found.kind or "",
+        path=str(path),
+        checked_by="clawctl",
+    )
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    palette = Palette.of(sys.stdout)
+    mark = palette.green("✓") if verdict.ok else palette.red("✗")
+    where = verdict.path if verdict.checked_by == "clawctl" else "the daemon"
+    say_line = f"{verdict.message} ({where}, level {verdict.level})"
+    print(f"{mark} {terminal_safe(say_line)}")
+    if verdict.ok and verdict.receipts:
+        say(f"  head: receipt {verdict.head_seq}, {verdict.head_hash}")

@@ -1,0 +1,124 @@
+"""The command line of clawctl. Only the chosen command's module is imported."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+from typing_extensions import override
+
+from clawctl.app import EXIT_OF_CODE, App, Exit
+from clawd import __version__
+from clawd.errors import ClawError
+
+COMMANDS = {
+    "agent": "Talk to the model: one message, or a conversation.",
+    "approval": "List, answer and revoke approvals.",
+    "config": "Check and show the configuration.",
+    "estop": "Stop every tool at once, or allow them again.",
+    "init": "Create home, config and workspace.",
+    "memory": "List, search, show and clear conversations.",
+    "onboard": "Set up, start the daemon and try the model.",
+    "provider": "List and test the sources of answers.",
+    "receipt": "List, show and verify the receipts of tool calls.",
+    "status": "Say what the daemon is and does.",
+    "tool": "List the tools and run one.",
+    "version": "Print versions.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of `clawctl.commands`, imported when they are chosen."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"clawctl.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
+    if value and not context.resilient_parsing:
+        click.echo(f"clawctl {__version__}")
+        context.exit()
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--socket", metavar="PATH", help="The daemon's socket [env: CLAWD_SOCKET].")
+@click.option("--no-start", is_flag=True, help="Do not start a daemon when none answers.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and end.",
+)
+@click.pass_obj
+def cli(app: App, socket: str | None, *, no_start: bool) -> None:
+    """The client of clawd: a model on your own machine acts for you, and you see every act.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 tool run denied, 4 an approval was needed and
+    nobody could be asked, 5 cap of tool rounds reached, 6 no daemon, 7 tool run under emergency
+    stop, 130 interrupted.
+    """
+    app.socket = socket
+    app.may_start = not no_start
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run clawctl and return its exit code."""
+    _tolerate_any_text()
+    app = App()
+    try:
+        code = cli.main(args=arguments, prog_name="clawctl", standalone_mode=False, obj=app)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except ClawError as error:
+        from clawctl.render import show_error
+
+        show_error(error, as_json=app.wants_json)
+        return EXIT_OF_CODE.get(error.code, Exit.FAILED)
+    except BrokenPipeError:
+        # The reader of our output has gone; what is left to flush must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    return int(code or 0)
+
+
+def _tolerate_any_text() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")

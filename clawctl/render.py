@@ -1,0 +1,152 @@
+"""How clawctl shows things: tables, JSON, colour, errors. Text of others is made safe here."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+import msgspec
+
+from clawd.errors import ClawError
+from clawd.wire.codec import to_builtins
+from clawd.wire.safe_text import terminal_safe, visible_line
+
+CELL_LIMIT = 60
+
+
+class Palette:
+    """Colours for one stream; plain text where colour is not wanted."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self.is_on = is_on
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str] | None = None) -> "Palette":
+        """Return colours for a terminal; NO_COLOR and TERM=dumb turn them off."""
+        env = os.environ if environ is None else environ
+        wanted = not env.get("NO_COLOR") and env.get("TERM", "") != "dumb"
+        return cls(is_on=wanted and stream.isatty())
+
+    def bold(self, text: str) -> str:
+        """Return the text in bold."""
+        return self._paint("1", text)
+
+    def dim(self, text: str) -> str:
+        """Return the text less bright."""
+        return self._paint("2", text)
+
+    def red(self, text: str) -> str:
+        """Return the text in red."""
+        return self._paint("31", text)
+
+    def green(self, text: str) -> str:
+        """Return the text in green."""
+        return self._paint("32", text)
+
+    def yellow(self, text: str) -> str:
+        """Return the text in yellow."""
+        return self._paint("33", text)
+
+    def cyan(self, text: str) -> str:
+        """Return the text in cyan."""
+        return self._paint("36", text)
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and text else text
+
+
+def say(text: str) -> None:
+    """Print text of a person, a model or a tool to stdout, made safe."""
+    print(terminal_safe(text))
+
+
+def note(text: str) -> None:
+    """Print a remark to stderr, made safe."""
+    print(terminal_safe(text), file=sys.stderr)
+
+
+def emit_json(value: object) -> None:
+    """Print one JSON document to stdout."""
+    data = msgspec.json.format(msgspec.json.encode(to_builtins(value)), indent=2)
+    print(data.decode())
+
+
+def show_error(error: ClawError, *, as_json: bool = False) -> None:
+    """Print message and hint to stderr; with `as_json` a JSON document to stdout as well."""
+    palette = Palette.of(sys.stderr)
+    print(f"{palette.red('error')}: {terminal_safe(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"{palette.cyan('hint')}: {terminal_safe(error.hint)}", file=sys.stderr)
+    if as_json:
+        emit_json({"error": error_values(error)})
+
+
+def error_values(error: ClawError) -> dict[str, Any]:
+    """Return an error as JSON-like data."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "data": error.data,
+    }
+
+
+def show_table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "(none)"
+) -> None:
+    """Print rows in aligned columns; a cell is one line, the last column takes what it needs."""
+    if not rows:
+        print(nothing)
+        return
+    last = len(headers) - 1
+    cells = [
+        [visible_line(str(value), 0 if i == last else CELL_LIMIT) for i, value in enumerate(row)]
+        for row in rows
+    ]
+    widths = [max(display_width(line[i]) for line in [list(headers), *cells]) for i in range(last)]
+    palette = Palette.of(sys.stdout)
+    print(palette.bold(_line(headers, widths)))
+    for row_cells in cells:
+        print(_line(row_cells, widths))
+
+
+def show_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """Print names and values, one a line; a value of several lines is indented."""
+    palette = Palette.of(sys.stdout)
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
+        lines = terminal_safe(str(value)).split("\n")
+        print(f"{palette.dim(name.ljust(width))}  {lines[0]}")
+        for line in lines[1:]:
+            print(f"{' ' * width}  {line}")
+
+
+def display_width(text: str) -> int:
+    """Return the columns that the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
+    return len(text) + wide - sum(1 for char in text if unicodedata.combining(char))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it: `3 d 4 h`, `12 min`, `8 s`."""
+    whole = int(seconds)
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {left} s" if minutes else f"{left} s"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        text + " " * (width - display_width(text))
+        for text, width in zip(cells, widths, strict=False)
+    ]
+    return "  ".join([*padded, cells[-1]]).rstrip()

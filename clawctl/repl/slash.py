@@ -1,0 +1,193 @@
+"""The REPL's own commands: lines that begin with a slash."""
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from clawctl.client import Client
+from clawctl.commands.estop import estop_line
+from clawctl.commands.memory import show_conversations, show_hits
+from clawctl.commands.receipt import newest_receipts, show_receipts
+from clawctl.commands.status import show_status
+from clawctl.render import note, say, show_fields, show_table
+from clawd.errors import InvalidRequestError
+from clawd.wire.methods import (
+    ClearEstop,
+    EstopState,
+    ExplainPolicy,
+    ListConversations,
+    ListRules,
+    ListTools,
+    Method,
+    SearchMemory,
+    SetEstop,
+    Status,
+)
+
+_COMMAND = re.compile(r"/[a-z]*(\s|$)")
+
+R = TypeVar("R")
+
+
+class Host(Protocol):
+    """What a command may do with the REPL that runs it."""
+
+    @property
+    def workspace(self) -> str:
+        """The conversation's workspace, empty for the configured one."""
+        ...
+
+    is_stopped: bool
+
+    def client(self) -> Client:
+        """Return a living connection."""
+        ...
+
+    def call(self, params: Method[R]) -> R:
+        """Call a method."""
+        ...
+
+    def leave(self) -> None:
+        """End after this line."""
+        ...
+
+    def forget_conversation(self) -> None:
+        """Let the next message open a new conversation."""
+        ...
+
+
+Handler = Callable[[Host, str], None]
+
+
+class Slash(msgspec.Struct, frozen=True, kw_only=True):
+    """One command: what it does, for /help, and the function that does it."""
+
+    usage: str
+    help: str
+    handler: Handler
+
+
+def is_command(line: str) -> bool:
+    """Tell whether a line is meant for the REPL: `/tools`, but not `/etc/hosts is odd`."""
+    return _COMMAND.match(line) is not None
+
+
+def run_command(host: Host, line: str) -> None:
+    """Run a line that `is_command`."""
+    name, _, rest = line.partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        note(f"{name} is no command here.{hint} /help lists them; a blank before / sends it.")
+        return
+    command.handler(host, rest.strip())
+
+
+def _leave(host: Host, _rest: str) -> None:
+    host.leave()
+
+
+def _help(_host: Host, _rest: str) -> None:
+    width = max(len(command.usage) for command in COMMANDS.values())
+    for command in COMMANDS.values():
+        print(f"{command.usage.ljust(width)}  {command.help}")
+    print(
+        "\nCtrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.\n"
+        "Ctrl-\\ is the emergency stop. Alt-Enter begins a new line."
+    )
+
+
+def _clear(host: Host, _rest: str) -> None:
+    host.forget_conversation()
+    say("A new conversation begins with the next message.")
+
+
+def _tools(host: Host, _rest: str) -> None:
+    tools = host.call(ListTools()).items
+    show_table(("NAME", "SOURCE", "WHAT IT DOES"), [(t.name, t.source, t.short) for t in tools])
+
+
+def _memory(host: Host, rest: str) -> None:
+    if rest:
+        show_hits(host.call(SearchMemory(query=rest)))
+    else:
+        show_conversations(list(host.call(ListConversations(limit=20)).items))
+
+
+def _policy(host: Host, rest: str) -> None:
+    if not rest:
+        report = host.call(Status())
+        show_fields(
+            [
+                ("autonomy", report.autonomy),
+                ("sandbox", report.sandbox),
+                ("estop", "SET" if report.estop else "not set"),
+            ]
+        )
+        rules = host.call(ListRules()).items
+        show_table(
+            ("RULE", "TOOL", "EXPIRES", "MATCHES"),
+            [(rule.id, rule.tool, rule.expires_at, rule.pattern) for rule in rules],
+            nothing="No standing rules.",
+        )
+        return
+    tool, _, arguments = rest.partition(" ")
+    try:
+        msgspec.json.decode(arguments or "{}", type=dict)
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(
+            f"{arguments!r} is no JSON object: {error}",
+            hint='As in: /policy shell {"command": "ls"}',
+        ) from error
+    found = host.call(
+        ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
+    )
+    fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
+    fields += [("rule", found.rule), ("hint", found.hint)]
+    show_fields([(name, value) for name, value in fields if value])
+
+
+def _receipts(host: Host, _rest: str) -> None:
+    show_receipts(newest_receipts(host.client(), 10))
+
+
+def _estop(host: Host, rest: str) -> None:
+    match rest:
+        case "clear" | "--clear":
+            report = host.call(ClearEstop())
+        case "status" | "--status":
+            report = host.call(EstopState())
+        case _:
+            report = host.call(SetEstop(reason=rest))
+    host.is_stopped = report.is_set
+    say(estop_line(report))
+
+
+def _status(host: Host, _rest: str) -> None:
+    show_status(host.call(Status()))
+
+
+COMMANDS: dict[str, Slash] = {
+    "/help": Slash(usage="/help", help="Show this.", handler=_help),
+    "/clear": Slash(usage="/clear", help="Begin a new conversation.", handler=_clear),
+    "/tools": Slash(usage="/tools", help="List the tools.", handler=_tools),
+    "/memory": Slash(
+        usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
+    ),
+    "/policy": Slash(
+        usage="/policy [TOOL JSON]",
+        help="Show autonomy and rules, or what a call would be answered.",
+        handler=_policy,
+    ),
+    "/receipts": Slash(usage="/receipts", help="Show the newest receipts.", handler=_receipts),
+    "/status": Slash(usage="/status", help="Show what the daemon is and does.", handler=_status),
+    "/estop": Slash(
+        usage="/estop [clear|status|REASON]", help="Stop every tool at once.", handler=_estop
+    ),
+    "/exit": Slash(usage="/exit", help="Leave; /quit does the same.", handler=_leave),
+    "/quit": Slash(usage="/quit", help="Leave.", handler=_leave),
+}

@@ -1,0 +1,362 @@
+"""Shows a turn while it happens: text to one stream, everything about it to another."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from clawctl.approve import Terminal, answer_question, approve
+from clawctl.client import Stream
+from clawctl.render import Palette
+from clawd.errors import ClawError
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompressed,
+    Event,
+    HopReset,
+    Notice,
+    PlanChanged,
+    PromptEvaluated,
+    PromptProgress,
+    QuestionAsked,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolRequested,
+    ToolStarted,
+    TurnStarted,
+    TurnUsage,
+)
+from clawd.wire.safe_text import terminal_safe, visible_line
+
+TICK_S = 0.1
+ARGUMENTS_SHOWN = 160
+OUTPUT_LINES_SHOWN = 6
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+CLEAR_LINE = "\r\x1b[2K"
+
+R = TypeVar("R")
+
+
+class CallRecord(msgspec.Struct, kw_only=True):
+    """One tool call of the turn, for --json."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    status: str = "unfinished"
+    output: str = ""
+    receipt_id: str = ""
+    duration_ms: int = 0
+
+
+class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view shows beside the text.
+
+    Attributes:
+        text: stream the answer's text.
+        rows: notices, approvals and the like.
+        calls: tool calls and what came of them; with `rows` only.
+        metrics: progress, prompt evaluation and speed.
+        details: reasoning, and the first lines of what tools gave.
+    """
+
+    text: bool = True
+    rows: bool = True
+    calls: bool = True
+    metrics: bool = True
+    details: bool = False
+
+
+class TurnView:
+    """Takes a turn's events in order and shows them; keeps what a summary needs.
+
+    Attributes:
+        conversation_id: of the turn, once it began.
+        calls: its tool calls, in order.
+        notices: texts of its notices.
+        context_size: the last one heard of, 0 for unknown.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO, options: ViewOptions) -> None:
+        self._out = out
+        self._err = err
+        self._options = options
+        self._palette = Palette.of(err)
+        self._has_status = err.isatty() and os.environ.get("TERM", "") != "dumb"
+        self._status = ""
+        self._frame = 0
+        self._hop_text = ""
+        self._last_text = ""
+        self._is_mid_line = False
+        self._is_reasoning = False
+        self._progressed: set[str] = set()
+        self.conversation_id = ""
+        self.calls: dict[str, CallRecord] = {}
+        self.notices: list[str] = []
+        self.context_size = 0
+
+    @property
+    def animates(self) -> bool:
+        """Whether `tick` should be called while nothing happens."""
+        return self._has_status and self._options.metrics
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case TurnStarted():
+                self.conversation_id = event.conversation_id
+                self._progress("thinking")
+            case PromptProgress():
+                self._progress(self._thinking(event))
+            case PromptEvaluated():
+                self._evaluated(event)
+            case ReasoningDelta():
+                self._reasoning(event.text)
+            case TextDelta():
+                self._text(event.text)
+            case HopReset():
+                self._hop_reset(event.reason)
+            case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+                self._show_tool(event)
+            case _:
+                self._show_remark(event)
+
+    def tick(self) -> None:
+        """Turn the spinner while nothing happens."""
+        if self._status and self.animates:
+            self._frame += 1
+            self._draw_status()
+
+    def pause(self) -> None:
+        """Leave the line to somebody else, who asks a question."""
+        self._close_line()
+
+    def finish(self, text: str | None, usage: TurnUsage | None = None) -> None:
+        """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
+        shown = self._hop_text or self._last_text
+        if text is not None and text != shown:
+            if not text.startswith(self._hop_text):
+                self._close_line()
+                self._hop_text = ""
+            self._text(text.removeprefix(self._hop_text))
+        self._close_line()
+        if usage is not None and self._options.metrics:
+            self._row(self._palette.dim(usage_line(usage)))
+
+    def _show_remark(self, event: Event) -> None:
+        match event:
+            case Notice():
+                self._notice(event)
+            case PlanChanged():
+                self._row(terminal_safe(event.markdown))
+            case ContextCompressed():
+                self._row(
+                    f"● {event.messages_replaced} messages summarised: "
+                    f"{event.tokens_before} → {event.tokens_after} tokens"
+                )
+            case ApprovalResolved():
+                word = "denied" if event.answer == "deny" else f"approved ({event.answer})"
+                by = f" by {visible_line(event.by)}" if event.by else ""
+                why = f": {visible_line(event.reason)}" if event.reason else ""
+                self._row(self._palette.dim(f"  {word}{by}{why}"))
+            case _:
+                # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
+                pass
+
+    def _show_tool(self, event: ToolRequested | ToolStarted | ToolProgress | ToolFinished) -> None:
+        if not self._options.calls:
+            return
+        match event:
+            case ToolRequested():
+                self.calls[event.call_id] = CallRecord(
+                    call_id=event.call_id, tool=event.tool, arguments=event.arguments
+                )
+                self._end_hop()
+                shown = visible_line(event.arguments, ARGUMENTS_SHOWN)
+                self._row(f"{self._palette.cyan('→')} {visible_line(event.tool)} {shown}")
+            case ToolStarted():
+                self._progress(f"running {visible_line(event.tool)}")
+            case ToolProgress():
+                self._tool_output(event)
+            case ToolFinished():
+                self._tool_finished(event)
+
+    def _text(self, text: str) -> None:
+        if self._is_reasoning:
+            self._close_line()
+        self._hop_text += text
+        if self._options.text and text:
+            self._hide_status()
+            self._is_mid_line = not text.endswith("\n")
+            self._out.write(terminal_safe(text))
+            self._out.flush()
+
+    def _reasoning(self, text: str) -> None:
+        if not self._options.details:
+            self._progress("thinking")
+            return
+        if not self._is_reasoning:
+            self._close_line()
+            self._is_reasoning = True
+        self._hide_status()
+        self._err.write(self._palette.dim(terminal_safe(text)))
+        self._err.flush()
+
+    def _hop_reset(self, reason: str) -> None:
+        if self._hop_text and self._options.text:
+            self._close_line()
+            self._row(self._palette.yellow("the text above is void; it is asked again"))
+        self._hop_text = ""
+        self._row(self._palette.dim(f"● again: {visible_line(reason)}"))
+
+    def _notice(self, event: Notice) -> None:
+        self.notices.append(event.text)
+        paint = self._palette.yellow if event.level == "warning" else self._palette.dim
+        self._row(paint(f"● {visible_line(event.text)}"), is_warning=event.level == "warning")
+
+    def _thinking(self, event: PromptProgress) -> str:
+        share = 100 * event.processed // max(event.total, 1)
+        if not self.context_size:
+            return f"thinking {share}%"
+        return f"thinking {share}% · ctx {100 * event.total // self.context_size}%"
+
+    def _evaluated(self, event: PromptEvaluated) -> None:
+        self.context_size = event.context_size or self.context_size
+        fresh = event.tokens - event.cached
+        speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
+        line = f"● prompt eval: {fresh} tok · {event.elapsed_ms:.0f} ms · {speed:.1f} t/s"
+        if event.context_size:
+            line += f" · ctx {100 * event.context_used // event.context_size}%"
+        if self._options.metrics:
+            self._row(self._palette.dim(line))
+
+    def _tool_output(self, event: ToolProgress) -> None:
+        if not self._options.details:
+            return
+        self._progressed.add(event.call_id)
+        for line in terminal_safe(event.text).rstrip("\n").split("\n"):
+            self._row(self._palette.dim(f"  │ {line}"))
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        call = self.calls.setdefault(
+            event.call_id, CallRecord(call_id=event.call_id, tool=event.tool, arguments="")
+        )
+        call.status, call.output = event.status, event.output
+        call.receipt_id, call.duration_ms = event.receipt_id, event.duration_ms
+        first, *rest = terminal_safe(event.output).rstrip("\n").split("\n")
+        mark = self._palette.green("✓") if event.status == "allowed" else self._palette.red("✗")
+        about = f"{event.duration_ms} ms  {self._palette.dim(visible_line(event.receipt_id))}"
+        self._row(f"{mark} {visible_line(event.tool)} {event.status}  {about}")
+        if event.status != "allowed":
+            self._row(f"  {visible_line(first)}")
+        elif self._options.details and event.call_id not in self._progressed:
+            shown = [first, *rest][:OUTPUT_LINES_SHOWN]
+            hidden = 1 + len(rest) - len(shown)
+            lines = [*shown, f"… {hidden} more lines"] if hidden else shown
+            self._row(self._palette.dim("\n".join(f"  │ {line}" for line in lines)))
+
+    def _row(self, text: str, *, is_warning: bool = False) -> None:
+        if not self._options.rows and not is_warning:
+            return
+        self._close_line()
+        self._err.write(f"{text}\n")
+        self._err.flush()
+
+    def _close_line(self) -> None:
+        self._hide_status()
+        if self._is_reasoning:
+            self._err.write("\n")
+            self._err.flush()
+            self._is_reasoning = False
+        if self._is_mid_line:
+            self._out.write("\n")
+            self._out.flush()
+            self._is_mid_line = False
+
+    def _end_hop(self) -> None:
+        self._close_line()
+        self._last_text = self._hop_text or self._last_text
+        self._hop_text = ""
+
+    def _progress(self, text: str) -> None:
+        if self.animates and not self._hop_text:
+            self._status = text
+            self._draw_status()
+
+    def _draw_status(self) -> None:
+        frame = FRAMES[self._frame % len(FRAMES)]
+        self._err.write(f"{CLEAR_LINE}{self._palette.dim(f'{frame} {self._status}')}")
+        self._err.flush()
+
+    def _hide_status(self) -> None:
+        if self._status:
+            self._status = ""
+            self._err.write(CLEAR_LINE)
+            self._err.flush()
+
+
+def follow(
+    stream: Stream[R],
+    view: TurnView,
+    terminal: Terminal | None,
+    presses: list[float] | None = None,
+) -> R:
+    """Show a request's events, ask what has to be asked, and return its result.
+
+    The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
+    of each is appended to `presses`.
+
+    Raises:
+        ClawError: the request failed; code `cancelled` when it was cancelled.
+    """
+    with _interrupts(stream, [] if presses is None else presses):
+        while not stream.is_done:
+            event = stream.wait(TICK_S if view.animates else None)
+            match event:
+                case None:
+                    view.tick()
+                case ApprovalRequested():
+                    view.pause()
+                    if terminal is None:
+                        stream.answer(event.approval_id, "deny", event.digest)
+                    else:
+                        approve(terminal, event, stream)
+                case QuestionAsked():
+                    view.pause()
+                    if terminal is None:
+                        stream.answer(event.question_id, "")
+                    else:
+                        answer_question(terminal, event, stream)
+                case _:
+                    view.show(event)
+    if stream.is_cancelled:
+        raise ClawError("interrupted", code="cancelled")
+    return stream.result
+
+
+def usage_line(usage: TurnUsage) -> str:
+    """Return the summary of a turn: fill of the context, tokens, speed."""
+    share = 100 * usage.context_used / usage.context_size if usage.context_size else 0.0
+    return f"● {share:.0f}% / {usage.context_used} tokens  last: {usage.tokens_per_s:04.1f}tk/s"
+
+
+@contextlib.contextmanager
+def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
+    def on_interrupt(_number: int, _frame: object) -> None:
+        presses.append(time.monotonic())
+        if stream.is_cancelled:
+            raise KeyboardInterrupt
+        stream.cancel()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

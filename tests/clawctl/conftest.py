@@ -1,0 +1,79 @@
+"""A home, a fake daemon in it, and clawctl run as people run it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.terminal import Spawn, spawn_clawctl
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 30.0
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def environ(home: Path, tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CLAWD_")}
+    for name in ("NO_COLOR", "XDG_RUNTIME_DIR", "COLUMNS"):
+        kept.pop(name, None)
+    return {
+        **kept,
+        "HOME": str(tmp_path),
+        "CLAWD_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[FakeDaemon]:
+    with FakeDaemon(home / "run" / "clawd.sock", home) as fake:
+        yield fake
+
+
+@pytest.fixture
+def clawctl(environ: dict[str, str]) -> Run:
+    """Run clawctl in a session of its own, so that no terminal can be asked."""
+
+    def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "clawctl", *arguments],
+            env=environ,
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            start_new_session=True,
+            check=False,
+            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
+        )
+
+    return run
+
+
+@pytest.fixture
+def spawn(environ: dict[str, str]) -> Iterator[Spawn]:
+    """Run clawctl on a terminal of its own."""
+    children: list[Any] = []
+
+    def start(*arguments: str) -> Any:
+        children.append(spawn_clawctl(environ, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.close(force=True)

@@ -1,0 +1,303 @@
+"""`clawctl agent -m` against a fake daemon: streams, exit codes, JSON, stdin."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clawd.errors import ClawError
+from clawd.wire.events import (
+    ApprovalRequested,
+    HopReset,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    TextDelta,
+    ToolFinished,
+    ToolRequested,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    TurnUsage,
+)
+from clawd.wire.methods import OpenConversation, SendMessage
+from clawd.wire.reports import ConversationLine
+from tests.clawctl.conftest import Run
+from tests.support.fake_daemon import Call, FakeDaemon
+
+STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="local")
+USAGE = TurnUsage(
+    prompt_tokens=100, completion_tokens=5, tokens_per_s=12.34, context_used=512, context_size=2048
+)
+
+
+def finished(text: str, **changes: object) -> TurnFinished:
+    values = {"conversation_id": "conv-1", "turn_id": "turn-1", "text": text, "usage": USAGE}
+    return TurnFinished(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def with_a_tool(call: Call) -> TurnFinished:
+    call.emit(
+        STARTED,
+        PromptProgress(processed=50, cached=0, total=100),
+        PromptEvaluated(tokens=100, cached=20, elapsed_ms=400, context_used=100, context_size=2048),
+        TextDelta(text="I look."),
+        ToolRequested(call_id="1", tool="file_list", arguments='{"path":"."}'),
+        ToolStarted(call_id="1", tool="file_list"),
+        ToolFinished(
+            call_id="1",
+            tool="file_list",
+            status="allowed",
+            output="a.txt\nb.txt",
+            receipt_id="receipt-1",
+            duration_ms=7,
+        ),
+        TextDelta(text="Two "),
+        TextDelta(text="files."),
+    )
+    return finished("Two files.")
+
+
+def test_the_answer_goes_to_stdout_and_all_about_it_to_stderr(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    done = clawctl("agent", "-m", "which files?")
+    assert done.returncode == 0
+    assert done.stdout == "I look.\nTwo files.\n"
+    assert '→ file_list {"path":"."}' in done.stderr
+    assert "✓ file_list allowed  7 ms  receipt-1" in done.stderr
+    assert "● prompt eval: 80 tok · 400 ms · 200.0 t/s · ctx 4%" in done.stderr
+    assert "● 25% / 512 tokens  last: 12.3tk/s" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    (request,) = daemon.calls_of(SendMessage)
+    assert request == SendMessage(text="which files?", interactive=False)
+
+
+def test_quiet_leaves_the_answer_only(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    done = clawctl("agent", "-q", "-m", "which files?")
+    assert done.stdout == "I look.\nTwo files.\n"
+    assert done.stderr == ""
+
+
+def test_no_prompt_progress_hides_the_metrics_and_keeps_the_tools(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    done = clawctl("agent", "--no-prompt-progress", "-m", "which files?")
+    assert "file_list" in done.stderr
+    assert "●" not in done.stderr
+
+
+def test_json_is_one_document_with_the_calls(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    done = clawctl("agent", "--json", "-m", "which files?")
+    document = json.loads(done.stdout)
+    assert document["text"] == "Two files."
+    assert document["conversation_id"] == "conv-1"
+    assert document["usage"]["context_used"] == 512
+    assert document["tool_calls"] == [
+        {
+            "call_id": "1",
+            "tool": "file_list",
+            "arguments": '{"path":"."}',
+            "status": "allowed",
+            "output": "a.txt\nb.txt",
+            "receipt_id": "receipt-1",
+            "duration_ms": 7,
+        }
+    ]
+    assert done.stderr == ""
+
+
+def test_an_answer_that_came_without_deltas_is_printed(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = finished("whole")
+    assert clawctl("agent", "-q", "-m", "x").stdout == "whole\n"
+
+
+def test_text_of_a_void_hop_is_said_to_be_void(daemon: FakeDaemon, clawctl: Run) -> None:
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(STARTED, TextDelta(text="half"), HopReset(reason="broken"), TextDelta(text="new"))
+        return finished("new")
+
+    daemon.handlers["send_message"] = send_message
+    done = clawctl("agent", "-m", "x")
+    assert done.stdout == "half\nnew\n"
+    assert "void" in done.stderr
+
+
+def test_nothing_that_a_terminal_would_act_on_is_printed(daemon: FakeDaemon, clawctl: Run) -> None:
+    evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"
+
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(
+            STARTED,
+            TextDelta(text=f"a{evil}"),
+            Notice(level="info", text=evil),
+            ToolRequested(call_id="1", tool=f"t{evil}", arguments=f'{{"{evil}":1}}'),
+            ToolFinished(
+                call_id="1", tool=f"t{evil}", status="failed", output=evil, receipt_id=evil
+            ),
+        )
+        raise ClawError(evil, hint=evil)
+
+    daemon.handlers["send_message"] = send_message
+    done = clawctl("agent", "-m", "x")
+    assert done.returncode == 1
+    for char in "\x1b\x07\u202e":
+        assert char not in done.stdout + done.stderr
+    assert "‹U+001B›" in done.stdout
+    assert "‹U+001B›" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"denied": 2}, 0),
+        ({"unanswered_approvals": 1, "denied": 1}, 4),
+        ({"stop_reason": "cap"}, 5),
+        ({"stop_reason": "cap", "unanswered_approvals": 1}, 5),
+        ({"stop_reason": "loop"}, 5),
+        ({"stop_reason": "length"}, 0),
+    ],
+)
+def test_the_exit_code_tells_how_it_ended(
+    daemon: FakeDaemon, clawctl: Run, changes: dict[str, object], code: int
+) -> None:
+    daemon.handlers["send_message"] = finished("answer", **changes)
+    done = clawctl("agent", "-q", "-m", "x")
+    assert done.stdout == "answer\n"
+    assert done.returncode == code
+
+
+def test_a_failed_turn_is_exit_1_with_message_and_hint(daemon: FakeDaemon, clawctl: Run) -> None:
+    def send_message(call: Call) -> None:
+        call.emit(STARTED, TextDelta(text="par"))
+        raise ClawError("the model broke", hint="load another", code="engine")
+
+    daemon.handlers["send_message"] = send_message
+    done = clawctl("agent", "-m", "x")
+    assert done.returncode == 1
+    assert done.stdout == "par\n"
+    assert "error: the model broke\nhint: load another\n" in done.stderr
+    as_json = clawctl("agent", "--json", "-m", "x")
+    assert as_json.returncode == 1
+    document = json.loads(as_json.stdout)
+    assert document["error"]["code"] == "engine"
+    assert document["conversation_id"] == "conv-1"
+
+
+def test_a_daemon_that_dies_in_a_turn_is_exit_6(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = lambda call: call.hang_up()
+    done = clawctl("agent", "-m", "x")
+    assert done.returncode == 6
+    assert "closed the connection" in done.stderr
+
+
+def test_an_approval_that_nobody_can_see_is_denied_at_once(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(
+            ApprovalRequested(
+                approval_id="a1",
+                digest="d1",
+                call_id="1",
+                tool="shell",
+                arguments="{}",
+                risk="medium",
+                reason="r",
+                workspace="/w",
+            )
+        )
+        answer = call.answer()
+        return finished(f"{answer.question} {answer.value} {answer.digest}")
+
+    daemon.handlers["send_message"] = send_message
+    assert clawctl("agent", "-q", "-m", "x", stdin="y\n").stdout == "a1 deny d1\n"
+
+
+class TestTheMessage:
+    def sent(self, daemon: FakeDaemon) -> str:
+        (request,) = daemon.calls_of(SendMessage)
+        assert isinstance(request, SendMessage)
+        return request.text
+
+    @pytest.mark.parametrize("arguments", [("-m", "-"), ("-",)])
+    def test_is_read_from_stdin_for_a_dash(
+        self, daemon: FakeDaemon, clawctl: Run, arguments: tuple[str, ...]
+    ) -> None:
+        daemon.handlers["send_message"] = finished("ok")
+        clawctl("agent", *arguments, stdin="line one\nline two\n")
+        assert self.sent(daemon) == "line one\nline two"
+
+    def test_takes_what_is_piped_in_after_its_text(self, daemon: FakeDaemon, clawctl: Run) -> None:
+        daemon.handlers["send_message"] = finished("ok")
+        clawctl("agent", "-m", "sum up", stdin="the notes\n")
+        assert self.sent(daemon) == "sum up\n\nthe notes"
+
+    def test_must_not_be_empty(self, daemon: FakeDaemon, clawctl: Run) -> None:
+        done = clawctl("agent", "-m", "-", stdin=" \n")
+        assert done.returncode == 2
+        assert "empty" in done.stderr
+        assert daemon.requests == []
+
+    def test_goes_to_the_chosen_conversation_workspace_and_model(
+        self, daemon: FakeDaemon, clawctl: Run, tmp_path: Path
+    ) -> None:
+        daemon.handlers["send_message"] = finished("ok")
+        clawctl(
+            "agent", "-m", "x", "-C", str(tmp_path), "--conversation", "conv-7", "--agent", "rev",
+            "--provider", "p", "--model", "m",
+        )  # fmt: skip
+        (request,) = daemon.calls_of(SendMessage)
+        assert request == SendMessage(
+            text="x",
+            conversation_id="conv-7",
+            workspace=str(tmp_path.resolve()),
+            agent="rev",
+            provider="p",
+            model="m",
+        )
+
+    def test_continues_the_newest_conversation(self, daemon: FakeDaemon, clawctl: Run) -> None:
+        daemon.handlers["send_message"] = finished("ok")
+        daemon.handlers["open_conversation"] = ConversationLine(
+            id="conv-9", title="", created_at="", updated_at="", messages=3
+        )
+        clawctl("agent", "-m", "x", "--continue")
+        assert daemon.calls_of(OpenConversation) == [OpenConversation(resume=True)]
+        assert daemon.calls_of(SendMessage)[0].conversation_id == "conv-9"
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("-C", ".", "--here"),
+            ("--continue", "--conversation", "c"),
+            ("-C", "/does/not/exist"),
+            ("stray",),
+        ],
+    )
+    def test_options_that_cannot_be_meant_are_exit_2(
+        self, daemon: FakeDaemon, clawctl: Run, arguments: tuple[str, ...]
+    ) -> None:
+        assert clawctl("agent", "-m", "x", *arguments).returncode == 2
+        assert daemon.requests == []
+
+
+def test_piped_lines_without_m_are_messages_of_one_conversation(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(STARTED)
+        return finished(f"got {call.params.text}")
+
+    daemon.handlers["send_message"] = send_message
+    done = clawctl("agent", "-q", stdin="one\n\n/nonsense\ntwo\n/exit\nthree\n")
+    assert done.returncode == 0
+    assert done.stdout == "got one\ngot two\n"
+    assert "/nonsense is no command here" in done.stderr
+    first, second = daemon.calls_of(SendMessage)
+    assert (first.conversation_id, second.conversation_id) == ("", "conv-1")

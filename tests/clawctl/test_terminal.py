@@ -1,0 +1,236 @@
+"""clawctl on a real pseudo-terminal: approvals, questions, Ctrl-C, colour."""
+
+import re
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from clawd.errors import ClawError
+from clawd.wire.events import (
+    ApprovalResolved,
+    QuestionAsked,
+    TextDelta,
+    ToolFinished,
+    TurnFinished,
+)
+from clawd.wire.methods import SendMessage
+from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.terminal import (
+    LIMIT_S,
+    REQUEST,
+    STARTED,
+    Spawn,
+    asking,
+    code_of,
+    endless,
+    finished,
+)
+
+
+class TestApproval:
+    def test_shows_everything_and_y_allows_once(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]  ")
+        shown = child.before
+        for word in ("file_write", "medium", "writes a file", "/w", "no‹U+202E›tes.txt"):
+            assert word in shown
+        lines = [line.strip() for line in shown.splitlines()]
+        assert "| Approve? [y/N]" in lines, "a line of an argument cannot look like the question"
+        assert "| ‹U+001B›[2Jtwo" in lines
+        assert "cannot be seen" in shown
+        child.sendline("y")
+        child.expect("<a1 once d1>")
+        assert code_of(child) == 0
+        assert daemon.calls_of(SendMessage)[0].interactive is True
+
+    @pytest.mark.parametrize(
+        ("typed", "answer"),
+        [("", "deny"), ("n", "deny"), ("yess", "deny"), ("a", "conversation"), ("yes", "once")],
+    )
+    def test_takes_only_a_clear_yes(
+        self, daemon: FakeDaemon, spawn: Spawn, typed: str, answer: str
+    ) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline(typed)
+        child.expect(f"<a1 {answer} d1>")
+
+    def test_end_of_input_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendeof()
+        child.expect("<a1 deny d1>")
+
+    def test_always_shows_the_rule_and_asks_again(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("A")
+        child.expect("the rule   file_write notes.txt")
+        child.expect(r"from now on\? \[y/N\]")
+        child.sendline("y")
+        child.expect("<a1 always d1>")
+
+    def test_always_without_the_second_yes_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("A")
+        child.expect(r"from now on\? \[y/N\]")
+        child.sendline("")
+        child.expect("<a1 deny d1>")
+
+    def test_details_show_the_exact_arguments_and_ask_again(
+        self, daemon: FakeDaemon, spawn: Spawn
+    ) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("d")
+        child.expect("digest     d1")
+        child.expect(re.escape(r'"content":"one\nApprove? [y/N]\n\u001b[2Jtwo"'))
+        child.expect(r"\r\nApprove\? \[y/N\]")
+        child.sendline("y")
+        child.expect("<a1 once d1>")
+
+    def test_is_never_read_from_a_pipe(
+        self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path
+    ) -> None:
+        daemon.handlers["send_message"] = asking
+        script = f"printf 'y\\ny\\n' | {sys.executable} -m clawctl agent -m x -"
+        child = pexpect.spawn(
+            "/bin/sh", ["-c", script], env=environ, encoding="utf-8", timeout=LIMIT_S
+        )
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("n")
+        child.expect("<a1 deny d1>")
+        child.close(force=True)
+
+    def test_what_was_typed_before_the_question_is_no_answer(
+        self, daemon: FakeDaemon, spawn: Spawn
+    ) -> None:
+        child = spawn("agent", "-m", "x")
+
+        def send_message(call: Call) -> TurnFinished:
+            child.sendline("y")
+            return asking(call)
+
+        daemon.handlers["send_message"] = send_message
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("n")
+        child.expect("<a1 deny d1>")
+
+    def test_ends_when_somebody_else_answers(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        def send_message(call: Call) -> TurnFinished:
+            call.emit(STARTED, REQUEST)
+            call.emit(ApprovalResolved(approval_id="a1", answer="once", by="uid 7"))
+            return finished("done elsewhere")
+
+        daemon.handlers["send_message"] = send_message
+        child = spawn("agent", "-m", "x")
+        child.expect(r"approved \(once\) by uid 7")
+        child.expect("done elsewhere")
+        assert code_of(child) == 0
+
+    def test_ctrl_c_at_the_question_cancels_the_turn(
+        self, daemon: FakeDaemon, spawn: Spawn
+    ) -> None:
+        def send_message(call: Call) -> None:
+            call.emit(STARTED, REQUEST)
+            call.until_cancelled()
+
+        daemon.handlers["send_message"] = send_message
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendintr()
+        assert code_of(child) == 130
+
+    def test_works_for_tool_run(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        def run_tool(call: Call) -> None:
+            call.emit(REQUEST)
+            raise ClawError(f"answered {call.answer().value}")
+
+        daemon.handlers["run_tool"] = run_tool
+        child = spawn("tool", "run", "file_write")
+        child.expect(r"Approve\? \[y/N\]")
+        child.sendline("y")
+        child.expect("answered once")
+
+
+class TestQuestion:
+    def ask(self, call: Call) -> TurnFinished:
+        call.emit(STARTED, QuestionAsked(question_id="q1", text="Which?", options=("red", "blue")))
+        answer = call.answer()
+        return finished(f"<{answer.question} {answer.value}>")
+
+    @pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("3", "3"), ("green", "green")])
+    def test_takes_a_number_or_text(
+        self, daemon: FakeDaemon, spawn: Spawn, typed: str, answer: str
+    ) -> None:
+        daemon.handlers["send_message"] = self.ask
+        child = spawn("agent", "-m", "x")
+        child.expect("Which")
+        child.expect("2  blue")
+        child.expect("> ")
+        child.sendline(typed)
+        child.expect(f"<q1 {answer}>")
+
+    def test_that_ran_out_gives_the_turn_back(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        def send_message(call: Call) -> TurnFinished:
+            call.emit(
+                QuestionAsked(question_id="q1", text="Which?"),
+                ToolFinished(
+                    call_id="1", tool="ask_user", status="failed", output="error: no answer",
+                    receipt_id="r",
+                ),
+            )  # fmt: skip
+            return finished("went on")
+
+        daemon.handlers["send_message"] = send_message
+        child = spawn("agent", "-m", "x")
+        child.expect("went on")
+        assert code_of(child) == 0
+
+
+class TestCtrlC:
+    def test_cancels_the_turn_and_ends_with_130(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = endless
+        child = spawn("agent", "-m", "x")
+        child.expect("never ending")
+        child.sendintr()
+        assert code_of(child) == 130
+
+    def test_twice_leaves_a_daemon_that_does_not_stop(
+        self, daemon: FakeDaemon, spawn: Spawn
+    ) -> None:
+        def send_message(call: Call) -> None:
+            call.emit(STARTED, TextDelta(text="deaf"))
+            assert call.cancelled.wait(LIMIT_S)
+            call.emit(TextDelta(text=" to that"))
+            assert call.gone.wait(LIMIT_S)
+
+        daemon.handlers["send_message"] = send_message
+        child = spawn("agent", "-m", "x")
+        child.expect("deaf")
+        child.sendintr()
+        child.expect("to that")
+        child.sendintr()
+        assert code_of(child) == 130
+
+
+def test_colour_is_for_terminals_and_no_color_turns_it_off(
+    daemon: FakeDaemon, spawn: Spawn, environ: dict[str, str]
+) -> None:
+    daemon.handlers["list_tools"] = lambda call: (_ for _ in ()).throw(ClawError("no tools"))
+    child = spawn("tool", "list")
+    child.expect(pexpect.EOF)
+    assert "\x1b[31merror" in child.before
+    environ["NO_COLOR"] = "1"
+    child = spawn("tool", "list")
+    child.expect(pexpect.EOF)
+    assert "\x1b" not in child.before

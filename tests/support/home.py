@@ -1,0 +1,160 @@
+"""A throwaway clawd: a home of its own, the real daemon, the real clawctl."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 30.0
+
+
+class Home:
+    """One home and what runs in it; `close` leaves no process behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "home"
+        self.workspace = folder / "project"
+        self.workspace.mkdir()
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "CLAWD_HOME": str(self.path),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+            "PYTHONWARNINGS": "error::ResourceWarning",
+        }
+        self.daemon: subprocess.Popen[str] | None = None
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def receipts(self) -> Path:
+        return self.path / "tool_receipts.log"
+
+    def configure(
+        self,
+        *replies: dict[str, Any],
+        top: str = "",
+        tables: str = "",
+        provider: str = "mock",
+    ) -> None:
+        """Write a config on this workspace, and a script of replies for the mock provider."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        script = self.path / "script.json"
+        script.write_text(json.dumps({"replies": list(replies)}))
+        mock = f'kind = "mock"\nscript = "{script}"\n' if replies else 'kind = "mock"\n'
+        self.config.write_text(
+            f'workspace_dir = "{self.workspace}"\ndefault_provider = "{provider}"\n{top}\n'
+            f"[providers.models.mock]\n{mock}\n"
+            '[providers.models.local]\nkind = "local"\nmodel = "embedded"\n'
+            f"{tables}\n"
+        )
+        self.config.chmod(0o600)
+
+    def ctl(
+        self, *arguments: str, stdin: str | None = None, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run clawctl to its end, away from any terminal."""
+        return subprocess.run(
+            [sys.executable, "-m", "clawctl", *arguments],
+            env=self.environ,
+            cwd=self.workspace,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            start_new_session=True,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        """Run clawctl with --json and return what it printed."""
+        done = self.ctl(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start(self) -> None:
+        """Start the daemon and wait until it answers."""
+        log = (self.path / "daemon.log").open("a")
+        self.daemon = subprocess.Popen(
+            [sys.executable, "-m", "clawd"],
+            env=self.environ,
+            cwd=self.workspace,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        log.close()
+        deadline = time.monotonic() + DEADLINE_S
+        while self.ctl("--no-start", "status").returncode != 0:
+            assert self.daemon.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+
+    def log(self) -> str:
+        """Return what the daemon logged, whoever started it."""
+        texts = [self.path / "daemon.log", self.path / "clawd.log"]
+        return "".join(path.read_text() for path in texts if path.exists())
+
+    def pid(self) -> int | None:
+        """Return the pid of the daemon of this home, if one runs."""
+        try:
+            pid = int((self.path / "clawd.lock").read_text())
+            os.kill(pid, 0)
+        except (OSError, ValueError):
+            return None
+        return pid
+
+    def kill(self) -> None:
+        """Kill the daemon as a crash would, and wait until it is gone."""
+        pid = self.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self._reap(pid)
+
+    def close(self) -> None:
+        """End the daemon in order, or by force where it does not end."""
+        pid = self.pid()
+        if pid is None:
+            self._reap(None)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        self._reap(pid)
+
+    def receipt_lines(self) -> list[dict[str, Any]]:
+        """Return the receipts of the chain, oldest first."""
+        if not self.receipts.exists():
+            return []
+        return [json.loads(line) for line in self.receipts.read_text().splitlines()]
+
+    def _reap(self, pid: int | None) -> None:
+        if self.daemon is not None:
+            try:
+                self.daemon.wait(timeout=DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+            self.daemon = None
+        deadline = time.monotonic() + DEADLINE_S
+        while pid is not None and _is_alive(pid):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,77 @@
+"""clawctl on a pseudo-terminal, and the turns that a fake daemon plays for it."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pexpect
+
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    TextDelta,
+    TurnFinished,
+    TurnStarted,
+    TurnUsage,
+)
+from tests.support.fake_daemon import Call
+
+LIMIT_S = 20
+# The editor draws its prompt by moving the cursor over the blank.
+PROMPT = r">(?: |\x08?\x1b\[2?C)"
+STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="local")
+REQUEST = ApprovalRequested(
+    approval_id="a1",
+    digest="d1",
+    call_id="1",
+    tool="file_write",
+    arguments='{"path":"no\\u202etes.txt","content":"one\\nApprove? [y/N]\\n\\u001b[2Jtwo"}',
+    risk="medium",
+    reason="writes a file",
+    workspace="/w",
+    rule="file_write notes.txt",
+)
+
+Spawn = Callable[..., Any]
+
+
+def finished(text: str) -> TurnFinished:
+    usage = TurnUsage(context_used=512, context_size=2048, tokens_per_s=9.5)
+    return TurnFinished(conversation_id="conv-1", turn_id="turn-1", text=text, usage=usage)
+
+
+def asking(call: Call) -> TurnFinished:
+    call.emit(STARTED, REQUEST)
+    answer = call.answer()
+    call.emit(ApprovalResolved(approval_id="a1", answer=answer.value, by="uid 1"))
+    return finished(f"<{answer.question} {answer.value} {answer.digest}>")
+
+
+def endless(call: Call) -> None:
+    call.emit(STARTED, TextDelta(text="never ending"))
+    call.until_cancelled()
+
+
+def echo(call: Call) -> TurnFinished:
+    call.emit(STARTED)
+    return finished(f"<{call.params.text}>")
+
+
+def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "clawctl", *arguments],
+        env=environ,
+        encoding="utf-8",
+        timeout=LIMIT_S,
+        dimensions=(40, 120),
+    )
+    child.delaybeforesend = None
+    return child
+
+
+def code_of(child: Any) -> int:
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus is not None
+    return int(child.exitstatus)
