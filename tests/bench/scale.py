@@ -1,0 +1,53 @@
+"""How much is measured: everything, or just enough to see that the benchmark works."""
+
+import msgspec
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and counts of one run.
+
+    Attributes:
+        layers: of the model; 10 make 116 million parameters.
+        prompt_words: random words of a user's message.
+        answer_tokens: of every answer.
+        stream_pairs: rounds on each side, for every number of streams.
+        command_pairs: starts of each command.
+        rpc_pairs: bursts of calls on each side.
+        rpc_calls: calls of one burst.
+        receipts: length of the chain.
+        receipt_pairs: readings of the chain on each side.
+    """
+
+    layers: int
+    prompt_words: int
+    answer_tokens: int
+    stream_pairs: int
+    command_pairs: int
+    rpc_pairs: int
+    rpc_calls: int
+    receipts: int
+    receipt_pairs: int
+
+
+FULL = Scale(
+    layers=10,
+    prompt_words=50,
+    answer_tokens=64,
+    stream_pairs=15,
+    command_pairs=25,
+    rpc_pairs=25,
+    rpc_calls=500,
+    receipts=200_000,
+    receipt_pairs=7,
+)
+QUICK = Scale(
+    layers=2,
+    prompt_words=20,
+    answer_tokens=24,
+    stream_pairs=2,
+    command_pairs=3,
+    rpc_pairs=3,
+    rpc_calls=100,
+    receipts=5_000,
+    receipt_pairs=2,
+)

@@ -1,0 +1,215 @@
+"""What happens when something dies, or somebody stops it, in the middle."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from clawctl.client import Client, Stream, connect
+from clawd.wire.events import (
+    Event,
+    TextDelta,
+    ToolStarted,
+    TurnFailed,
+    TurnFinished,
+    TurnStarted,
+)
+from clawd.wire.methods import ListApprovals, SendMessage, SetEstop, Status
+from tests.support.home import Home
+
+pytestmark = pytest.mark.daemon
+
+SLEEP = {
+    "when": "sleep",
+    "tool_calls": [{"name": "shell", "arguments": {"command": "sleep 600"}}],
+}
+TOLD = {"after": "tool", "text": "told: {{last_tool_result}}"}
+FULL = '[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 600'
+
+
+@contextlib.contextmanager
+def connected(home: Home) -> Iterator[Client]:
+    socket = home.json("status")["socket"]
+    with connect(Path(socket)) as client:
+        yield client
+
+
+def until(stream: Stream[TurnFinished], wanted: type[Event]) -> Event:
+    for event in stream:
+        if isinstance(event, wanted):
+            return event
+    raise AssertionError(f"no {wanted.__name__}")
+
+
+def wait_for(claim: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not claim():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def sleepers() -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if process.info["cmdline"] == ["sleep", "600"]:
+            found.append(process.pid)
+    return found
+
+
+@pytest.mark.sandbox
+def test_estop_kills_a_running_command_at_once_and_text_still_answers(home: Home) -> None:
+    home.configure(SLEEP, TOLD, {"text": "only text"}, tables=FULL)
+    home.start()
+    before = set(sleepers())
+    with connected(home) as client:
+        stream = client.stream(SendMessage(text="sleep"))
+        until(stream, ToolStarted)
+        wait_for(lambda: set(sleepers()) - before != set())
+        started = time.monotonic()
+        (home.path / "ESTOP").touch()
+        wait_for(lambda: set(sleepers()) == before)
+        assert time.monotonic() - started < 5
+        for _event in stream:
+            pass
+        assert "emergency stop is set" in stream.result.text
+    (receipt,) = home.receipt_lines()
+    assert receipt["status"] == "failed"
+    assert "emergency stop" in receipt["reason"]
+    answered = home.ctl("agent", "-m", "hello")
+    assert (answered.returncode, answered.stdout.strip()) == (0, "only text")
+    refused = home.ctl("agent", "-m", "sleep")
+    assert "emergency stop is set" in refused.stdout
+    assert [r["status"] for r in home.receipt_lines()] == ["failed", "denied"]
+    assert set(sleepers()) == before
+
+
+def test_estop_denies_what_waits_for_an_approval(home: Home) -> None:
+    write = {"tool_calls": [{"name": "file_write", "arguments": {"path": "a", "content": "b"}}]}
+    home.configure(write, TOLD)
+    home.start()
+    with connected(home) as client, connected(home) as other:
+        stream = client.stream(SendMessage(text="write", interactive=True))
+        thread = threading.Thread(target=lambda: [None for _ in stream])
+        thread.start()
+        wait_for(lambda: len(other.call(ListApprovals()).items) == 1)
+        other.call(SetEstop(reason="a test"))
+        thread.join(20)
+        assert not thread.is_alive()
+    assert home.receipt_lines()[0]["status"] == "denied"
+    assert not (home.workspace / "a").exists()
+
+
+@pytest.mark.sandbox
+def test_a_daemon_killed_in_a_call_leaves_an_interrupted_receipt(home: Home) -> None:
+    home.configure(SLEEP, TOLD, tables=FULL)
+    home.start()
+    before = set(sleepers())
+    with connected(home) as client:
+        stream = client.stream(SendMessage(text="sleep"))
+        until(stream, ToolStarted)
+        wait_for(lambda: set(sleepers()) - before != set())
+        home.kill()
+    wait_for(lambda: set(sleepers()) == before)
+    assert home.receipt_lines() == []
+    assert home.ctl("status").returncode == 0
+    (receipt,) = home.receipt_lines()
+    assert (receipt["status"], receipt["reason"], receipt["tool"]) == (
+        "failed",
+        "interrupted",
+        "shell",
+    )
+    assert home.ctl("receipt", "verify").returncode == 0
+
+
+@pytest.mark.real_model
+def test_a_worker_killed_in_mid_answer_fails_the_turn_and_the_next_one_works(home: Home) -> None:
+    home.configure(provider="local", tables="[engine]\nmax_tokens = 100000")
+    home.start()
+    with connected(home) as client:
+        for _event in client.stream(SendMessage(text="what time is it?")):
+            pass
+        (worker,) = client.call(Status()).workers
+        os.kill(worker.pid, signal.SIGSTOP)
+        stream = client.stream(SendMessage(text="tell me a joke"))
+        failed: list[Event] = []
+        thread = threading.Thread(target=lambda: failed.extend(_all_events(stream)))
+        thread.start()
+        with connected(home) as other:
+            wait_for(lambda: other.call(Status()).turns_running == 1)
+        os.kill(worker.pid, signal.SIGKILL)
+        thread.join(30)
+        assert not thread.is_alive()
+        (end,) = [event for event in failed if isinstance(event, TurnFailed)]
+        assert end.code == "worker_died"
+        assert "SIGKILL" in end.message
+    again = home.ctl("agent", "-m", "what time is it?")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.strip()
+
+
+def _all_events(stream: Stream[TurnFinished]) -> list[Event]:
+    events: list[Event] = []
+    with contextlib.suppress(Exception):
+        events.extend(stream)
+    return events
+
+
+def test_sigterm_drains_and_ends_with_0(home: Home) -> None:
+    home.configure({"text": "slow", "delay_s": 1.0})
+    home.start()
+    daemon = home.daemon
+    assert daemon is not None
+    with connected(home) as client:
+        stream = client.stream(SendMessage(text="hello"))
+        until(stream, TurnStarted)
+        daemon.send_signal(signal.SIGTERM)
+        text = "".join(event.text for event in stream if isinstance(event, TextDelta))
+    assert text == "slow"
+    assert daemon.wait(20) == 0
+    assert not home.pid()
+
+
+def test_sighup_takes_a_good_config_and_refuses_a_bad_one(home: Home) -> None:
+    home.configure()
+    home.start()
+    daemon = home.daemon
+    assert daemon is not None
+    text = home.config.read_text()
+    home.config.write_text(text + '[security]\nautonomy = "readonly"\n')
+    daemon.send_signal(signal.SIGHUP)
+    wait_for(lambda: bool(home.json("status")["autonomy"] == "readonly"))
+    home.config.write_text(text + '[security]\nautonomy = "godmode"\n')
+    daemon.send_signal(signal.SIGHUP)
+    wait_for(lambda: "godmode" in home.log())
+    assert home.json("status")["autonomy"] == "readonly"
+
+
+def test_a_second_daemon_of_the_home_is_refused(home: Home) -> None:
+    home.configure()
+    home.start()
+    second = subprocess.run(
+        [sys.executable, "-m", "clawd"],
+        env=home.environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert str(home.pid()) in second.stderr
+    assert home.ctl("status").returncode == 0
+
+
+def test_a_stale_socket_does_not_hinder_the_next_start(home: Home) -> None:
+    home.configure()
+    home.start()
+    home.kill()
+    assert home.ctl("status").returncode == 0
