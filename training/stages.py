@@ -20,6 +20,7 @@ class Stage:
     warm_up: float = 0.015
     max_tokens: int = 288
     copying_tokens: int = 0  # random copying among the first tokens
+    kept: float = 0.0  # the share of the start weights in the average that ends the stage
 
     def rate_at(self, done: float) -> float:
         """Returns the learning rate factor when a share `done` of the tokens is seen."""
@@ -33,5 +34,14 @@ STAGES = (
     ),
     Stage("settle", tokens=3_500_000, seed=778, rate=0.8, hold=0.3, last=0.01),
     Stage("tools", tokens=9_700_000, seed=9001, rate=0.7, hold=0.25, last=0.003),
-    Stage("refine", tokens=8_500_000, seed=31, rate=0.6, hold=0.25, last=0.003, max_tokens=448),
+    Stage(
+        "refine",
+        tokens=5_200_000,
+        seed=31,
+        rate=0.6,
+        hold=0.25,
+        last=0.003,
+        max_tokens=448,
+        kept=0.4,
+    ),
 )

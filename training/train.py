@@ -58,6 +58,7 @@ def train(
     """
     shape = Shape()
     masters = start_weights(start, shape)
+    first = {name: weight.clone() for name, weight in masters.items()}
     torch.manual_seed(0)
     model = Model(shape).bfloat16()
     optimizer = Optimizer(model, masters)
@@ -76,7 +77,8 @@ def train(
         seen += ids.numel()
         if not copying:
             progress.add(step, seen, loss, accuracy)
-    torch.save(optimizer.masters, out)
+    averaged = {name: end.lerp(first[name], stage.kept) for name, end in masters.items()}
+    torch.save(averaged, out)
     print(f"{stage.name}: {seen} tokens in {progress.elapsed_s:.0f} s -> {out}", flush=True)
 
 

@@ -1,6 +1,7 @@
 """A conversation in use: what memory holds of it, its context, and who follows it."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ MAX_OPEN = 64
 BLOCK = "context_block"
 FACTS = "context_facts"
 TAINT = "untrusted_sources"
+
+_log = logging.getLogger(__name__)
 
 
 class LiveConversation:
@@ -99,6 +102,7 @@ class ConversationBook:
         )
         live = LiveConversation(record, [])
         self._keep(live)
+        _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
         return live
 
     async def load(self, conversation_id: str, principal: Principal) -> LiveConversation:
@@ -136,6 +140,10 @@ class ConversationBook:
         """Keep committed messages, and the conversation's title and taint where they are news."""
         await self._messages.append(
             live.record.id, messages, owner=live.record.owner, turn_id=turn_id
+        )
+        _log.info(
+            "memory persisted",
+            extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
         )
         changes: dict[str, object] = {}
         if not live.record.title:

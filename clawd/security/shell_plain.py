@@ -6,6 +6,7 @@ less and gives up early, finds the same commands with the same words.
 """
 
 import re
+from itertools import dropwhile
 
 _META = frozenset(" \t\n;&|()<>")
 _RESERVED = frozenset({
@@ -60,34 +61,39 @@ class _Reader:
             self._at = operator.end()
 
     def _read_command(self, depth: int) -> None:
-        start, words, is_group, has_assignment = -1, list[str](), False, False
+        """Read one command with its redirections, or a group in parentheses."""
+        words: list[tuple[int, str]] = []
+        is_group = False
         while True:
             self._skip_blanks()
-            character = self._peek()
             if self._take_redirect(depth):
                 continue
+            character = self._peek()
             if not character or character in ";&|\n)":
                 break
+            if is_group or character in "<>":
+                raise NotPlainError
             if character == "(":
-                if words or is_group or has_assignment:
+                if words:
                     raise NotPlainError
                 self._at += 1
                 self.read_list(closing=")", depth=depth + 1)
                 is_group = True
-                continue
-            if is_group or character in "<>":
-                raise NotPlainError
-            word_start = self._at
-            word = self._read_word(depth)
-            if not words and _ASSIGNMENT.match(word):
-                has_assignment = True
-            elif words or word != "!":
-                start = word_start if not words else start
-                words.append(word)
-        if words and words[0] in _RESERVED or has_assignment and not words:
+            else:
+                words.append((self._at, self._read_word(depth)))
+        self._keep(words)
+
+    def _keep(self, words: list[tuple[int, str]]) -> None:
+        """Keep a command without `!` and without the names set before it."""
+        if words and words[0][1] == "!":
+            words = words[1:]
+        command = list(dropwhile(lambda word: _ASSIGNMENT.match(word[1]), words))
+        if words and not command:
+            raise NotPlainError  # it sets variables for what follows
+        if command and command[0][1] in _RESERVED:
             raise NotPlainError
-        if words:
-            self.commands.append((start, words))
+        if command:
+            self.commands.append((command[0][0], [text for _, text in command]))
 
     def _take_redirect(self, depth: int) -> bool:
         redirect = _REDIRECT.match(self._source, self._at)

@@ -24,7 +24,7 @@ _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 def set_up(environ: Mapping[str, str], redactor: Redactor) -> None:
     """Send all logs to stderr, or to the journal, with secrets replaced."""
     handler = _handler(environ)
-    handler.addFilter(RedactingFilter(redactor))
+    handler.addFilter(_RecordRedactor(redactor))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     wanted = environ.get("CLAWD_LOG_LEVEL", "INFO").upper()
@@ -66,6 +66,23 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
 
 
+class _RecordRedactor(RedactingFilter):
+    """Redacts a record's fields too, and leaves of an exception only its redacted text.
+
+    The journal's handler sends every attribute of a record, so none may hold a secret.
+    """
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Redact the record; it always passes."""
+        super().filter(record)
+        record.exc_info = None
+        for name, value in _fields(record).items():
+            if not isinstance(value, int | float | None):
+                setattr(record, name, self._redactor.text(str(value)))
+        return True
+
+
 class _Lines(logging.Formatter):
     """One line for people; a traceback follows on lines of its own."""
 
@@ -79,8 +96,8 @@ class _Lines(logging.Formatter):
         """Return the record as text."""
         fields = "".join(f" {name}={_short(value)}" for name, value in _fields(record).items())
         text = visible_line(record.getMessage()) + fields
-        if record.exc_info:
-            text = f"{text}\n{_indented(self.formatException(record.exc_info))}"
+        if record.exc_text:
+            text = f"{text}\n{_indented(record.exc_text)}"
         if self._bare:
             return text
         text = f"{record.levelname} {record.name}: {text}"
@@ -103,9 +120,9 @@ class _Json(logging.Formatter):
             "message": record.getMessage(),
         }
         entry |= _fields(record)
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        if record.exc_text:
+            entry["traceback"] = record.exc_text
+        return json.dumps(entry)
 
 
 def _short(value: object) -> str:

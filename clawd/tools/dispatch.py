@@ -34,6 +34,8 @@ OUTPUT_LIMIT_BYTES = 64 * 1024
 NAME_IN_RECEIPT = 64
 REASON_LIMIT = 400
 
+_TOLD_AS = {"allowed": "completed", "denied": "denied", "failed": "failed"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +109,7 @@ class Dispatcher:
             workspace=str(scope.workspace),
         )
         prepared = self._prepare(request, scope, entry)
+        self._audit("tool requested", entry, risk=entry.risk)
         if isinstance(prepared, _Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
@@ -260,6 +263,7 @@ class Dispatcher:
         last = self._gate.may_start(prepared.action)
         if isinstance(last, Deny):
             return await self._refuse(entry, _refusal(last), request, scope)
+        self._audit("tool approved", entry, approval=entry.approval, by=entry.approved_by or "-")
         scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
         execution = await self._executor.run(
             prepared.tool, prepared.arguments, prepared.context, call=entry.id
@@ -299,16 +303,12 @@ class Dispatcher:
     def _tell(
         self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
     ) -> None:
-        _log.log(
-            logging.INFO if self._settings.audit_log else logging.DEBUG,
-            "tool %s",
-            {"allowed": "completed", "denied": "denied", "failed": "failed"}[outcome.status],
-            extra={
-                "tool": entry.tool,
-                "kind": outcome.kind,
-                "receipt": outcome.receipt_id,
-                "duration_ms": outcome.duration_ms,
-            },
+        self._audit(
+            f"tool {_TOLD_AS[outcome.status]}",
+            entry,
+            kind=outcome.kind,
+            receipt=outcome.receipt_id,
+            duration_ms=outcome.duration_ms,
         )
         scope.emit(
             ToolFinished(
@@ -320,6 +320,11 @@ class Dispatcher:
                 duration_ms=outcome.duration_ms,
             )
         )
+
+    def _audit(self, event: str, entry: Entry, **facts: object) -> None:
+        level = logging.INFO if self._settings.audit_log else logging.DEBUG
+        fields = {"tool": entry.tool, "conversation": entry.conversation_id or "-", **facts}
+        _log.log(level, "%s", event, extra=fields)
 
     def _clip(self, text: str) -> str:
         """Return what may be told of the text: so many bytes of it, and all of it UTF-8."""

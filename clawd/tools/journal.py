@@ -3,6 +3,7 @@
 Secrets are replaced before anything is hashed or stored, so what is stored is what was hashed.
 """
 
+import logging
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_i
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
 
+_log = logging.getLogger(__name__)
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
@@ -121,6 +123,7 @@ class Journal:
             exit_code=exit_code,
         )
         receipt = await self._chain.append(draft)
+        _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
         await self._remember(entry, receipt, arguments, content)
         return receipt.id
 

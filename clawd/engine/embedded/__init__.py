@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-EMBEDDED_MODEL_SHA256 = "ad4446e0cc5404708a5848d7ec16c499b9568b895bfa41c0f8b18ead9ad94cd2"
+EMBEDDED_MODEL_SHA256 = "9708d8a6169c0a18f28a37fd8ffe738d6faaac865455922e9a85e250b37cb9b0"
 
 
 def embedded_model_path() -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.memory.store import Memory
 from clawd.providers.base import Provider
 from clawd.runtime.broadcast import Subscription
@@ -26,6 +26,7 @@ from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
 from clawd.wire.reports import ProviderLine, StatusReport
 
+MAX_CURSOR_DIGITS = 18
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,22 @@ class Handler:
             _log.info("an answer came to nothing: %s", error.message)
 
 
+def cursor_number(cursor: str) -> int | None:
+    """Return the number that a cursor of a list is; None for the first page.
+
+    Raises:
+        InvalidRequestError: it is none that a list gave.
+    """
+    if not cursor:
+        return None
+    if not cursor.isdecimal() or len(cursor) > MAX_CURSOR_DIGITS:
+        raise InvalidRequestError(
+            f"cursor {cursor[:32]!r} is none of this list's",
+            hint="Use the cursor of the page before, or none for the first page.",
+        )
+    return int(cursor)
+
+
 @asynccontextmanager
 async def streaming(events: Subscription, call: Call) -> AsyncIterator[None]:
     """Send events to the caller while the body runs; all are sent when this ends.
@@ -92,18 +109,19 @@ async def streaming(events: Subscription, call: Call) -> AsyncIterator[None]:
         async for event in events:
             await call.emit(event)
 
+    failure: Exception | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pump())
             try:
                 yield
+            except Exception as error:  # noqa: BLE001 - raised below, when all is sent
+                failure = error
             finally:
                 events.close()
     except ExceptionGroup as group:
-        raise _cause(group) from group
-
-
-def _cause(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the exception that says why: that the caller is gone, else what the body raised."""
-    gone = any(isinstance(error, ConnectionError) for error in group.exceptions)
-    return ConnectionAbortedError("the caller is gone") if gone else group.exceptions[0]
+        gone = any(isinstance(error, ConnectionError) for error in group.exceptions)
+        cause = ConnectionAbortedError("the caller is gone") if gone else group.exceptions[0]
+        raise cause from group
+    if failure is not None:
+        raise failure

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler
+from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.rows import visible_to
 from clawd.receipts.record import Receipt
@@ -110,7 +110,7 @@ class RecordHandlers(Handler):
         )
 
     def _page(self, params: ListReceipts, principal: Principal) -> list[Receipt]:
-        below = int(params.cursor) if params.cursor.isdecimal() else None
+        below = cursor_number(params.cursor)
         wanted = (
             receipt
             for receipt in self._receipts(principal)

@@ -3,7 +3,7 @@
 import msgspec
 
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler
+from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError
 from clawd.memory.rows import Conversation, StoredMessage, visible_to
 from clawd.runtime.inbox import IncomingMessage
@@ -92,7 +92,7 @@ class TurnHandlers(Handler):
         if not 1 <= params.limit <= PAGE_LIMIT:
             raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
         record = await memory.conversations.match(params.conversation_id, owner=owner)
-        after = int(params.cursor) if params.cursor.isdecimal() else 0
+        after = cursor_number(params.cursor) or 0
         rows = await memory.messages.history(
             record.id, owner=owner, after=after, limit=params.limit
         )

@@ -1,0 +1,392 @@
+"""The handlers over a real socket, with real memory, receipts, approvals and a planned model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from clawd.channels.rpc.handlers.all import Handlers
+from clawd.channels.rpc.handlers.parts import Parts
+from clawd.channels.rpc.server import RpcServer
+from clawd.runtime.calls import Calls
+from clawd.security.estop import EmergencyStop
+from clawd.security.principal import Principal
+from clawd.service.sockets import listen
+from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.events import (
+    ApprovalRequested,
+    Event,
+    QuestionAsked,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFailed,
+    TurnFinished,
+)
+from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result
+from clawd.wire.methods import (
+    AnswerApproval,
+    CancelTurn,
+    ClearMemory,
+    ExplainPolicy,
+    FollowConversation,
+    ListApprovals,
+    ListConversations,
+    ListReceipts,
+    ListRules,
+    ListTools,
+    Method,
+    RevokeRule,
+    RunTool,
+    SearchMemory,
+    SendMessage,
+    SetEstop,
+    ShowConversation,
+    ShowReceipt,
+    VerifyReceipts,
+    result_type,
+)
+from tests.channels.rpc.rig import IDENTITY, LIMIT_S, RawClient, request
+from tests.runtime.inboxes import House
+from tests.runtime.models import Pause, calls, says
+from tests.security.fakes import ADA, BOB, ROOT
+from tests.support.dispatching import Bench, Probe, bench_in
+
+R = TypeVar("R")
+CALL = calls(("probe", '{"text":"a"}'))
+
+
+class Front:
+    """A house with a door: clients of any principal."""
+
+    def __init__(self, house: House, path: Path) -> None:
+        self.house = house
+        self.path = path
+        self.principal = ADA
+        self.clients: list[RawClient] = []
+
+    def parts(self) -> Parts:
+        house, bench = self.house, self.house.bench
+        dispatcher = bench.dispatcher(house.tools)
+        fields: dict[str, Any] = {
+            "inbox": house.inbox,
+            "calls": Calls(dispatcher, house.person, lambda: house.settings),
+            "memory": bench.memory,
+            "receipts_path": bench.log,
+            "registry": dispatcher.registry,
+            "approvals": bench.approvals,
+            "rules": bench.rules,
+            "questions": house.person.questions,
+            "estop": EmergencyStop(bench.workspace),
+            "engine": None,
+        }
+        later: Callable[..., Any] = lambda: None  # noqa: E731 - of no concern here
+        names = ("providers", "provider_lines", "effective_config", "status", "reload", "shutdown")
+        return cast("Parts", Parts(**fields, **dict.fromkeys(names, later)))
+
+    async def client(self, principal: Principal = ADA) -> RawClient:
+        self.principal = principal
+        client = RawClient(*await asyncio.open_unix_connection(self.path))
+        self.clients.append(client)
+        await client.hello()
+        return client
+
+    async def ask(self, params: Method[R], principal: Principal = ADA) -> R:
+        """Make a request on a connection of its own; events are left aside."""
+        client = await self.client(principal)
+        client.send(request(1, params))
+        while isinstance(frame := await client.read(), EventFrame):
+            pass
+        assert isinstance(frame, Result), frame
+        client.close()
+        return unpack(frame.value, result_type(type(params)))
+
+    async def refused(self, params: Method[Any], principal: Principal = ADA) -> Failure:
+        client = await self.client(principal)
+        client.send(request(1, params))
+        return await client.failure()
+
+
+@pytest.fixture
+async def front(tmp_path: Path) -> AsyncIterator[Front]:
+    async with bench_in(tmp_path) as bench:
+        house = House(bench, says("hello"))
+        made = Front(house, tmp_path / "run" / "clawd.sock")
+        server = RpcServer(
+            Handlers(made.parts()), identify=lambda _peer: made.principal, identity=IDENTITY
+        )
+        await server.start(listen(made.path))
+        yield made
+        for client in made.clients:
+            client.writer.transport.abort()
+        await server.close()
+        await house.inbox.close(grace_s=LIMIT_S)
+
+
+def bench_of(front: Front) -> Bench:
+    return front.house.bench
+
+
+def plan(front: Front, *hops: Any) -> None:
+    front.house.model._hops = hops
+
+
+async def next_event(client: RawClient) -> Event:
+    frame = await client.read()
+    assert isinstance(frame, EventFrame), frame
+    return unpack_event(frame.event)
+
+
+async def until(client: RawClient, kind: type[Any]) -> Any:
+    while not isinstance(event := await next_event(client), kind):
+        pass
+    return event
+
+
+async def reached(pause: Pause) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await pause.reached.wait()
+
+
+async def test_a_message_streams_its_turn_and_is_stored(front: Front) -> None:
+    client = await front.client()
+    client.send(request(1, SendMessage(text="hi")))
+    assert await until(client, TextDelta) == TextDelta(text="hello")
+    finished = await until(client, TurnFinished)
+    frame = await client.read()
+    assert isinstance(frame, Result)
+    assert unpack(frame.value, TurnFinished) == finished
+    shown = await front.ask(ShowConversation(conversation_id=finished.conversation_id))
+    assert [message.content for message in shown.messages] == ["hi", "hello"]
+    (line,) = (await front.ask(ListConversations())).items
+    assert (line.title, line.messages, line.owner) == ("hi", 2, ADA.uid)
+
+
+async def test_pages_lead_on(front: Front) -> None:
+    conversation_id = (await front.ask(SendMessage(text="0"))).conversation_id
+    for number in range(1, 4):
+        await front.ask(SendMessage(text=str(number), conversation_id=conversation_id))
+    texts, cursor = [], ""
+    while True:
+        page = await front.ask(
+            ShowConversation(conversation_id=conversation_id, cursor=cursor, limit=3)
+        )
+        texts += [message.content for message in page.messages if message.role == "user"]
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert texts == ["0", "1", "2", "3"]
+    for cursor in ("x", "-1", "9" * 5000):
+        wrong = ShowConversation(conversation_id=conversation_id, cursor=cursor)
+        assert (await front.refused(wrong)).code == "invalid_request"
+        assert (await front.refused(ListReceipts(cursor=cursor))).code == "invalid_request"
+    for limit in (0, -1, 1001):
+        assert (await front.refused(ListReceipts(limit=limit))).code == "invalid_request"
+
+
+async def test_closing_the_connection_cancels_the_turn(front: Front) -> None:
+    pause = Pause()
+    plan(front, [pause, *says("never")])
+    client = await front.client()
+    client.send(request(1, SendMessage(text="hi")))
+    await reached(pause)
+    (ticket,) = [entry.ticket for entry in front.house.inbox._running.values()]
+    client.close()
+    with pytest.raises(Exception, match="cancelled"):
+        await ticket.finished()
+
+
+async def test_a_detached_turn_goes_on_without_its_client(front: Front) -> None:
+    pause = Pause()
+    plan(front, [pause, *says("at last")])
+    client = await front.client()
+    client.send(request(1, SendMessage(text="hi", detach=True)))
+    await reached(pause)
+    (ticket,) = [entry.ticket for entry in front.house.inbox._running.values()]
+    client.close()
+    assert await client.rest() is not None
+    pause.let_go.set()
+    assert (await ticket.finished()).text == "at last"
+
+
+async def test_others_of_the_owner_follow_and_may_cancel(front: Front) -> None:
+    conversation_id = (await front.ask(SendMessage(text="a"))).conversation_id
+    pause = Pause()
+    plan(front, [pause, *says("never")])
+    follower, owner = await front.client(), await front.client()
+    follower.send(request(1, FollowConversation(conversation_id=conversation_id)))
+    while not (await front.house.book.load(conversation_id, ADA)).broadcast.is_followed:
+        await asyncio.sleep(0)
+    owner.send(request(1, SendMessage(text="b", conversation_id=conversation_id)))
+    await reached(pause)
+    stranger = CancelTurn(conversation_id=conversation_id)
+    assert (await front.refused(stranger, BOB)).code == "not_found"
+    assert (
+        await front.ask(CancelTurn(conversation_id=conversation_id))
+    ).message == "cancelled 1 turn"
+    failed = await until(follower, TurnFailed)
+    assert failed.code == "cancelled"
+    follower.send(Cancel(id=1))
+    assert (await follower.failure()).code == "cancelled"
+
+
+async def test_an_approval_is_answered_on_the_same_connection(front: Front) -> None:
+    tool = cast("Probe", front.house.tools[0])
+    tool.assessment = Probe(risk="medium").assessment
+    plan(front, CALL, says("done"))
+    client = await front.client()
+    client.send(request(1, SendMessage(text="do it", interactive=True)))
+    asked = await until(client, ApprovalRequested)
+    client.send(Answer(id=1, question=asked.approval_id, value="once", digest="forged"))
+    client.send(Answer(id=1, question=asked.approval_id, value="once", digest=asked.digest))
+    assert (await until(client, ToolFinished)).status == "allowed"
+    assert tool.calls == 1
+
+
+async def test_an_answer_that_is_no_word_denies(front: Front) -> None:
+    tool = Probe(risk="medium")
+    cast("Probe", front.house.tools[0]).assessment = tool.assessment
+    client = await front.client()
+    client.send(request(1, RunTool(name="probe", arguments='{"text":"a"}', interactive=True)))
+    asked = await until(client, ApprovalRequested)
+    client.send(Answer(id=1, question=asked.approval_id, value="sure", digest=asked.digest))
+    assert (await until(client, ToolFinished)).status == "denied"
+
+
+async def test_another_client_of_the_owner_may_answer_an_approval(front: Front) -> None:
+    cast("Probe", front.house.tools[0]).assessment = Probe(risk="medium").assessment
+    client = await front.client()
+    client.send(request(1, RunTool(name="probe", arguments='{"text":"a"}', interactive=True)))
+    await until(client, ApprovalRequested)
+    assert (await front.ask(ListApprovals(), BOB)).items == ()
+    (line,) = (await front.ask(ListApprovals())).items
+    assert (line.tool, line.arguments, line.owner) == ("probe", '{"text":"a"}', ADA.uid)
+    answer = AnswerApproval(approval_id=line.id, digest=line.digest, answer="always")
+    assert (await front.refused(answer, BOB)).code == "forbidden"
+    await front.ask(answer)
+    assert (await until(client, ToolFinished)).status == "allowed"
+    (rule,) = (await front.ask(ListRules())).items
+    assert (await front.ask(ListRules(), BOB)).items == ()
+    await front.ask(RevokeRule(rule_id=rule.id))
+    assert (await front.ask(ListRules())).items == ()
+
+
+async def test_a_tool_is_run_and_streams_its_events(front: Front) -> None:
+    client = await front.client()
+    client.send(request(1, RunTool(name="probe", arguments='{"text":"a"}')))
+    assert isinstance(await next_event(client), ToolStarted)
+    assert isinstance(await next_event(client), ToolFinished)
+    frame = await client.read()
+    assert isinstance(frame, Result)
+    (receipt,) = bench_of(front).receipts()
+    assert receipt.id in repr(unpack(frame.value, result_type(RunTool)))
+    unanswered = await front.ask(RunTool(name="nope"))
+    assert (unanswered.status, unanswered.kind) == ("failed", "unknown_tool")
+
+
+async def test_a_tool_in_a_folder_that_is_not_allowed_is_refused_as_such(front: Front) -> None:
+    for params in (
+        RunTool(name="probe", arguments='{"text":"a"}', workspace="/"),
+        ExplainPolicy(tool="probe", arguments='{"text":"a"}', workspace="/"),
+    ):
+        assert (await front.refused(params)).code == "forbidden"
+    assert (await front.refused(ExplainPolicy(tool="nope"))).code == "not_found"
+    assert bench_of(front).receipts() == []
+
+
+async def test_a_client_that_leaves_ends_its_tool(front: Front) -> None:
+    from tests.support.dispatching import Held
+
+    held = Held()
+    cast("Probe", front.house.tools[0]).act = held
+    client = await front.client()
+    client.send(request(1, RunTool(name="probe", arguments='{"text":"a"}')))
+    await held.has_begun()
+    client.close()
+    async with asyncio.timeout(LIMIT_S):
+        while not bench_of(front).receipts():
+            await asyncio.sleep(0.005)
+    (receipt,) = bench_of(front).receipts()
+    assert (receipt.status, receipt.reason, held.is_cancelled) == ("failed", "cancelled", True)
+
+
+async def test_a_question_of_a_tool_is_answered(front: Front) -> None:
+    from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
+
+    async def act(_arguments: Arguments, context: ToolContext) -> ToolResult:
+        assert context.ask is not None
+        return succeeded(str(await context.ask("Which?", ())))
+
+    cast("Probe", front.house.tools[0]).act = act
+    client = await front.client()
+    client.send(request(1, RunTool(name="probe", arguments='{"text":"a"}', interactive=True)))
+    asked = await until(client, QuestionAsked)
+    client.send(Answer(id=1, question=asked.question_id, value="that one"))
+    assert (await until(client, ToolFinished)).output == "that one"
+
+
+async def test_the_policy_is_explained(front: Front) -> None:
+    tool = cast("Probe", front.house.tools[0])
+    verdicts = []
+    for risk in ("low", "medium", "high"):
+        tool.assessment = Probe(risk=risk).assessment
+        explained = await front.ask(ExplainPolicy(tool="probe", arguments='{"text":"a"}'))
+        verdicts.append((explained.verdict, explained.risk))
+    assert verdicts == [("allow", "low"), ("ask", "medium"), ("deny", "high")]
+    assert bench_of(front).receipts() == []
+
+
+async def test_receipts_are_listed_shown_and_verified_by_owner(front: Front) -> None:
+    for text in "abc":
+        await front.ask(RunTool(name="probe", arguments=f'{{"text":"{text}"}}'))
+    page = await front.ask(ListReceipts(limit=2))
+    assert [line.seq for line in page.items] == [3, 2]
+    rest = await front.ask(ListReceipts(limit=2, cursor=page.cursor))
+    assert ([line.seq for line in rest.items], rest.cursor) == ([1], "")
+    for key in (page.items[0].id, "3", page.items[0].id[-8:].lower()):
+        shown = await front.ask(ShowReceipt(receipt_id=key))
+        assert (shown.receipt["seq"], shown.arguments, shown.result) == (3, '{"text":"c"}', "ok c")
+    for key in ("99", "nope", "", "receipt-"):
+        assert (await front.refused(ShowReceipt(receipt_id=key))).code == "not_found"
+    assert (await front.ask(ListReceipts(), BOB)).items == ()
+    assert (await front.refused(ShowReceipt(receipt_id="3"), BOB)).code == "not_found"
+    assert len((await front.ask(ListReceipts(), ROOT)).items) == 3
+    verdict = await front.ask(VerifyReceipts())
+    assert (verdict.ok, verdict.receipts, verdict.level) == (True, 3, "anchored")
+    bench_of(front).log.write_bytes(
+        bench_of(front).log.read_bytes().replace(b'"seq":2', b'"seq":4')
+    )
+    verdict = await front.ask(VerifyReceipts())
+    assert (verdict.ok, verdict.first_bad) == (False, 2)
+
+
+async def test_memory_is_searched_and_cleared_by_owner(front: Front) -> None:
+    conversation_id = (await front.ask(SendMessage(text="a purple elephant"))).conversation_id
+    hits = await front.ask(SearchMemory(query="elephant"))
+    assert [hit.conversation_id for hit in hits.items] == [conversation_id]
+    assert (await front.ask(SearchMemory(query="elephant"), BOB)).items == ()
+    one = ClearMemory(conversation_id=conversation_id)
+    assert (await front.refused(one, BOB)).code == "not_found"
+    await front.ask(ClearMemory(), BOB)
+    assert len((await front.ask(ListConversations())).items) == 1
+    assert (await front.ask(one)).message == f"deleted {conversation_id}"
+    assert (await front.ask(ListConversations())).items == ()
+    late = SendMessage(text="still there?", conversation_id=conversation_id)
+    assert (await front.refused(late)).code == "not_found"
+
+
+async def test_tools_are_listed_with_their_schemas(front: Front) -> None:
+    lines = (await front.ask(ListTools())).items
+    assert [(line.name, line.short) for line in lines] == [
+        ("other", "Probes."),
+        ("probe", "Probes."),
+    ]
+    assert lines[0].parameters["required"] == ["text"]
+
+
+async def test_anybody_who_may_talk_may_stop(front: Front) -> None:
+    report = await front.ask(SetEstop(reason="smoke"), BOB)
+    assert report.is_set
+    assert report.reason.startswith("smoke (by uid 1001")

@@ -1,0 +1,102 @@
+"""What a crash cut off gets its receipt at the next start, once."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clawd.receipts.ledger import Intent
+from clawd.receipts.record import ReceiptDraft, new_id, sha256_hex
+from clawd.service.recovery import close_interrupted
+from tests.support.dispatching import Bench, bench_in
+
+ARGUMENTS = b'{"path":"a.md"}'
+STARTED = "2026-11-21T08:00:00Z"
+TEXT = b"error: interrupted: clawd ended before this call did"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with bench_in(tmp_path) as made:
+        yield made
+
+
+def intent(tool: str = "file_write") -> Intent:
+    return Intent(
+        id=new_id(),
+        timestamp=STARTED,
+        conversation_id="conv-1",
+        tool=tool,
+        args_hash=sha256_hex(ARGUMENTS),
+        risk="medium",
+        uid=1000,
+        workspace="/home/ada/w",
+        approval="user",
+        approved_by="uid 1000",
+        reason="writes a file",
+        sandbox="bwrap",
+    )
+
+
+async def recover(bench: Bench) -> int:
+    return await close_interrupted(bench.chain, bench.memory.ledger, bench.log)
+
+
+async def test_an_open_intent_becomes_a_failed_receipt(bench: Bench) -> None:
+    open_one = intent()
+    await bench.memory.ledger.open_intent(open_one, ARGUMENTS)
+    assert await recover(bench) == 1
+    receipt = await bench.only_receipt()
+    assert (receipt.id, receipt.status, receipt.reason) == (open_one.id, "failed", "interrupted")
+    assert (receipt.tool, receipt.risk, receipt.uid, receipt.workspace, receipt.sandbox) == (
+        "file_write", "medium", 1000, "/home/ada/w", "bwrap",
+    )  # fmt: skip
+    assert (receipt.approval, receipt.approved_by, receipt.timestamp) == (
+        "user", "uid 1000", STARTED,
+    )  # fmt: skip
+    assert await bench.stored(receipt) == (ARGUMENTS, TEXT)
+
+
+async def test_it_happens_once(bench: Bench) -> None:
+    await bench.memory.ledger.open_intent(intent(), ARGUMENTS)
+    assert await recover(bench) == 1
+    assert await recover(bench) == 0
+    assert len(bench.receipts()) == 1
+
+
+async def test_an_intent_whose_receipt_was_written_is_only_removed(bench: Bench) -> None:
+    done = intent()
+    await bench.memory.ledger.open_intent(done, ARGUMENTS)
+    await bench.chain.append(
+        ReceiptDraft(
+            id=done.id,
+            timestamp=STARTED,
+            conversation_id="conv-1",
+            tool="file_write",
+            args_hash=done.args_hash,
+            result_hash=sha256_hex(b"ok"),
+            status="allowed",
+            risk="medium",
+            uid=1000,
+            workspace="/home/ada/w",
+            approval="user",
+        )
+    )
+    assert await recover(bench) == 0
+    (receipt,) = bench.receipts()
+    assert (receipt.id, receipt.status) == (done.id, "allowed")
+    assert await bench.memory.ledger.open_intents() == []
+
+
+async def test_several_are_closed_in_the_order_they_began(bench: Bench) -> None:
+    intents = [intent(f"tool_{number}") for number in range(4)]
+    for each in intents:
+        await bench.memory.ledger.open_intent(each, ARGUMENTS)
+    assert await recover(bench) == 4
+    assert [receipt.id for receipt in bench.receipts()] == [each.id for each in intents]
+    assert await bench.memory.ledger.last_head() == (4, bench.receipts()[-1].receipt_hash)
+
+
+async def test_nothing_open_writes_nothing(bench: Bench) -> None:
+    assert await recover(bench) == 0
+    assert bench.receipts() == []
