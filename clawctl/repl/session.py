@@ -52,6 +52,7 @@ class Session:
         self._conversation_id = ""
         self._presses: list[float] = []
         self._is_leaving = False
+        self._is_interrupted = False
         self._finished: TurnFinished | None = None
         self._autonomy = ""
         self._model = ""
@@ -79,6 +80,8 @@ class Session:
                     self._leave_if_pressed_often()
         finally:
             signal.signal(signal.SIGQUIT, before)
+        if self._is_interrupted:
+            return Exit.INTERRUPTED
         # A pipe has nobody who saw the error go by.
         return Exit.FAILED if failed and not self._on_terminal else Exit.DONE
 
@@ -140,6 +143,8 @@ class Session:
         except ClawError as error:
             if error.code == "cancelled":
                 note("● stopped")
+                if not self._on_terminal or self._choice.quiet:
+                    self._leave_interrupted()
                 return True
             show_error(error)
             if error.code == "unreachable":
@@ -197,8 +202,14 @@ class Session:
     def _leave_if_pressed_often(self) -> None:
         now = time.monotonic()
         self._presses = [at for at in self._presses if now - at <= PRESS_WINDOW_S]
-        if len(self._presses) >= PRESSES_TO_LEAVE or not self._on_terminal:
-            self._is_leaving = True
+        if not self._on_terminal:
+            self._leave_interrupted()
+        elif len(self._presses) >= PRESSES_TO_LEAVE:
+            self.leave()
+
+    def _leave_interrupted(self) -> None:
+        self._is_interrupted = True
+        self.leave()
 
     def _greet(self) -> None:
         report = self.call(Status())

@@ -117,8 +117,11 @@ _NAMES = re.compile(
 )
 
 
+_RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)
+
+
 class RedactingFilter(logging.Filter):
-    """Redacts log records: message, arguments and the text of exceptions.
+    """Redacts log records: message, arguments, extra fields and the text of exceptions.
 
     It belongs on handlers, where every record passes. The record itself is changed, so that no
     handler after it sees more.
@@ -139,6 +142,9 @@ class RedactingFilter(logging.Filter):
             record.exc_text = self._redactor.text(record.exc_text)
         if record.stack_info:
             record.stack_info = self._redactor.text(record.stack_info)
+        for name, value in record.__dict__.items():
+            if name not in _RECORD_FIELDS and isinstance(value, str):
+                record.__dict__[name] = self._redactor.text(value)
         return True
 
 

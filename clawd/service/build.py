@@ -15,6 +15,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
+from clawd.errors import StorageError
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.receipts.chain import ReceiptChain
@@ -126,7 +127,10 @@ class Daemon:
         config, layout = self.loaded.config, self.loaded.layout
         taint = TaintBook()
         rules = RuleBook(JsonRuleStore(layout.approval_rules))
-        await rules.load()
+        try:
+            await rules.load()
+        except StorageError as error:
+            _log.warning("standing approvals are not in force: %s", error.message)
         self.approvals = Approvals(
             rules, estop=self.estop, timeout_s=config.security.approval_timeout_s
         )

@@ -71,6 +71,8 @@ class Tool(ABC):
         timeout_s: how long one call may take.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
+        outward: whether a call can send data out or change things outside the workspace; None
+            when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
     """
 
@@ -81,6 +83,7 @@ class Tool(ABC):
     timeout_s: float = 30.0
     aliases: ClassVar[tuple[str, ...]] = ()
     starts_process: ClassVar[bool] = False
+    outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
 
     @abstractmethod

@@ -13,7 +13,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.receipts.record import Status
-from clawd.security.action import Action
+from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
@@ -196,7 +196,11 @@ class Dispatcher:
             workspace=scope.workspace,
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
+            outward=None if self._is_unfenced(tool) else tool.outward,
         )
+
+    def _is_unfenced(self, tool: Tool) -> bool:
+        return tool.starts_process and self._settings.sandbox_level == NO_SANDBOX
 
     async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> _Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""

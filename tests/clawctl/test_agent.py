@@ -1,6 +1,9 @@
 """`clawctl agent -m` against a fake daemon: streams, exit codes, JSON, stdin."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -301,3 +304,31 @@ def test_piped_lines_without_m_are_messages_of_one_conversation(
     assert "/nonsense is no command here" in done.stderr
     first, second = daemon.calls_of(SendMessage)
     assert (first.conversation_id, second.conversation_id) == ("", "conv-1")
+
+
+def test_an_interrupt_in_a_piped_conversation_ends_it_with_130(
+    daemon: FakeDaemon, environ: dict[str, str]
+) -> None:
+    def send_message(call: Call) -> None:
+        call.emit(STARTED, TextDelta(text="never\n"))
+        call.until_cancelled()
+
+    daemon.handlers["send_message"] = send_message
+    with subprocess.Popen(
+        [sys.executable, "-m", "clawctl", "agent"],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write("one\ntwo\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "never\n"
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=20)
+        assert child.returncode == 130
+    assert len(daemon.calls_of(SendMessage)) == 1

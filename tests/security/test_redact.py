@@ -172,3 +172,9 @@ def test_a_key_that_others_can_read_or_of_another_length_is_refused(tmp_path: Pa
         load_or_create_key(path)
     with pytest.raises(StorageError, match="cannot be made"):
         load_or_create_key(tmp_path / "missing" / "k")
+
+
+def test_extra_fields_of_a_record_are_redacted() -> None:
+    record = logging.makeLogRecord({"msg": "x", "address": f"http://u:{'hunter22hunter'}@host/"})
+    assert RedactingFilter(Redactor([], bytes(32))).filter(record)
+    assert "hunter22hunter" not in str(record.__dict__)

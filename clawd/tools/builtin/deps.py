@@ -1,6 +1,7 @@
 """What the built-in tools are given, and the judgement that those with paths share."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -43,6 +44,8 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileTool(Tool):
     """A tool that touches files of the workspace."""
+
+    outward: ClassVar[bool | None] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
         self._policy = deps.policy

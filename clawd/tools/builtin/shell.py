@@ -37,6 +37,7 @@ class ShellTool(Tool):
     )
     timeout_s: float = TIMEOUT_LIMIT_S + _KILL_GRACE_S
     starts_process: ClassVar[bool] = True
+    outward: ClassVar[bool | None] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
         self._deps = deps

@@ -1,7 +1,7 @@
 """The handlers over a real socket, with real memory, receipts, approvals and a planned model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -82,9 +82,9 @@ class Front:
             "estop": EmergencyStop(bench.workspace),
             "engine": None,
         }
-        later: Callable[..., Any] = lambda: None  # noqa: E731 - of no concern here
+        # what these tests have no use for
         names = ("providers", "provider_lines", "effective_config", "status", "reload", "shutdown")
-        return cast("Parts", Parts(**fields, **dict.fromkeys(names, later)))
+        return Parts(**fields | dict.fromkeys(names))
 
     async def client(self, principal: Principal = ADA) -> RawClient:
         self.principal = principal
