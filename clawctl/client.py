@@ -352,6 +352,11 @@ def reason_of(error: ClawError) -> str:
     return str((error.data or {}).get("reason", "")) if error.code == "unreachable" else ""
 
 
+def is_nobody(error: ClawError) -> bool:
+    """Tell whether an error says that no daemon is there, rather than one that does not serve."""
+    return reason_of(error) in {ABSENT, REFUSED}
+
+
 def _cannot_connect(path: Path, error: OSError) -> UnreachableError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return _unreachable(

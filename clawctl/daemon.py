@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import clawd
-from clawctl.client import LOST, Client, connect, reason_of
-from clawctl.reach import is_nobody, rotate
+from clawctl.client import LOST, Client, connect, is_nobody, reason_of
+from clawctl.log import last_lines, rotate
 from clawd.errors import UnreachableError
 from clawd.paths import Layout
 
 START_LIMIT_S = 30.0
 RETRY_S = 0.02
-LOG_LINES_SHOWN = 15
 USER_UNIT = "clawd.socket"
 USER_UNIT_FOLDERS = (
     Path("/etc/systemd/user"),
@@ -72,17 +71,6 @@ def run_clawd(arguments: list[str], *, capture: bool = False) -> "subprocess.Com
         text=True,
         check=False,
     )
-
-
-def last_lines(log: Path, offset: int) -> list[str]:
-    """Return the last lines that were written after the offset."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(offset, stream.seek(0, os.SEEK_END) - 64 * 1024))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        return []
-    return text.splitlines()[-LOG_LINES_SHOWN:]
 
 
 def _connect_quietly(path: Path) -> Client | None:

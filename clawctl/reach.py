@@ -4,11 +4,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from clawctl.client import ABSENT, REFUSED, Client, connect_any, reason_of
-from clawd.errors import ClawError, UnreachableError
+from clawctl.client import Client, connect_any, is_nobody
+from clawctl.log import rotate
+from clawd.errors import UnreachableError
 from clawd.paths import candidate_sockets, layout
-
-LOG_BYTES = 10 * 1024 * 1024
 
 
 def reach(
@@ -33,24 +32,3 @@ def reach(
     if client.path == where.socket and not where.is_system:
         rotate(where.log)
     return client
-
-
-def is_nobody(error: ClawError) -> bool:
-    """Tell whether an error says that no daemon is there, rather than one that does not serve."""
-    return reason_of(error) in {ABSENT, REFUSED}
-
-
-def rotate(log: Path) -> None:
-    """Set a log over 10 MiB aside as `.1`. Its writer appends, so it may be cut under its hands."""
-    try:
-        if log.stat().st_size <= LOG_BYTES:
-            return
-        import shutil
-
-        # What is written between the copy and the cut is lost; renaming would lose all the rest,
-        # as a running daemon keeps its descriptor.
-        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-        log.with_name(f"{log.name}.1").chmod(0o600)
-        os.truncate(log, 0)
-    except OSError:
-        return

@@ -8,61 +8,18 @@ from pathlib import Path
 from typing import TextIO
 
 import click
-import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
-from clawctl.client import Client
+from clawctl.choice import Choice
 from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions, follow
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import OpenConversation, SendMessage
 
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options of `agent` chose, for one message and for the REPL alike.
-
-    Attributes:
-        workspace: absolute folder, or empty for the configured one.
-        resume: go on with the newest conversation of the workspace.
-        interactive: whether a person may be asked.
-    """
-
-    conversation_id: str = ""
-    workspace: str = ""
-    agent: str = ""
-    provider: str = ""
-    model: str = ""
-    resume: bool = False
-    interactive: bool = True
-    progress: bool = True
-    quiet: bool = False
-
-    def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
-        """Return the request that sends a text."""
-        return SendMessage(
-            text=text,
-            conversation_id=conversation_id,
-            workspace=self.workspace,
-            provider=self.provider,
-            model=self.model,
-            agent=self.agent,
-            interactive=interactive,
-        )
-
-    def resumed(self, client: Client) -> str:
-        """Return the id of the conversation to go on with; empty to open a new one."""
-        if not self.resume:
-            return self.conversation_id
-        found = client.call(
-            OpenConversation(workspace=self.workspace, agent=self.agent, resume=True)
-        )
-        return found.id
 
 
 @click.command()

@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.client import Client
-from clawctl.reach import is_nobody
+from clawctl.client import Client, is_nobody
 from clawctl.render import emit_json, note, say
+from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.paths import Layout, layout
 from clawd.wire.methods import ClearEstop, EstopState, SetEstop
@@ -48,13 +48,6 @@ def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None
         emit_json(report)
     else:
         say(estop_line(report))
-
-
-def estop_line(report: EstopReport) -> str:
-    """Return one line that says how things stand."""
-    if not report.is_set:
-        return "The emergency stop is not set."
-    return f"EMERGENCY STOP is set{': ' + report.reason if report.reason else ''}"
 
 
 def _set(app: App, reason: str) -> EstopReport:

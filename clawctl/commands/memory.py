@@ -5,10 +5,11 @@ import sys
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.render import Palette, emit_json, say, show_table
+from clawctl.render import Palette, emit_json, say
+from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
 from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
-from clawd.wire.reports import ConversationDetail, ConversationLine, MemoryHits, MessageLine
+from clawd.wire.reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 PAGE = 200
@@ -102,24 +103,6 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         emit_json(done)
     else:
         say(done.message or "done")
-
-
-def show_conversations(items: list[ConversationLine]) -> None:
-    """Print a list of conversations."""
-    show_table(
-        ("ID", "UPDATED", "MESSAGES", "TITLE"),
-        [(line.id, line.updated_at, line.messages, line.title) for line in items],
-        nothing="No conversations yet.",
-    )
-
-
-def show_hits(hits: MemoryHits) -> None:
-    """Print what a search found."""
-    show_table(
-        ("CONVERSATION", "WHEN", "ROLE", "TEXT"),
-        [(hit.conversation_id, hit.timestamp, hit.role, hit.snippet) for hit in hits.items],
-        nothing="Nothing found.",
-    )
 
 
 def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> None:

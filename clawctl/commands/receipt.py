@@ -8,14 +8,12 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
-from clawctl.render import Palette, emit_json, say, show_fields, show_table
+from clawctl.render import Palette, emit_json, say, show_fields
+from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.methods import ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.reports import ReceiptLine
+from clawd.wire.methods import ShowReceipt, VerifyReceipts
 from clawd.wire.safe_text import terminal_safe
-
-PAGE = 500
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,29 +89,6 @@ def verify(app: App, path: Path | None, *, as_json: bool) -> int:
         for verdict in verdicts:
             _show_verdict(verdict)
     return Exit.DONE if worst.ok else Exit.FAILED
-
-
-def newest_receipts(client: Client, limit: int, conversation: str = "") -> list[ReceiptLine]:
-    """Return the newest receipts."""
-    items: list[ReceiptLine] = []
-    cursor = ""
-    while len(items) < limit:
-        wanted = min(PAGE, limit - len(items))
-        page = client.call(ListReceipts(cursor=cursor, limit=wanted, conversation_id=conversation))
-        items += page.items
-        cursor = page.cursor
-        if not cursor:
-            break
-    return items
-
-
-def show_receipts(items: list[ReceiptLine]) -> None:
-    """Print a list of receipts."""
-    show_table(
-        ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
-        [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
-        nothing="No receipts yet.",
-    )
 
 
 def _verify_all(app: App) -> list[Verdict]:

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
+from clawctl.choice import Choice
 from clawctl.client import Client
-from clawctl.commands.agent import Choice
 from clawctl.render import note, show_error
 from clawctl.repl.lines import EditedLines, Lines, PlainLines
 from clawctl.repl.slash import COMMANDS, is_command, run_command

@@ -8,11 +8,15 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from clawctl.client import Client
-from clawctl.commands.estop import estop_line
-from clawctl.commands.memory import show_conversations, show_hits
-from clawctl.commands.receipt import newest_receipts, show_receipts
-from clawctl.commands.status import show_status
 from clawctl.render import note, say, show_fields, show_table
+from clawctl.views import (
+    estop_line,
+    newest_receipts,
+    show_conversations,
+    show_hits,
+    show_receipts,
+    show_status,
+)
 from clawd.errors import InvalidRequestError
 from clawd.wire.methods import (
     ClearEstop,

@@ -27,6 +27,7 @@ from clawd.security.policy import PolicySettings
 from clawd.wire.reports import ProviderLine
 
 MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
+EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +155,9 @@ class LocalModels:
         settings = engine_settings(self._loaded, path.name)
         sampling = _sampling(settings)
         if path == self._folder.find(EMBEDDED):
-            sampling = SamplingConfig(temperature=0.0, max_tokens=settings.max_tokens)
+            sampling = SamplingConfig(
+                temperature=0.0, max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS
+            )
         return LocalModel(config=_model_config(name, path, settings), sampling=sampling)
 
 

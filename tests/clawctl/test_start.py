@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from clawctl import daemon as daemon_module
 from clawctl.client import Client
 from clawctl.daemon import run_clawd, start
+from clawctl.log import LOG_BYTES, last_lines, rotate
 from clawctl.main import main
-from clawctl.reach import LOG_BYTES, reach, rotate
+from clawctl.reach import reach
 from clawd.errors import ClawError, UnreachableError
 from clawd.paths import Layout, layout
 from clawd.wire.methods import Ping
@@ -157,4 +157,4 @@ def test_offline_commands_run_clawd_and_pass_its_verdict_on(
     assert main(["config", "show", "--json"]) == 0
     where.config.write_text('[security]\nautonomy = "godmode"\n')
     assert main(["config", "validate"]) == 1
-    assert daemon_module.last_lines(where.log, 0) == []
+    assert last_lines(where.log, 0) == []

@@ -22,7 +22,7 @@ from clawd.wire.methods import (
     Status,
 )
 from clawd.wire.reports import Done
-from tests.channels.rpc.rig import IDENTITY, ROOT, RawClient, Rig, request
+from tests.channels.rpc.rig import IDENTITY, LIMIT_S, ROOT, RawClient, Rig, request
 
 
 async def read_turn(client: RawClient) -> tuple[list[str], TurnFinished]:
@@ -280,3 +280,23 @@ async def test_a_peer_that_may_not_speak_is_told_why(
         assert (failure.id, failure.code) == (None, "forbidden")
         assert text in failure.message
         assert await client.rest() == []
+
+
+async def test_a_second_cancel_does_not_break_off_the_answer_to_the_first(rig: Rig) -> None:
+    """The first one's answer waits behind a stream that the client does not read."""
+    client = await rig.greeted()
+    client.send(request(1, FollowConversation(conversation_id="c")))
+    (connection,) = (each for each in rig.server._clients.values() if each is not None)
+    async with asyncio.timeout(LIMIT_S):
+        while connection._writer.transport.get_write_buffer_size() <= 64 * 1024:
+            await asyncio.sleep(0.001)
+    assert await rig.soon(rig.handlers.started) == "follow"
+    client.send(request(2, Status()))
+    assert await rig.soon(rig.handlers.started) == "status"
+    client.send(Cancel(id=2), Cancel(id=2), Cancel(id=2))
+    assert await rig.soon(rig.handlers.ended) == "cancelled"
+    frame = await client.read()
+    while isinstance(frame, EventFrame):
+        frame = await client.read()
+    assert isinstance(frame, Failure)
+    assert (frame.id, frame.code) == (2, "cancelled")
