@@ -85,6 +85,7 @@ class Ticket:
 
 class _Running(msgspec.Struct, kw_only=True):
     ticket: Ticket
+    owner: int
     turn: Turn | None = None
 
 
@@ -156,7 +157,7 @@ class Inbox:
         )
         task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
         ticket.attach(task)
-        self._running[ticket.turn_id] = _Running(ticket=ticket)
+        self._running[ticket.turn_id] = _Running(ticket=ticket, owner=live.record.owner)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(done, live, ticket))
         return ticket
@@ -187,14 +188,11 @@ class Inbox:
 
     def cancel_conversation(self, conversation_id: str) -> int:
         """Cancel the turns of a conversation; returns how many there were."""
-        tickets = [
-            entry.ticket
-            for entry in self._running.values()
-            if entry.ticket.conversation_id == conversation_id
-        ]
-        for ticket in tickets:
-            ticket.cancel()
-        return len(tickets)
+        return self._cancel(lambda entry: entry.ticket.conversation_id == conversation_id)
+
+    def cancel_owner(self, uid: int) -> int:
+        """Cancel the turns of all conversations of an owner; returns how many there were."""
+        return self._cancel(lambda entry: entry.owner == uid)
 
     def stop_generations(self) -> None:
         """End every running generation because of the emergency stop."""
@@ -211,6 +209,12 @@ class Inbox:
             task.cancel()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
+
+    def _cancel(self, is_meant: Callable[[_Running], bool]) -> int:
+        tickets = [entry.ticket for entry in self._running.values() if is_meant(entry)]
+        for ticket in tickets:
+            ticket.cancel()
+        return len(tickets)
 
     # --- one message
 

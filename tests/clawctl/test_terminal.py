@@ -1,6 +1,7 @@
 """clawctl on a real pseudo-terminal: approvals, questions, Ctrl-C, colour."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -102,7 +103,7 @@ class TestApproval:
         self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path
     ) -> None:
         daemon.handlers["send_message"] = asking
-        script = f"printf 'y\\ny\\n' | {sys.executable} -m clawctl agent -m x -"
+        script = f"printf 'y\\ny\\n' | {shlex.quote(sys.executable)} -m clawctl agent -m x -"
         child = pexpect.spawn(
             "/bin/sh", ["-c", script], env=environ, encoding="utf-8", timeout=LIMIT_S
         )

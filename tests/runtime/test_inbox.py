@@ -27,7 +27,7 @@ from clawd.wire.events import (
 )
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import DONE, Pause, calls, fails, says
-from tests.security.fakes import ADA
+from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench, Probe
 
 CALL = calls(("probe", '{"text":"a"}'))
@@ -149,6 +149,21 @@ async def test_cancelling_a_conversation_cancels_all_of_its_turns(bench: Bench) 
         with pytest.raises(CancelledByUserError):
             await ticket.finished()
     assert house.inbox.turns == (0, 0)
+
+
+async def test_cancelling_an_owner_leaves_the_turns_of_others(bench: Bench) -> None:
+    pauses = [Pause(), Pause(), Pause()]
+    house = House(bench, *([pause, *says("ok")] for pause in pauses))
+    tickets = [await house.send("a", principal=person) for person in (ADA, BOB, ADA)]
+    for pause in pauses:
+        await reached(pause)
+    assert house.inbox.cancel_owner(ADA.uid) == 2
+    for ticket in tickets[::2]:
+        with pytest.raises(CancelledByUserError):
+            await ticket.finished()
+    for pause in pauses:
+        pause.let_go.set()
+    assert (await tickets[1].finished()).text == "ok"
 
 
 async def test_a_failure_of_the_provider_is_told_in_stream_and_end(bench: Bench) -> None:

@@ -189,7 +189,7 @@ def test_what_is_no_frame_of_a_daemon_is_refused(value: object) -> None:
         decode_server_frame(msgspec.msgpack.encode(value))
 
 
-@pytest.mark.parametrize("depth", [1500, 100_000, 5_000_000])
+@pytest.mark.parametrize("depth", [20_000, 100_000, 5_000_000])
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a"])
 def test_deep_nesting_is_refused_in_a_sentence(depth: int, opening: bytes) -> None:
     deep = opening * depth + b"\xc0"

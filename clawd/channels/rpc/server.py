@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -44,8 +45,11 @@ class RpcServer:
         self._clients: dict[asyncio.Task[None], Connection | None] = {}
 
     async def start(self, listener: socket.socket) -> None:
-        """Accept clients on a bound, listening Unix socket."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+        """Accept clients on a bound, listening Unix socket; its file stays whoever made it's."""
+        options: dict[str, Any] = {}
+        if sys.version_info >= (3, 13):  # since then asyncio removes the file, systemd's too
+            options["cleanup_socket"] = False
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, **options)
 
     async def stop_listening(self) -> None:
         """Take no more clients; those that are connected stay."""

@@ -293,10 +293,18 @@ async def test_a_second_cancel_does_not_break_off_the_answer_to_the_first(rig: R
     assert await rig.soon(rig.handlers.started) == "follow"
     client.send(request(2, Status()))
     assert await rig.soon(rig.handlers.started) == "status"
-    client.send(Cancel(id=2), Cancel(id=2), Cancel(id=2))
+    client.send(Cancel(id=2))
     assert await rig.soon(rig.handlers.ended) == "cancelled"
+    client.send(Cancel(id=2), request(3, Status()))
+    assert await rig.soon(rig.handlers.started) == "status"
     frame = await client.read()
     while isinstance(frame, EventFrame):
         frame = await client.read()
     assert isinstance(frame, Failure)
     assert (frame.id, frame.code) == (2, "cancelled")
+
+
+async def test_the_sockets_file_is_left_to_whoever_made_it(rig: Rig) -> None:
+    """A socket that systemd handed over must still be there for the next start."""
+    await rig.server.close()
+    assert rig.path.is_socket()

@@ -66,6 +66,7 @@ class RecordHandlers(Handler):
             await conversations.delete(record.id, owner=owner)
             book.forget(record.id)
             return Done(message=f"deleted {record.id}")
+        self.parts.inbox.cancel_owner(call.principal.uid)
         gone = await conversations.clear(owner=call.principal.uid)
         book.forget("")
         return Done(message=f"deleted {gone.conversations} conversations, {gone.messages} messages")
