@@ -14,5 +14,23 @@ help:
 	@echo 'make bench    measure this machine; JSON=FILE keeps the figures'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
-run setup test lint check bench clean:
-	@sh packaging/bootstrap.sh $@
+run:
+	@sh packaging/bootstrap.sh run
+
+setup:
+	@sh packaging/bootstrap.sh setup
+
+test:
+	@sh packaging/bootstrap.sh test
+
+lint:
+	@sh packaging/bootstrap.sh lint
+
+check:
+	@sh packaging/bootstrap.sh check
+
+bench:
+	@sh packaging/bootstrap.sh bench
+
+clean:
+	@sh packaging/bootstrap.sh clean

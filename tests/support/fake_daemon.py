@@ -120,7 +120,7 @@ class FakeDaemon:
             "version": "9.9.9",
             "home": str(self.home),
             "socket": str(self.path),
-            "workspace": "/work/space",
+            "workspace": "/srv/space",
             "config": str(self.home / "config.toml"),
             "started_at": "2026-01-02T03:04:05Z",
             "uptime_s": 90_061.0,
