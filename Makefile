@@ -1,4 +1,4 @@
-# What one does with a checkout. packaging/bootstrap.py does the work and says why.
+# What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
 .PHONY: help run setup test lint check bench clean
 
