@@ -160,11 +160,15 @@ class ConversationBook:
             )
 
     def forget(self, conversation_id: str) -> None:
-        """Drop a deleted conversation; "" drops all that no turn is using."""
+        """Drop a deleted conversation; "" drops all that no turn is using.
+
+        What is loaded again gets its taint back from memory.
+        """
         for key in [conversation_id] if conversation_id else list(self._live):
             live = self._live.get(key)
             if live is not None and not live.waiting:
                 del self._live[key]
+                self._taint.forget(key)
 
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)

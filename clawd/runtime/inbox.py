@@ -34,6 +34,7 @@ from clawd.security.principal import Principal
 from clawd.tools.outcome import CallScope
 from clawd.wire.events import Event, TurnFailed, TurnFinished, TurnStarted
 
+CANCEL_LIMIT_S = 10.0
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
@@ -208,7 +209,9 @@ class Inbox:
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+            _, stuck = await asyncio.wait(tuple(self._tasks), timeout=CANCEL_LIMIT_S)
+            if stuck:
+                _log.error("%d turns did not end when they were cancelled", len(stuck))
 
     def _cancel(self, is_meant: Callable[[_Running], bool]) -> int:
         tickets = [entry.ticket for entry in self._running.values() if is_meant(entry)]

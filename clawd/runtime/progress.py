@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
 from clawd.providers.base import ToolCall
 
 SAME_CALL_LIMIT = 3
@@ -13,7 +15,7 @@ class LoopGuard:
     """Watches the rounds of one turn."""
 
     def __init__(self) -> None:
-        self._last: tuple[str, str] = ("", "")
+        self._last: tuple[str, bytes] = ("", b"")
         self._repeats = 0
         self._seen: set[bytes] = set()
         self._stale_rounds = 0
@@ -21,9 +23,9 @@ class LoopGuard:
     def note(self, calls: Sequence[ToolCall], results: Sequence[str]) -> str:
         """Take a finished round; return why the turn should stop, or ""."""
         for call in calls:
-            same = (call.name, call.arguments) == self._last
-            self._repeats = self._repeats + 1 if same else 1
-            self._last = (call.name, call.arguments)
+            this = (call.name, _canonical(call.arguments))
+            self._repeats = self._repeats + 1 if this == self._last else 1
+            self._last = this
             if self._repeats >= SAME_CALL_LIMIT:
                 return f"the same {call.name} call was made {self._repeats} times in a row"
         marks = {hashlib.sha256(text.encode(errors="replace")).digest() for text in results}
@@ -32,3 +34,12 @@ class LoopGuard:
         if self._stale_rounds >= STALE_ROUND_LIMIT:
             return f"{self._stale_rounds} rounds in a row brought nothing new"
         return ""
+
+
+def _canonical(arguments: str) -> bytes:
+    """Return JSON arguments without what makes no difference: blanks and the order of keys."""
+    try:
+        value = msgspec.json.decode(arguments)
+        return msgspec.json.encode(value, order="sorted")
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
+        return arguments.encode(errors="replace")

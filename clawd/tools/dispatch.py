@@ -301,7 +301,7 @@ class Dispatcher:
 
     def _note_taint(self, result: ToolResult, scope: CallScope) -> None:
         source = result.metadata.get("untrusted_source")
-        if isinstance(source, str) and source:
+        if isinstance(source, str) and source and scope.conversation_id:
             self._taint.mark(scope.conversation_id, source)
 
     def _tell(

@@ -139,6 +139,9 @@ def _cleaned(value: Any, depth: int) -> Any:
         return {_clean(str(name)): _cleaned(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_cleaned(item, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # What an approval shows is canonical JSON, which cannot hold it.
+        raise _UnfitError(f"the arguments hold a number that is out of range ({value})")
     return value
 
 

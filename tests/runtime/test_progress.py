@@ -46,3 +46,14 @@ def test_something_new_begins_to_count_anew() -> None:
     for number in range(50):
         texts = ["same", f"new {number}"] if number % 5 == 0 else ["same"]
         assert guard.note([call(str(number))], texts) == ""
+
+
+def test_blanks_and_the_order_of_keys_make_no_other_call() -> None:
+    guard = LoopGuard()
+    spellings = ['{"a":1,"b":2}', '{ "b": 2, "a": 1 }', '{"a": 1, "b": 2}']
+    reasons = [
+        guard.note([ToolCall(id=str(n), name="grep", arguments=text)], [str(n)])
+        for n, text in enumerate(spellings)
+    ]
+    assert reasons[:2] == ["", ""]
+    assert "3 times" in reasons[2]

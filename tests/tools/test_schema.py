@@ -157,3 +157,10 @@ def test_nothing_but_a_refusal_or_fitting_arguments_comes_out(raw: str) -> None:
     assert isinstance(result["path"], str)
     assert set(result) <= set(_SCHEMA["properties"])
     assert decode_arguments(json.dumps(result), _SCHEMA) == result
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_a_number_that_no_canonical_json_holds_is_refused(number: str) -> None:
+    schema = {"type": "object", "properties": {"x": {}}}
+    with pytest.raises(InvalidRequestError, match="out of range"):
+        decode_arguments(f'{{"x": {number}}}', schema)

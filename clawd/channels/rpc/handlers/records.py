@@ -65,6 +65,7 @@ class RecordHandlers(Handler):
             self.parts.inbox.cancel_conversation(record.id)
             await conversations.delete(record.id, owner=owner)
             book.forget(record.id)
+            self.parts.rules.end_conversation(record.id)
             return Done(message=f"deleted {record.id}")
         self.parts.inbox.cancel_owner(call.principal.uid)
         gone = await conversations.clear(owner=call.principal.uid)
