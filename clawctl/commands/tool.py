@@ -14,6 +14,8 @@ from clawd.wire.methods import ListTools, RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe
 
+SHOWN_CHARACTERS = 200
+
 
 @click.group()
 def command() -> None:
@@ -81,10 +83,18 @@ def run(
 def _check_arguments(arguments: str) -> None:
     try:
         value = msgspec.json.decode(arguments)
-    except msgspec.DecodeError as error:
-        raise click.UsageError(f"--json {arguments!r} is not JSON: {error}") from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise click.UsageError(f"--json {_shortened(arguments)} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise click.UsageError(f"--json {_shortened(arguments)} is nested too deep") from error
     if not isinstance(value, dict):
         raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
+
+
+def _shortened(arguments: str) -> str:
+    return repr(
+        arguments if len(arguments) <= SHOWN_CHARACTERS else f"{arguments[:SHOWN_CHARACTERS]}…"
+    )
 
 
 def _show_outcome(outcome: ToolOutcome) -> None:
