@@ -1,7 +1,6 @@
 """`clawctl tool`: list the tools, run one through the gate."""
 
 import sys
-from pathlib import Path
 
 import click
 import msgspec
@@ -10,6 +9,7 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.render import Palette, emit_json, note, show_table
 from clawctl.turn import TurnView, ViewOptions, follow
+from clawd.paths import expanded
 from clawd.wire.methods import ListTools, RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe
@@ -55,7 +55,7 @@ def run(
     if arguments == "-":
         arguments = sys.stdin.read()
     _check_arguments(arguments)
-    workspace = str(Path(directory).expanduser().resolve()) if directory else ""
+    workspace = str(expanded(directory).resolve()) if directory else ""
     terminal = None if no_input else Terminal.open()
     view = TurnView(
         sys.stdout, sys.stderr, ViewOptions(text=False, rows=output == "text", calls=False)

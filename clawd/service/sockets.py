@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import logging
 import os
 import socket
 import stat
@@ -11,6 +12,8 @@ from clawd.errors import ClawError, ForbiddenError
 
 BACKLOG = 128
 PROBE_TIMEOUT_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 class HomeLock:
@@ -44,7 +47,8 @@ class HomeLock:
             raise ClawError(
                 f"a clawd runs already in {self._path.parent} (pid {holder})",
                 code="already_running",
-                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME.",
+                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME. Where "
+                f"clawctl cannot reach it, its socket was removed: end it with kill {holder}.",
             ) from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -79,6 +83,15 @@ def listen(path: Path) -> socket.socket:
     listener.listen(BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the signature of socket
     return listener
+
+
+def remove(path: Path, made: os.stat_result) -> None:
+    """Remove the socket that `made` describes; another one that lies there by now stays."""
+    try:
+        if os.path.samestat(path.lstat(), made):
+            path.unlink()
+    except OSError as error:
+        _log.info("the socket %s was not removed: %s", path, error.strerror)
 
 
 def _private_folder(folder: Path) -> None:

@@ -103,6 +103,7 @@ class TestUsage:
             (["tool", "run", "time", "--json", "[]"], "must be an object"),
             (["tool", "run", "time", "--json", '{"a": "\udcff"}'], "is not JSON"),
             (["tool", "run", "time", "--json", "[" * 100_000], "is nested too deep"),
+            (["agent", "-m", "x", "-C", "~no-such-user/x"], "there is no such folder"),
             (["memory", "clear"], "--yes"),
             (["onboard", "--base-url", "http://x"], "belong together"),
         ],

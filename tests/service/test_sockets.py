@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError, ForbiddenError
-from clawd.service.sockets import HomeLock, listen
+from clawd.service.sockets import HomeLock, listen, remove
 
 HOLD = """
 import sys, pathlib
@@ -106,6 +106,19 @@ def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     assert not answered(path)
     with listen(path):
         assert answered(path)
+
+
+def test_only_the_socket_that_was_made_is_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "clawd.sock"
+    with listen(path):
+        first = path.lstat()
+        path.rename(path.with_name("moved"))  # keeps its inode from being used again
+        remove(path, first)
+        with listen(path):
+            remove(path, first)
+            assert answered(path)
+            remove(path, path.lstat())
+            assert not path.exists()
 
 
 def test_a_socket_at_which_somebody_answers_is_left_alone(tmp_path: Path) -> None:
