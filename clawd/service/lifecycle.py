@@ -16,7 +16,7 @@ from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
-from clawd.service.sockets import HomeLock, listen, remove
+from clawd.service.sockets import HomeLock, listen, remove, take_when_free
 from clawd.service.systemd import Systemd
 
 SETTLE_S = 2.0
@@ -32,7 +32,7 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
     """
     systemd = Systemd(environ)
     lock = HomeLock(loaded.layout.lock)
-    lock.take()
+    await take_when_free(lock, loaded.layout.socket)
     daemon = Daemon(loaded, environ)
     try:
         await daemon.open(redactor)

@@ -1,17 +1,21 @@
 """The lock of a home and its listening socket: one daemon, no stale socket, a private folder."""
 
+import asyncio
 import errno
 import fcntl
 import logging
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 from clawd.errors import ClawError, ForbiddenError
 
 BACKLOG = 128
 PROBE_TIMEOUT_S = 2.0
+LOCK_PATIENCE_S = 15.0
+LOCK_RETRY_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +63,34 @@ class HomeLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+async def take_when_free(lock: HomeLock, path: Path, limit_s: float = LOCK_PATIENCE_S) -> None:
+    """Take the lock; a daemon that listens no more is ending, and is waited for.
+
+    Args:
+        lock: of the home.
+        path: the home's socket.
+        limit_s: for how long.
+
+    Raises:
+        ClawError: another daemon has it, and answers or does not end.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            lock.take()
+        except ClawError as error:
+            if not _is_ending(error, path) or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(LOCK_RETRY_S)
+        else:
+            return
+
+
+def _is_ending(error: ClawError, path: Path) -> bool:
+    """Whether the daemon that has the lock has given its socket up."""
+    return error.code == "already_running" and not path.exists()
 
 
 def listen(path: Path) -> socket.socket:
