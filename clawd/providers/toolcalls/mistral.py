@@ -1,0 +1,70 @@
+"""Tool calls of Mistral, Ministral, Magistral and Devstral, old and new.
+
+    [TOOL_CALLS][{"name": "file_list", "arguments": {"path": "src"}, "id": "a1b2c3d4e"}]
+    [TOOL_CALLS]file_list[CALL_ID]a1b2c3d4e[ARGS]{"path": "src"}
+    [THINK]I should look.[/THINK][TOOL_CALLS]file_list[ARGS]{"path": "src"}
+
+Old arrays are taken whole or not at all.
+"""
+
+import re
+
+from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.json_calls import decode_calls, is_name, object_text
+from clawd.providers.toolcalls.pull import Markers, Reading, Source
+from clawd.providers.toolcalls.pull_parser import THINK, Dialect, PullParser
+
+_NAME = re.compile(r"[\w.:/-]*")
+_ARGS = "[ARGS]"
+_CALL_ID = "[CALL_ID]"
+_JSON = Markers("[", "{")
+_AFTER_NAME = Markers(_CALL_ID, _ARGS, "{")
+_ID_END = Markers(_ARGS, "\n")
+_BRACE = Markers("{")
+
+OPENINGS = ("[TOOL_CALLS]",)
+
+
+def matches(template: str) -> bool:
+    """Say whether a chat template asks for one of these formats."""
+    return "[TOOL_CALLS]" in template
+
+
+def make(options: ParserOptions) -> ToolCallParser:
+    """Return a parser for one answer."""
+    return PullParser(
+        options,
+        Dialect(
+            markers=OPENINGS,
+            read=_read,
+            ends=("</s>",),
+            thoughts=(("[THINK]", "[/THINK]"), THINK),
+        ),
+    )
+
+
+def _read(source: Source, _marker: str) -> Reading[None]:
+    yield from source.blanks()
+    begun = yield from source.one_of(_JSON)
+    if not begun:
+        yield from _read_named(source)
+        return
+    for call in decode_calls((yield from source.json(begun))):
+        call_id = call.id if isinstance(call.id, str) else ""
+        source.deliver(call.name, call.argument_text(), call_id)
+
+
+def _read_named(source: Source) -> Reading[None]:
+    name = yield from source.span(_NAME)
+    begun = yield from source.one_of(_AFTER_NAME)
+    call_id = ""
+    if begun == _CALL_ID:
+        call_id, begun = yield from source.until(_ID_END)
+    if begun == _ARGS:
+        yield from source.blanks()
+        begun = yield from source.one_of(_BRACE)
+    if begun != "{":
+        return
+    arguments = object_text((yield from source.json(begun)))
+    if arguments and is_name(name):
+        source.deliver(name, arguments, call_id.strip())

@@ -1,0 +1,191 @@
+"""Text that comes in pieces, read forward by generators that pause where it runs out.
+
+A reader is a plain function in the order of its format, so that no state machine is kept by hand:
+
+    name, stop = yield from source.until(Markers("<sep>"))
+    yield from source.blanks()
+    arguments = yield from read_object(source)
+
+What it does depends on the text alone, never on how the text was cut. Every character is read
+once; none is read again, and nothing recurses.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from clawd.providers.toolcalls.json_scan import ObjectScanner
+
+_T = TypeVar("_T")
+
+Reading = Generator[None, None, _T]
+
+_BLANKS = re.compile(r"\s*")
+_NEVER = "(?!)"
+_SCAN_CHARS = 4096
+
+
+class Markers:
+    """A set of strings to look for; none of them begins another one."""
+
+    def __init__(self, *texts: str) -> None:
+        assert not any(a != b and b.startswith(a) for a in texts for b in texts), texts
+        self.texts = texts
+        self._pattern = re.compile("|".join(re.escape(text) for text in texts) or _NEVER)
+        self._firsts = frozenset(text[0] for text in texts)
+        self.longest = max((len(text) for text in texts), default=1)
+
+    def find(self, text: str, start: int) -> re.Match[str] | None:
+        """Return the earliest whole marker from `start` on."""
+        return self._pattern.search(text, start)
+
+    def held_from(self, text: str, start: int) -> int:
+        """Return where an unfinished marker begins at the end of a text that holds no whole one."""
+        for at in range(max(start, len(text) - self.longest + 1), len(text)):
+            if text[at] in self._firsts and self.may_begin(text[at:]):
+                return at
+        return len(text)
+
+    def may_begin(self, text: str) -> bool:
+        """Say whether a marker begins with this text."""
+        return any(marker.startswith(text) for marker in self.texts)
+
+
+class Source:
+    """A text on its way, and what of it a reader has consumed without claiming it.
+
+    `deliver` is called with name, arguments and id of each whole call.
+    """
+
+    def __init__(self, deliver: Callable[[str, str, str], None]) -> None:
+        self._deliver = deliver
+        self._text = ""
+        self._at = 0
+        self._has_ended = False
+        self._raw: list[str] = []
+
+    def push(self, text: str) -> None:
+        """Append the next piece."""
+        self._text = self._text[self._at :] + text
+        self._at = 0
+
+    def end(self) -> None:
+        """Tell that nothing follows."""
+        self._has_ended = True
+
+    def deliver(self, name: str, arguments: str, call_id: str = "") -> None:
+        """Hand over a whole call and claim what it was read from."""
+        self.claim()
+        self._deliver(name, arguments, call_id)
+
+    def claim(self) -> None:
+        """Take what was consumed for good: it does not become text."""
+        self._raw.clear()
+
+    def unclaimed(self) -> str:
+        """Claim what was consumed and return it."""
+        raw = "".join(self._raw)
+        self._raw.clear()
+        return raw
+
+    def is_at_end(self) -> bool:
+        """Say whether all is consumed and nothing follows."""
+        return self._has_ended and self._at == len(self._text)
+
+    def ends_in(self, markers: Markers) -> bool:
+        """Consume the rest, empty or the cut beginning of a marker; False if it is more."""
+        rest = self._text[self._at : self._at + markers.longest]
+        if not self._has_ended or not markers.may_begin(rest):
+            return False
+        self._eat(len(self._text))
+        return True
+
+    def pour(self, markers: Markers, take: Callable[[str], None]) -> Reading[str]:
+        """Pass text on as it comes, up to a marker, which is consumed and returned ("": the end).
+
+        What is passed on is claimed; the marker is not.
+        """
+        while True:
+            found = markers.find(self._text, self._at)
+            end = found.start() if found else markers.held_from(self._text, self._at)
+            if not found and self._has_ended:
+                end = len(self._text)
+            if end > self._at:
+                take(self._text[self._at : end])
+                self._at = end
+            if found:
+                return self._eat(found.end())
+            if self._has_ended:
+                return ""
+            yield
+
+    def until(self, markers: Markers) -> Reading[tuple[str, str]]:
+        """Consume up to and with a marker; return what was before it, and the marker or ""."""
+        pieces: list[str] = []
+
+        def keep(piece: str) -> None:
+            pieces.append(piece)
+            self._raw.append(piece)
+
+        marker = yield from self.pour(markers, keep)
+        return "".join(pieces), marker
+
+    def peek(self, markers: Markers) -> Reading[str]:
+        """Return the marker that comes next, without consuming it; "" when none does."""
+        while True:
+            for marker in markers.texts:
+                if self._text.startswith(marker, self._at):
+                    return marker
+            rest = self._text[self._at : self._at + markers.longest]
+            if self._has_ended or not markers.may_begin(rest):
+                return ""
+            yield
+
+    def one_of(self, markers: Markers) -> Reading[str]:
+        """Consume and return the marker that comes next; "" when none does."""
+        marker = yield from self.peek(markers)
+        return self._eat(self._at + len(marker))
+
+    def span(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Consume what a pattern of the kind `[…]*` matches."""
+        pieces: list[str] = []
+        while True:
+            found = pattern.match(self._text, self._at)
+            if found:
+                pieces.append(self._eat(found.end()))
+            if self._has_ended or self._at < len(self._text):
+                return "".join(pieces)
+            yield
+
+    def blanks(self) -> Reading[str]:
+        """Consume blanks."""
+        return (yield from self.span(_BLANKS))
+
+    def char(self) -> Reading[str]:
+        """Consume one character; "" at the end."""
+        while self._at == len(self._text) and not self._has_ended:
+            yield
+        return self._eat(min(self._at + 1, len(self._text)))
+
+    def json(self, begun: str) -> Reading[str]:
+        """Read on to the end of an object or array that begins with `begun`; "" if it has none."""
+        scanner = ObjectScanner()
+        scanner.scan(begun)
+        pieces = [begun]
+        while True:
+            while self._at < len(self._text):
+                window = self._text[self._at : self._at + _SCAN_CHARS]
+                end = scanner.scan(window)
+                pieces.append(self._eat(self._at + (len(window) if end < 0 else end)))
+                if end >= 0:
+                    return "".join(pieces)
+            if self._has_ended:
+                return ""
+            yield
+
+    def _eat(self, end: int) -> str:
+        piece = self._text[self._at : end]
+        self._at = end
+        if piece:
+            self._raw.append(piece)
+        return piece

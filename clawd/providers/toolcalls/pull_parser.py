@@ -1,0 +1,194 @@
+"""The parser that the families share: end tokens, then reasoning, then text and calls.
+
+A family adds a `Dialect`: the markers to look for, and a reader of what follows one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from clawd.providers.base import CallDelta, Reasoning, Text
+from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.pull import Markers, Reading, Source
+
+THINK = ("<think>", "</think>")
+
+
+class Dialect(NamedTuple):
+    """How a family writes.
+
+    Attributes:
+        markers: what opens a call, anywhere in the text.
+        read: reads what follows such a marker. It delivers each call as soon as that is whole;
+            what it consumed and did not claim becomes text.
+        starts: what opens a call as the first thing of the answer only.
+        ends: end-of-turn tokens, which do not belong to the answer when they are its end.
+        thoughts: pairs that open and close reasoning.
+    """
+
+    markers: tuple[str, ...]
+    read: Callable[[Source, str], Reading[None]]
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    thoughts: tuple[tuple[str, str], ...] = (THINK,)
+
+
+class PullParser:
+    """Streams reasoning, text and whole calls.
+
+    Reasoning is recognised at the start of the answer only, and what is not closed stays
+    reasoning, whatever markers it holds. Blanks around a call become one line break between texts.
+    """
+
+    def __init__(self, options: ParserOptions, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._starts_in_reasoning = options.starts_in_reasoning
+        self._markers = Markers(*(dialect.markers if options.calls else ()))
+        self._starts = Markers(*(dialect.starts if options.calls else ()))
+        self._deltas: list[ParsedDelta] = []
+        self._text = _TextWriter(self._deltas)
+        self._ids: set[str] = set()
+        self._calls = 0
+        self._end_tokens = _EndTokens(dialect.ends)
+        self._source = Source(self._deliver)
+        self._steps = self._run()
+
+    def feed(self, text: str) -> list[ParsedDelta]:
+        """Take the next text of the model."""
+        self._source.push(self._end_tokens.feed(text))
+        return self._advance()
+
+    def finish(self) -> list[ParsedDelta]:
+        """Take the end of the text."""
+        self._source.push(self._end_tokens.finish())
+        self._source.end()
+        return self._advance()
+
+    def _advance(self) -> list[ParsedDelta]:
+        next(self._steps, None)
+        deltas = self._deltas.copy()
+        self._deltas.clear()
+        return deltas
+
+    def _run(self) -> Reading[None]:
+        source = self._source
+        yield from self._think()
+        yield from source.blanks()
+        marker = yield from source.one_of(self._starts)
+        while True:
+            if marker:
+                yield from self._dialect.read(source, marker)
+            self._text.add(source.unclaimed())
+            marker = yield from source.pour(self._markers, self._text.add)
+            if not marker:
+                break
+        self._text.finish()
+
+    def _think(self) -> Reading[None]:
+        """Split reasoning off; the blanks around it belong to neither."""
+        source, pairs = self._source, dict(self._dialect.thoughts)
+        yield from source.blanks()
+        opening = yield from source.one_of(Markers(*pairs))
+        if not opening and not self._starts_in_reasoning:
+            return
+        source.claim()
+        closing = Markers(pairs[opening]) if opening else Markers(*pairs.values())
+        yield from source.pour(closing, _ReasoningWriter(self._deltas).add)
+        yield from source.blanks()
+        source.claim()
+
+    def _deliver(self, name: str, arguments: str, call_id: str) -> None:
+        if call_id in self._ids:
+            call_id = ""
+        self._ids.add(call_id)
+        self._text.take_call()
+        self._deltas.append(
+            CallDelta(index=self._calls, id=call_id, name=name, arguments=arguments)
+        )
+        self._calls += 1
+
+
+class _EndTokens:
+    """Holds end-of-turn tokens back: text when text follows, nothing when they are the end."""
+
+    def __init__(self, tokens: tuple[str, ...]) -> None:
+        self._tokens = Markers(*tokens)
+        self._passed: list[str] = []
+        self._source = Source(lambda _name, _arguments, _id: None)
+        self._steps = self._run()
+
+    def feed(self, text: str) -> str:
+        self._source.push(text)
+        return self._advance()
+
+    def finish(self) -> str:
+        self._source.end()
+        return self._advance()
+
+    def _advance(self) -> str:
+        next(self._steps, None)
+        passed = "".join(self._passed)
+        self._passed.clear()
+        return passed
+
+    def _run(self) -> Reading[None]:
+        source = self._source
+        while (yield from source.pour(self._tokens, self._passed.append)):
+            more = True
+            while more:
+                yield from source.blanks()
+                more = bool((yield from source.one_of(self._tokens)))
+            if source.is_at_end():
+                return
+            self._passed.append(source.unclaimed())
+
+
+class _TextWriter:
+    """Emits text; blanks wait, for those around a call go."""
+
+    def __init__(self, deltas: list[ParsedDelta]) -> None:
+        self._deltas = deltas
+        self._blanks: list[str] = []
+        self._is_after_call = False
+        self._has_text = False
+
+    def add(self, text: str) -> None:
+        if self._is_after_call:
+            text = text.lstrip()
+        body = text.rstrip()
+        if body:
+            if self._is_after_call and self._has_text:
+                self._blanks.append("\n")
+            self._deltas.append(Text(text="".join((*self._blanks, body))))
+            self._blanks.clear()
+            self._is_after_call = False
+            self._has_text = True
+        if not self._is_after_call and len(body) < len(text):
+            self._blanks.append(text[len(body) :])
+
+    def take_call(self) -> None:
+        self._blanks.clear()
+        self._is_after_call = True
+
+    def finish(self) -> None:
+        if self._blanks:
+            self._deltas.append(Text(text="".join(self._blanks)))
+
+
+class _ReasoningWriter:
+    """Emits reasoning without the blanks at its start and end."""
+
+    def __init__(self, deltas: list[ParsedDelta]) -> None:
+        self._deltas = deltas
+        self._blanks: list[str] = []
+        self._is_empty = True
+
+    def add(self, text: str) -> None:
+        if self._is_empty:
+            text = text.lstrip()
+        body = text.rstrip()
+        if body:
+            self._deltas.append(Reasoning(text="".join((*self._blanks, body))))
+            self._blanks.clear()
+            self._is_empty = False
+        if not self._is_empty and len(body) < len(text):
+            self._blanks.append(text[len(body) :])
