@@ -1,7 +1,7 @@
 """What a streaming tool-call parser takes and gives, and the search for markers they share."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,10 +33,13 @@ class ParserOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         calls: look for tool calls; False when no tool is offered.
         starts_in_reasoning: the prompt ends with the marker that opens reasoning.
+        schemas: the offered tools' parameters by name, as JSON Schema; what a format's bare
+            values are typed by.
     """
 
     calls: bool = True
     starts_in_reasoning: bool = False
+    schemas: dict[str, dict[str, Any]] = {}
 
 
 ParserFactory = Callable[[ParserOptions], ToolCallParser]
