@@ -105,7 +105,10 @@ class LocalProvider:
             model = self._find(answer.model)
             info = await self._engine.load(model.config)
             generate = self._generate(request, model.sampling)
-            options = ParserOptions(calls=bool(generate.tools))
+            options = ParserOptions(
+                calls=bool(generate.tools),
+                schemas={tool.name: tool.parameters for tool in request.tools},
+            )
             answer.parser = detect(info.chat_template)(options)
             async with aclosing(self._engine.generate(model.config, generate)) as events:
                 async for event in events:

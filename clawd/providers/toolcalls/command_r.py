@@ -1,0 +1,60 @@
+"""Tool calls of Cohere's Command: R+ and R with a fence, R7B, A and North with markers.
+
+Action: ```json
+[{"tool_name": "file_list", "parameters": {"path": "src"}}]
+```
+
+<|START_THINKING|>…<|END_THINKING|><|START_ACTION|>
+[{"tool_call_id": "0", "tool_name": "file_list", "parameters": {"path": "src"}}]<|END_ACTION|>
+"""
+
+import re
+
+import msgspec
+
+from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.call_objects import Call, action_calls
+from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.scanners import FencedJson, JsonBody
+
+ACTION = "Action:"
+START_ACTION = "<|START_ACTION|>"
+START_THINKING = "<|START_THINKING|>"
+END_THINKING = "<|END_THINKING|>"
+
+_FENCE = re.compile(r"\s*+(?:```\w*+)?")
+_ENDS = ("<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")
+
+
+def _fenced(text: str, options: ParserOptions) -> list[Call] | None:
+    return action_calls(_FENCE.sub("", text, count=1), options)
+
+
+_FENCED = Form(marks=(Mark(ACTION, "```", FencedJson, _fenced),), drops=_ENDS)
+_MARKED = Form(
+    marks=(Mark(START_ACTION, "<|END_ACTION|>", JsonBody, action_calls),),
+    drops=(
+        *_ENDS,
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
+        END_THINKING,
+    ),
+    thoughts=(START_THINKING, END_THINKING),
+)
+
+
+def make_fenced(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of Command R+ and R."""
+    return MarkedParser(options, _FENCED)
+
+
+def make_marked(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of Command R7B and A."""
+    return MarkedParser(options, _MARKED)
+
+
+def make_thinking(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of a model whose prompt opens the reasoning."""
+    return make_marked(msgspec.structs.replace(options, starts_in_reasoning=True))

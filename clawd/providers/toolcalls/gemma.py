@@ -1,0 +1,88 @@
+"""Tool calls of Gemma: 4 with markers of its own, FunctionGemma, and 2 and 3 as they are asked.
+
+    <|tool_call>call:file_list{path:<|"|>src<|"|>,depth:2}<tool_call|>
+    <start_function_call>call:file_list{path:<escape>src<escape>}<end_function_call>
+
+    ```tool_code
+    file_list(path="src", depth=2)
+    ```
+
+Gemma 2 and 3 have no format of their own: JSON (alone or fenced) and a list of Python calls are
+what Google's guides ask for.
+"""
+
+import re
+from functools import partial
+
+from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.call_objects import Call, answer_calls
+from clawd.providers.toolcalls.generic_json import MARKS
+from clawd.providers.toolcalls.literals import gemma_calls, python_calls
+from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.scanners import PythonBody, QuotedBody
+
+TOOL_CODE = "```tool_code"
+OPEN = "<|tool_call>call:"
+START_CALL = "<start_function_call>call:"
+
+_FENCE = "```"
+_QUOTE = '<|"|>'
+_ESCAPE = "<escape>"
+_JSON = re.compile(r"\s*+(?:\[\s*+)?\{")
+_PRINTED = re.compile(r"print\((.*)\)", re.DOTALL)
+
+
+def _code(text: str, options: ParserOptions) -> list[Call] | None:
+    text = text.removesuffix(_FENCE).strip()
+    printed = _PRINTED.fullmatch(text)
+    return python_calls(printed[1] if printed else text, options)
+
+
+def _answer(text: str, options: ParserOptions) -> list[Call] | None:
+    if _JSON.match(text):
+        return answer_calls(text, options)
+    calls = python_calls(text, options)
+    if calls and options.schemas and not all(call.name in options.schemas for call in calls):
+        return None
+    return calls
+
+
+_ASKED = Form(
+    marks=(
+        Mark("", "", PythonBody, _answer, repeats=True),
+        Mark(TOOL_CODE, "", partial(PythonBody, _FENCE), _code),
+        *MARKS,
+    ),
+    drops=("<end_of_turn>", "<start_of_turn>model"),
+)
+_FUNCTION = Form(
+    marks=(
+        Mark(
+            START_CALL,
+            "<end_function_call>",
+            partial(QuotedBody, _ESCAPE),
+            gemma_calls(_ESCAPE),
+        ),
+    ),
+    drops=("<end_of_turn>", "<start_function_response>"),
+)
+_NATIVE = Form(
+    marks=(Mark(OPEN, "<tool_call|>", partial(QuotedBody, _QUOTE), gemma_calls(_QUOTE)),),
+    drops=("<turn|>", "<|turn>model", "<|tool_response>", "<channel|>"),
+    thoughts=("<|channel>thought", "<channel|>"),
+)
+
+
+def make_asked(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of Gemma 2 and 3."""
+    return MarkedParser(options, _ASKED)
+
+
+def make_function(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of FunctionGemma."""
+    return MarkedParser(options, _FUNCTION)
+
+
+def make_native(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer of Gemma 4."""
+    return MarkedParser(options, _NATIVE)

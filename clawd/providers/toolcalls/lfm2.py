@@ -1,0 +1,35 @@
+"""Tool calls of LFM2: a Python list of calls, or JSON where the prompt asks for it.
+
+    <|tool_call_start|>[file_list(path="src", depth=2), time()]<|tool_call_end|>
+
+Only what stands behind the marker is a call: `[text](url)` is a link.
+"""
+
+import re
+
+from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.call_objects import Call, json_calls
+from clawd.providers.toolcalls.literals import python_calls
+from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.scanners import PythonBody
+
+OPEN = "<|tool_call_start|>"
+
+_JSON = re.compile(r"\s*+(?:\[\s*+)?\{")
+
+
+def python_or_json_calls(text: str, options: ParserOptions) -> list[Call] | None:
+    """Return the calls of a list in either notation."""
+    decode = json_calls if _JSON.match(text) else python_calls
+    return decode(text, options)
+
+
+_FORM = Form(
+    marks=(Mark(OPEN, "<|tool_call_end|>", PythonBody, python_or_json_calls),),
+    drops=("<|im_end|>", "<|endoftext|>"),
+)
+
+
+def make(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer."""
+    return MarkedParser(options, _FORM)

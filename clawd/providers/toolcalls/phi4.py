@@ -1,0 +1,27 @@
+"""Tool calls of Phi-4, and of others that write `functools`.
+
+<|tool_call|>[{"name": "file_list", "arguments": {"path": "src"}}]<|/tool_call|>
+functools[{"name": "file_list", "arguments": {"path": "src"}}]
+"""
+
+from functools import partial
+
+from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.call_objects import json_calls
+from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.scanners import JsonBody
+
+OPENS = ("<|tool_call|>", "functools")
+
+_FORM = Form(
+    marks=(
+        Mark(OPENS[0], "<|/tool_call|>", JsonBody, json_calls),
+        Mark(OPENS[1], "", partial(JsonBody, "["), json_calls),
+    ),
+    drops=("<|end|>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"),
+)
+
+
+def make(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer."""
+    return MarkedParser(options, _FORM)

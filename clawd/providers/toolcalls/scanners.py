@@ -1,0 +1,259 @@
+"""Find where a call's body ends in text that comes in pieces: forward only, no recursion.
+
+What a body means is for the decoders to judge; here only brackets, strings and names count.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Protocol
+
+from typing_extensions import override
+
+from clawd.providers.toolcalls.base import split_at_marker
+from clawd.providers.toolcalls.json_scan import ObjectScanner
+
+GOES_ON = -1
+
+_MAX_NAME = 128
+_NO_NAME = re.compile(r"[^\w.\-]")
+_NO_WORD = re.compile(r"\W")
+
+
+class BodyScanner(Protocol):
+    """Watches one body.
+
+    `scan` takes the next text and returns how many characters of it belong to the body, or
+    `GOES_ON`. With `is_rejected` set the body cannot be one, and what `scan` returned is the place
+    of the first character that does not fit.
+    """
+
+    is_rejected: bool
+
+    def scan(self, text: str) -> int:
+        """Take the next text."""
+        ...
+
+
+class JsonBody:
+    """A JSON object or list, after any blanks."""
+
+    def __init__(self, first: str = "[{") -> None:
+        self.is_rejected = False
+        self._first = first
+        self._has_begun = False
+        self._scanner = ObjectScanner()
+
+    def scan(self, text: str) -> int:
+        """Take the next text."""
+        skipped = 0
+        if not self._has_begun:
+            body = text.lstrip()
+            skipped = len(text) - len(body)
+            if not body:
+                return GOES_ON
+            if body[0] not in self._first:
+                self.is_rejected = True
+                return skipped
+            self._has_begun = True
+            text = body
+        end = self._scanner.scan(text)
+        return end if end < 0 else skipped + end
+
+
+class NamedJson:
+    """A name, one character that ends it, and a JSON object: `name>{…}`, `name` line `{…}`.
+
+    Attributes:
+        alone: a name that is a body of its own, without an object.
+    """
+
+    def __init__(self, end: str, alone: str = "") -> None:
+        self.is_rejected = False
+        self._end = end
+        self._alone = alone
+        self._name = ""
+        self._is_named = False
+        self._json = JsonBody("{")
+
+    def scan(self, text: str) -> int:
+        """Take the next text."""
+        at = 0
+        if not self._is_named:
+            found = _NO_NAME.search(text)
+            at = found.end() if found else len(text)
+            self._name += text[: found.start() if found else at][: _MAX_NAME + 1]
+            if found is None and len(self._name) <= _MAX_NAME:
+                return GOES_ON
+            if found is None or found[0] != self._end or not self._is_good_name():
+                self.is_rejected = True
+                return found.start() if found else at
+            self._is_named = True
+            if self._name == self._alone:
+                return at
+        end = self._json.scan(text[at:])
+        self.is_rejected = self._json.is_rejected
+        return end if end < 0 else at + end
+
+    def _is_good_name(self) -> bool:
+        return 0 < len(self._name) <= _MAX_NAME
+
+
+class FencedJson:
+    """JSON that may stand in a Markdown fence, the closing one not included."""
+
+    def __init__(self) -> None:
+        self.is_rejected = False
+        self._ticks = 0
+        self._is_open = False
+        self._json = JsonBody()
+
+    def scan(self, text: str) -> int:
+        """Take the next text."""
+        at = 0
+        while at < len(text) and not self._is_open:
+            if text[at] == "`" and self._ticks < 3:
+                self._ticks += 1
+            elif self._ticks in {1, 2}:
+                self.is_rejected = True
+                return at
+            elif _NO_WORD.match(text[at]) if self._ticks else not text[at].isspace():
+                self._is_open = True
+                break
+            at += 1
+        if not self._is_open:
+            return GOES_ON
+        end = self._json.scan(text[at:])
+        self.is_rejected = self._json.is_rejected
+        return end if end < 0 else at + end
+
+
+class MarkerScanner(ABC):
+    """A body whose end is told by markers, of which some may be cut by the end of a piece."""
+
+    def __init__(self) -> None:
+        self.is_rejected = False
+        self._held = ""
+
+    def scan(self, text: str) -> int:
+        """Take the next text."""
+        before = len(self._held)
+        text = self._held + text
+        at = 0
+        while found := _pattern(self._markers()).search(text, at):
+            at = found.end()
+            if self._ends_with(found[0]):
+                return at - before
+            if self.is_rejected:
+                return max(found.start() - before, 0)
+        self._held = split_at_marker(text[at:], self._markers())[2]
+        return GOES_ON
+
+    @abstractmethod
+    def _markers(self) -> tuple[str, ...]:
+        """Return what is looked for now; none begins another."""
+
+    @abstractmethod
+    def _ends_with(self, marker: str) -> bool:
+        """Take a marker; say whether the body ends with it."""
+
+
+class PythonBody(MarkerScanner):
+    """A Python list of calls, or with `fence` whatever stands before the end of a fence."""
+
+    _OUTSIDE = ('"', "'", "(", "[", "{", ")", "]", "}")
+
+    def __init__(self, fence: str = "") -> None:
+        super().__init__()
+        self._fence = fence
+        self._quote = ""
+        self._depth = 0
+        self._has_begun = bool(fence)
+
+    @override
+    def scan(self, text: str) -> int:
+        """Take the next text; the list begins after any blanks."""
+        if not self._has_begun:
+            body = text.lstrip()
+            if body and body[0] not in "[{":
+                self.is_rejected = True
+                return len(text) - len(body)
+            self._has_begun = bool(body)
+        return super().scan(text)
+
+    @override
+    def _markers(self) -> tuple[str, ...]:
+        if self._quote:
+            return (self._quote, "\\\\", "\\" + self._quote)
+        return (*self._OUTSIDE, self._fence) if self._fence else self._OUTSIDE
+
+    @override
+    def _ends_with(self, marker: str) -> bool:
+        if self._quote:
+            if marker == self._quote:
+                self._quote = ""
+        elif marker in {'"', "'"}:
+            self._quote = marker
+        elif marker == self._fence:
+            return True
+        else:
+            self._depth += 1 if marker in "([{" else -1
+            return self._depth <= 0 and not self._fence
+        return False
+
+
+class QuotedBody(MarkerScanner):
+    """A name and a braced object whose strings stand between two quote markers."""
+
+    def __init__(self, quote: str) -> None:
+        super().__init__()
+        self._quote = quote
+        self._in_string = False
+        self._depth = 0
+        self._is_named = False
+
+    @override
+    def scan(self, text: str) -> int:
+        """Take the next text; only a name may stand before the first brace."""
+        if not self._is_named and (found := _NO_NAME.search(text)):
+            if found[0] != "{":
+                self.is_rejected = True
+                return found.start()
+            self._is_named = True
+        return super().scan(text)
+
+    @override
+    def _markers(self) -> tuple[str, ...]:
+        return (self._quote,) if self._in_string else (self._quote, "{", "[", "}", "]")
+
+    @override
+    def _ends_with(self, marker: str) -> bool:
+        if marker == self._quote:
+            self._in_string = not self._in_string
+        else:
+            self._depth += 1 if marker in "{[" else -1
+            return self._depth <= 0
+        return False
+
+
+class XmlBody(MarkerScanner):
+    """Everything up to a closing tag that stands in no CDATA section."""
+
+    def __init__(self, close: str) -> None:
+        super().__init__()
+        self._close = close
+        self._in_data = False
+
+    @override
+    def _markers(self) -> tuple[str, ...]:
+        return ("]]>",) if self._in_data else ("<![CDATA[", self._close)
+
+    @override
+    def _ends_with(self, marker: str) -> bool:
+        self._in_data = marker == "<![CDATA["
+        return marker == self._close
+
+
+@lru_cache(maxsize=64)
+def _pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(marker) for marker in markers))
