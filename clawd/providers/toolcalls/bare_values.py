@@ -61,10 +61,10 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 def typed(text: str, accepted: Accepted) -> str:
     """Return a bare value as JSON text."""
     bare = text.strip()
-    if text in accepted.strings or accepted.types == {"string"}:
+    if text in accepted.strings or bare in accepted.strings:
+        return _quoted(text if text in accepted.strings else bare)
+    if accepted.types == {"string"}:
         return _quoted(text)
-    if bare in accepted.strings:
-        return _quoted(bare)
     return _literal(bare, accepted.types) or _quoted(text)
 
 
@@ -133,6 +133,7 @@ def _parts(node: dict[str, Any], root: dict[str, Any]) -> list[Any]:
     if isinstance(reference, str):
         target: Any = root
         for step in reference.removeprefix("#").split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
             target = target.get(step) if isinstance(target, dict) else None
         return [target]
     return [

@@ -33,7 +33,8 @@ class ParserOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         calls: look for tool calls; False when no tool is offered.
         starts_in_reasoning: the prompt ends with the marker that opens reasoning.
-        schemas: each offered tool's parameters, by name, for formats that carry bare values.
+        schemas: the offered tools' parameters by name, as JSON Schema; what a format's bare
+            values are typed by.
     """
 
     calls: bool = True

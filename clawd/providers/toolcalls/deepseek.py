@@ -47,8 +47,9 @@ _SECTION_END = "<｜tool▁calls▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
 _FENCE = Markers("```")
 _LANGUAGE = Markers("json")
-_LINE_OR_SEPARATOR = Markers(_SEPARATOR, "\n")
-_LINE = Markers("\n")
+_HEADER_END = Markers(_SEPARATOR, "\n", _CALL_END, _SECTION_END)
+_NAME_END = Markers("\n", "<")
+_BRACE = Markers("{")
 _OPENING = Markers(_CALL, _SECTION_END)
 _CLOSING = Markers(_CALL_END, _CALL, _SECTION_END)
 
@@ -94,12 +95,14 @@ def _read_section(source: Source, marker: str) -> Reading[None]:
 
 def _read_call(source: Source) -> Reading[bool]:
     """Read a call and what closes it; say whether another one follows."""
-    name, end = yield from source.until(_LINE_OR_SEPARATOR)
+    name, end = yield from source.until(_HEADER_END)
     if end != _SEPARATOR:
         return False
-    arguments = yield from read_object(source)
-    if not arguments:
-        name, _ = yield from source.until(_LINE)
+    yield from source.blanks()
+    if (yield from source.peek(_BRACE)):
+        arguments = yield from read_object(source)
+    else:
+        name, _ = yield from source.until(_NAME_END)
         arguments = yield from _read_fenced(source)
     yield from source.blanks()
     closing = yield from source.one_of(_CLOSING)

@@ -1,4 +1,4 @@
-"""A family of models: how its chat template is known, and what parses its answers."""
+"""A family of models: how its chat template is recognised, and what makes its parser."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from clawd.providers.toolcalls.base import ParserFactory
 
 
 class Family(NamedTuple):
-    """One row of the table of families; `matches` is asked about a chat template's text."""
+    """A family's name, whether a chat template is one of its own, and its parser's factory."""
 
     name: str
     matches: Callable[[str], bool]

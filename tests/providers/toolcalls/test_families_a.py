@@ -128,12 +128,12 @@ def hostile() -> list[tuple[str, str, str]]:
         "mistral": ("[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS][", "</s>", "[TOOL_CALLS]"),
         "llama3": ("<|python_tag|>", '{"name":', "<|python_tag|>f.call(a=", '{"name":"f"};'),
     }
-    after = ("{", "[", "<", "\\", " ", "a", ":0", '"')
+    after = ("{", "<", "\\", " ", ":0")
     rows: list[tuple[str, str, str]] = []
     for family, starts in repeated.items():
         rows += [(family, start, "") for start in starts]
         rows += [(family, "".join(starts), unit) for unit in after]
-        rows += [(family, "<think>", " "), (family, "", "<"), (family, "", "[")]
+        rows += [(family, "<think>", " "), (family, "", "<")]
     return rows
 
 
@@ -147,10 +147,34 @@ def took_s(family: str, pieces: Sequence[str]) -> float:
 def test_hostile_text_takes_linear_time_and_raises_nothing(
     family: str, start: str, unit: str
 ) -> None:
-    text = start + unit * (200_000 // len(unit)) if unit else start * (200_000 // len(start))
-    in_characters = text[:16_000]
-    assert took_s(family, [text]) < 8 * took_s(family, [text[:50_000]]) + 0.5
-    assert took_s(family, in_characters) < 8 * took_s(family, in_characters[:4_000]) + 0.5
+    text = start + unit * (120_000 // len(unit)) if unit else start * (120_000 // len(start))
+    in_characters = text[:12_000]
+    assert took_s(family, [text]) < 8 * took_s(family, [text[:30_000]]) + 0.5
+    assert took_s(family, in_characters) < 8 * took_s(family, in_characters[:3_000]) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("family", "call"),
+    [
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}"),
+        ("mistral", '[TOOL_CALLS][{{"name":"f","arguments":{}}}]'),
+        ("llama3", '{{"name":"f","parameters":{}}}'),
+        ("kimi-k2", "<|tool_call_begin|>f:0<|tool_call_argument_begin|>{}"),
+    ],
+)
+def test_arguments_nested_too_deeply_are_text(family: str, call: str) -> None:
+    text = call.replace("{}", '{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    text = text.replace("{{", "{").replace("}}", "}")
+    assert parse(MAKE[family](ParserOptions()), [text]) == (text, "", [])
+
+
+@pytest.mark.parametrize("family", MAKE)
+def test_a_lone_surrogate_raises_nothing(family: str) -> None:
+    for text in TEXTS[family]:
+        parser = MAKE[family](ParserOptions(schemas=TOOLS))
+        for char in text.replace("Paris", "\ud800"):
+            parser.feed(char)
+        parser.finish()
 
 
 @pytest.mark.parametrize("family", MAKE)
