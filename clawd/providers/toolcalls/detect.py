@@ -45,6 +45,9 @@ def looks_like_call(text: str) -> bool:
 
 
 def _opens_reasoning(template: str) -> bool:
-    """Say whether a prompt ends with `<think>`, so that the answer begins inside of it."""
+    """Say whether a prompt always ends with `<think>`, so that the answer begins inside of it.
+
+    A template that can also close it there (Qwen3, DeepSeek V3.1) leaves it closed unless asked.
+    """
     end = template.rpartition(_PROMPT_END)[2] if _PROMPT_END in template else ""
-    return end.rfind(plain.OPEN) > end.rfind(plain.CLOSE)
+    return plain.OPEN in end and plain.CLOSE not in end
