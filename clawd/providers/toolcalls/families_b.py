@@ -28,7 +28,7 @@ CALL_MARKERS_B = (
     generic_json.OPENS[1],
     lfm2.OPEN,
     minicpm.OPEN,
-    nemotron.OPEN,
+    *nemotron.OPENS,
     " to=functions.",
 )
 
@@ -54,8 +54,8 @@ def _is_gemma(template: str) -> bool:
 def _opens_thinking(template: str) -> bool:
     """Say whether a prompt of Command's ends within reasoning."""
     end = template.rpartition("<|CHATBOT_TOKEN|>")[2]
-    opened = end.rfind(command_r.START_THINKING)
-    return command_r.START_ACTION in template and opened > end.rfind(command_r.END_THINKING)
+    is_open = end.count(command_r.START_THINKING) > end.count(command_r.END_THINKING)
+    return command_r.START_ACTION in template and is_open
 
 
 def _is_command_marked(template: str) -> bool:
@@ -76,7 +76,8 @@ def _is_phi4(template: str) -> bool:
 
 
 def _is_lfm2(template: str) -> bool:
-    return lfm2.OPEN in template or "<|tool_list_start|>" in template
+    lists = ("<|tool_list_start|>", "List of tools: [")
+    return lfm2.OPEN in template or any(start in template for start in lists)
 
 
 def _is_functionary32(template: str) -> bool:
@@ -89,7 +90,7 @@ def _is_functionary31(template: str) -> bool:
 
 
 def _is_nemotron(template: str) -> bool:
-    return nemotron.OPEN in template
+    return nemotron.OPENS[0] in template or f"{nemotron.OPENS[1]}[" in template
 
 
 def _is_apertus(template: str) -> bool:

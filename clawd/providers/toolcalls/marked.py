@@ -76,6 +76,8 @@ class MarkedParser:
         self._marks = {mark.open: mark for mark in marks}
         self._opens = tuple(filter(None, self._marks))
         self._think, self._stop_thinking = form.thoughts or ("", "")
+        self._in_text = (*self._opens, *form.drops, *((self._think,) if self._think else ()))
+        self._in_thought = (self._stop_thinking, *(self._opens if form.calls_end_thoughts else ()))
         self._out = Output()
         self._held = ""
         self._raw: list[str] = []
@@ -135,9 +137,7 @@ class MarkedParser:
                     text = self._take_closing(text)
 
     def _take_text(self, text: str) -> str:
-        thinks = (self._think,) if self._think else ()
-        markers = (*self._opens, *thinks, *self._form.drops)
-        before, marker, after = split_at_marker(text, markers)
+        before, marker, after = split_at_marker(text, self._in_text)
         self._out.add_text(before)
         if not marker:
             self._held = after
@@ -150,8 +150,7 @@ class MarkedParser:
         return after
 
     def _take_thought(self, text: str) -> str:
-        opens = self._opens if self._form.calls_end_thoughts else ()
-        before, marker, after = split_at_marker(text, (self._stop_thinking, *opens))
+        before, marker, after = split_at_marker(text, self._in_thought)
         self._out.add_reasoning(before)
         if not marker:
             self._held = after

@@ -1,6 +1,7 @@
-"""Tool calls of Nemotron (Nano v2, Super v1.5).
+"""Tool calls of Nemotron (Nano v2, Super v1.5), and of Apriel with a tag of its own.
 
 <TOOLCALL>[{"name": "file_list", "arguments": {"path": "src"}}]</TOOLCALL>
+    <tool_calls>[{"name": "file_list", "arguments": {"path": "src"}}]</tool_calls>
 """
 
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
@@ -8,10 +9,13 @@ from clawd.providers.toolcalls.call_objects import json_calls
 from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
 from clawd.providers.toolcalls.scanners import JsonBody
 
-OPEN = "<TOOLCALL>"
+OPENS = ("<TOOLCALL>", "<tool_calls>")
 
 _FORM = Form(
-    marks=(Mark(OPEN, "</TOOLCALL>", JsonBody, json_calls),),
+    marks=(
+        Mark(OPENS[0], "</TOOLCALL>", JsonBody, json_calls),
+        Mark(OPENS[1], "</tool_calls>", JsonBody, json_calls),
+    ),
     drops=("<SPECIAL_11>", "<SPECIAL_12>", "<|eot_id|>", "<|im_end|>"),
 )
 

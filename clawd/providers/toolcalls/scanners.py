@@ -62,10 +62,9 @@ class JsonBody:
 
 
 class NamedJson:
-    """A name, one character that ends it, and a JSON object: `name>{…}`, `name` line `{…}`.
+    """A name, the character that ends it, and a JSON object: `name>{…}`, or over two lines.
 
-    Attributes:
-        alone: a name that is a body of its own, without an object.
+    The name `alone`, where one is given, is a body of its own, without an object.
     """
 
     def __init__(self, end: str, alone: str = "") -> None:

@@ -1,57 +1,15 @@
-"""Transcripts of the families with their own markers, fed in every split, and hostile text."""
+"""Transcripts of the families with their own markers, fed in every split; their templates."""
 
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
-from clawd.providers.toolcalls import (
-    apertus,
-    command_r,
-    functionary,
-    gemma,
-    generic_json,
-    granite,
-    harmony,
-    lfm2,
-    minicpm,
-    nemotron,
-    phi4,
-)
-from clawd.providers.toolcalls.base import (
-    ParsedDelta,
-    ParserFactory,
-    ParserOptions,
-    ToolCallParser,
-)
+from clawd.providers.base import CallDelta, Reasoning, Text
+from clawd.providers.toolcalls import functionary, gemma, granite, harmony, lfm2, nemotron
+from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
-
-# By transcript file and, where a family writes in several ways, the parser a transcript names.
-PARSERS: dict[tuple[str, str], ParserFactory] = {
-    ("apertus", ""): apertus.make,
-    ("command_r", "fenced"): command_r.make_fenced,
-    ("command_r", "marked"): command_r.make_marked,
-    ("command_r", "thinking"): command_r.make_thinking,
-    ("functionary", "v31"): functionary.make_v31,
-    ("functionary", "v32"): functionary.make_v32,
-    ("gemma", "asked"): gemma.make_asked,
-    ("gemma", "function"): gemma.make_function,
-    ("gemma", "native"): gemma.make_native,
-    ("generic", ""): generic_json.make,
-    ("granite", ""): granite.make,
-    ("harmony", ""): harmony.make,
-    ("lfm2", ""): lfm2.make,
-    ("minicpm", ""): minicpm.make,
-    ("nemotron", ""): nemotron.make,
-    ("phi4", ""): phi4.make,
-}
-FOLDER = Path(__file__).parents[1] / "transcripts"
-Folded = tuple[str, str, list[list[str]]]
+from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, PARSERS, options, parse
 
 
 def load() -> list[tuple[ParserFactory, dict[str, Any]]]:
@@ -64,66 +22,6 @@ def load() -> list[tuple[ParserFactory, dict[str, Any]]]:
 
 
 TRANSCRIPTS = load()
-EVERY_PARSER = pytest.mark.parametrize(
-    "make", PARSERS.values(), ids=[" ".join(key).strip() for key in PARSERS]
-)
-PIECES = st.lists(
-    st.sampled_from(
-        [
-            *CALL_MARKERS_B,
-            *("</TOOLCALL>", "<|/tool_call|>", "functools", "<|tools_suffix|>", "</tool_call>"),
-            *("Action:", "```", "```json", "<|END_ACTION|>", "<|START_THINKING|>"),
-            *("<|END_THINKING|>", "<|tool_call_end|>", "<tool_call|>", '<|"|>', "<escape>"),
-            *("<|channel>thought", "<channel|>", "<end_function_call>", ">>>", "all\n", "f\n"),
-            *("</function>", '<param name="a">', "</param>", "<![CDATA[", "]]>", '">'),
-            *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|constrain|>"),
-            *(
-                "analysis",
-                "final",
-                "commentary",
-                "assistant",
-                " to=functions.f",
-                "<|inner_prefix|>",
-            ),
-            *('{"name": "f", "arguments": {"a": 1}}', '{"f": {}}', "f(a=1)", "f{a:1}", "f>{}"),
-            *("<think>", "</think>", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "\n", " "),
-            *(",", ":", "=", "True", "-1", "text", "<", "|>", "é🦀"),
-        ]
-    )
-    | st.text(max_size=5),
-    max_size=14,
-)
-
-
-def fold(deltas: list[ParsedDelta]) -> Folded:
-    calls = CallAssembler()
-    for delta in deltas:
-        if isinstance(delta, CallDelta):
-            assert delta.name
-            assert isinstance(json.loads(delta.arguments), dict)
-            calls.add(delta)
-    return (
-        "".join(delta.text for delta in deltas if isinstance(delta, Text)),
-        "".join(delta.text for delta in deltas if isinstance(delta, Reasoning)),
-        [[call.name, call.arguments] for call in calls.calls()],
-    )
-
-
-def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
-    deltas: list[ParsedDelta] = []
-    for piece in pieces:
-        new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | Reasoning))
-        deltas += new
-    return fold(deltas + parser.finish())
-
-
-def options(transcript: dict[str, Any]) -> ParserOptions:
-    return ParserOptions(
-        calls=transcript.get("offers_tools", True),
-        starts_in_reasoning=transcript.get("starts_in_reasoning", False),
-        schemas=transcript.get("schemas", {}),
-    )
 
 
 @pytest.mark.parametrize(
@@ -149,29 +47,16 @@ def test_each_family_has_at_least_fifteen_transcripts() -> None:
         assert len(json.loads((FOLDER / f"{name}.json").read_text("utf-8"))) >= 15, name
 
 
-@EVERY_PARSER
-@settings(max_examples=150)
-@given(pieces=PIECES, starts=st.booleans(), calls=st.booleans())
-def test_any_text_in_any_pieces_adds_up_to_the_same(
-    make: ParserFactory, pieces: list[str], starts: bool, calls: bool
-) -> None:
-    given_options = ParserOptions(
-        calls=calls,
-        starts_in_reasoning=starts,
-        schemas={"f": {"type": "object", "properties": {"a": {"type": "string"}}}},
-    )
-    text = "".join(pieces)
-    whole = parse(make(given_options), [text])
-    assert parse(make(given_options), pieces) == whole
-    assert parse(make(given_options), list(text)) == whole
-    assert calls or not whole[2]
-
-
-@EVERY_PARSER
-@given(text=st.text(alphabet=st.characters(exclude_characters="<>`[{"), max_size=40))
-def test_a_text_without_markers_is_left_as_it_is(make: ParserFactory, text: str) -> None:
-    if make is not command_r.make_thinking and not text.strip().startswith(("to=", "assistant")):
-        assert parse(make(ParserOptions()), [text]) == (text, "", [])
+def test_a_call_that_could_not_be_parsed_is_told_by_its_marker() -> None:
+    failed = [
+        transcript
+        for _, transcript in TRANSCRIPTS
+        if transcript["name"].endswith((": not JSON", "arguments that are no JSON"))
+        and not transcript["name"].startswith(("command_r fenced", "functionary v32", "generic"))
+    ]
+    assert len(failed) > 5
+    for transcript in failed:
+        assert any(mark in transcript["content"] for mark in CALL_MARKERS_B), transcript["name"]
 
 
 @EVERY_PARSER
@@ -203,68 +88,6 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
     assert parser.feed(whole[-1]) == [CallDelta(index=0, name="f", arguments="{}")]
 
 
-def expect_linear(make: ParserFactory, text: str) -> None:
-    """Quadratic time would be minutes for the whole text; single characters cost more each."""
-    started = time.process_time()
-    parse(make(ParserOptions()), [text])
-    short = text[:15_000]
-    assert parse(make(ParserOptions()), list(short)) == parse(make(ParserOptions()), [short])
-    assert time.process_time() - started < 2
-
-
-HOSTILE = {
-    "braces": "{" * 100_000,
-    "brackets": "[" * 50_000 + "]" * 50_000,
-    "angles": "<" * 100_000,
-    "bars": "<|" * 50_000,
-    "blanks": " " * 100_000,
-    "escapes": '{"a":"' + "\\" * 100_000,
-    "quotes": "['" * 30_000,
-    "names": "a" * 100_000,
-    "ticks": "`" * 100_000,
-    "strings": "['" + "x''" * 30_000,
-}
-
-
-@EVERY_PARSER
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, text: str) -> None:
-    expect_linear(make, text)
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (nemotron.make, "<TOOLCALL>" * 10_000),
-        (nemotron.make, "<TOOLCALL>[" + "{" * 100_000),
-        (nemotron.make, '<TOOLCALL>[{"name": "f"}]' + " " * 100_000),
-        (granite.make, '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
-        (command_r.make_fenced, "Action:" * 15_000),
-        (command_r.make_fenced, "Action:```" + "a" * 100_000),
-        (functionary.make_v31, "<function=" * 10_000),
-        (functionary.make_v32, "a\n{}>>>" * 15_000),
-        (gemma.make_native, '<|tool_call>call:f{a:<|"|>' + '<|"' * 30_000),
-        (gemma.make_native, "<|tool_call>call:f{" + "a:{" * 30_000 + "}" * 30_001 + "<tool_call|>"),
-        (gemma.make_native, "<|tool_call>call:f{" + '<|"|>a<|"|>' * 10_000 + "}<tool_call|>"),
-        (gemma.make_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>"),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + "-" * 100_000 + ")]"),
-        (minicpm.make, '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000),
-        (minicpm.make, '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>"),
-        (harmony.make, "<|channel|>" * 10_000),
-        (harmony.make, "<|start|>assistant" * 6_000),
-        (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 100_000),
-        (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 100_000),
-        (generic_json.make, '{"name": "f", "arguments": {}}' * 4_000),
-        (generic_json.make, "```json" * 15_000),
-    ],
-    ids=lambda value: repr(value[:30]) if isinstance(value, str) else value.__module__[24:],
-)
-def test_hostile_text_of_a_family_takes_linear_time(make: ParserFactory, text: str) -> None:
-    expect_linear(make, text)
-
-
 @pytest.mark.parametrize(
     ("template", "name"),
     [
@@ -287,6 +110,13 @@ def test_hostile_text_of_a_family_takes_linear_time(make: ParserFactory, text: s
         ("List of tools: <|tool_list_start|>[{{ tool }}]<|tool_list_end|>", "lfm2"),
         ("<|tool_call_start|>[{{ calls }}]<|tool_call_end|><|im_end|>", "lfm2"),
         ("use this format: <TOOLCALL>[{{ call }}]</TOOLCALL>", "nemotron"),
+        ("{{ '<tool_calls>[' }}{{ ']</tool_calls>' }}", "nemotron"),
+        ("List of tools: [{{ tools }}]<|im_end|>", "lfm2"),
+        (
+            "<|START_ACTION|>…<|CHATBOT_TOKEN|>{% if reasoning %}<|START_THINKING|>{% else %}"
+            "<|START_THINKING|><|END_THINKING|>{% endif %}",
+            "command, thinking",
+        ),
         ("{{ '<|tools_prefix|>[' }}{{ '<|tools_suffix|>' }}", "apertus"),
         ('<function name="{{ n }}"><param name="{{ k }}">{{ v }}</param></function>', "minicpm"),
         (

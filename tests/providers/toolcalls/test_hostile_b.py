@@ -1,0 +1,136 @@
+"""Hostile text, fed to the families with their own markers: nothing raises, all adds up."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawd.providers.toolcalls import (
+    command_r,
+    functionary,
+    gemma,
+    generic_json,
+    granite,
+    harmony,
+    lfm2,
+    minicpm,
+    nemotron,
+)
+from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
+from clawd.providers.toolcalls.families_b import CALL_MARKERS_B
+from tests.providers.toolcalls.feeding import EVERY_PARSER, parse
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            *CALL_MARKERS_B,
+            *("</TOOLCALL>", "<|/tool_call|>", "functools", "<|tools_suffix|>", "</tool_call>"),
+            *("Action:", "```", "```json", "<|END_ACTION|>", "<|START_THINKING|>"),
+            *("<|END_THINKING|>", "<|tool_call_end|>", "<tool_call|>", '<|"|>', "<escape>"),
+            *("<|channel>thought", "<channel|>", "<end_function_call>", ">>>", "all\n", "f\n"),
+            *("</function>", '<param name="a">', "</param>", "<![CDATA[", "]]>", '">'),
+            *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|constrain|>"),
+            *(
+                "analysis",
+                "final",
+                "commentary",
+                "assistant",
+                " to=functions.f",
+                "<|inner_prefix|>",
+            ),
+            *('{"name": "f", "arguments": {"a": 1}}', '{"f": {}}', "f(a=1)", "f{a:1}", "f>{}"),
+            *("<think>", "</think>", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "\n", " "),
+            *(",", ":", "=", "True", "-1", "text", "<", "|>", "é🦀"),
+        ]
+    )
+    | st.text(max_size=5),
+    max_size=14,
+)
+
+
+@EVERY_PARSER
+@settings(max_examples=80)
+@given(pieces=PIECES, starts=st.booleans(), calls=st.booleans())
+def test_any_text_in_any_pieces_adds_up_to_the_same(
+    make: ParserFactory, pieces: list[str], starts: bool, calls: bool
+) -> None:
+    given_options = ParserOptions(
+        calls=calls,
+        starts_in_reasoning=starts,
+        schemas={"f": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    )
+    text = "".join(pieces)
+    whole = parse(make(given_options), [text])
+    assert parse(make(given_options), pieces) == whole
+    assert parse(make(given_options), list(text)) == whole
+    assert calls or not whole[2]
+
+
+@EVERY_PARSER
+@given(text=st.text(alphabet=st.characters(exclude_characters="<>`[{"), max_size=40))
+def test_a_text_without_markers_is_left_as_it_is(make: ParserFactory, text: str) -> None:
+    if make is not command_r.make_thinking and not text.strip().startswith(("to=", "assistant")):
+        assert parse(make(ParserOptions()), [text]) == (text, "", [])
+
+
+def expect_linear(make: ParserFactory, text: str) -> None:
+    """Quadratic time would be minutes for the whole text; single characters cost more each."""
+    started = time.process_time()
+    parse(make(ParserOptions()), [text])
+    short = text[:6_000]
+    assert parse(make(ParserOptions()), list(short)) == parse(make(ParserOptions()), [short])
+    assert time.process_time() - started < 5
+
+
+HOSTILE = {
+    "braces": "{" * 100_000,
+    "brackets": "[" * 50_000 + "]" * 50_000,
+    "angles": "<" * 100_000,
+    "bars": "<|" * 50_000,
+    "blanks": " " * 100_000,
+    "escapes": '{"a":"' + "\\" * 100_000,
+    "quotes": "['" * 30_000,
+    "names": "a" * 100_000,
+    "ticks": "`" * 100_000,
+    "strings": "['" + "x''" * 30_000,
+}
+
+
+@EVERY_PARSER
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, text: str) -> None:
+    expect_linear(make, text)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (nemotron.make, "<TOOLCALL>" * 10_000),
+        (nemotron.make, "<TOOLCALL>[" + "{" * 100_000),
+        (nemotron.make, '<TOOLCALL>[{"name": "f"}]' + " " * 100_000),
+        (granite.make, '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
+        (command_r.make_fenced, "Action:" * 15_000),
+        (command_r.make_fenced, "Action:```" + "a" * 100_000),
+        (functionary.make_v31, "<function=" * 10_000),
+        (functionary.make_v32, "a\n{}>>>" * 15_000),
+        (gemma.make_native, '<|tool_call>call:f{a:<|"|>' + '<|"' * 30_000),
+        (gemma.make_native, "<|tool_call>call:f{" + "a:{" * 30_000 + "}" * 30_001 + "<tool_call|>"),
+        (gemma.make_native, "<|tool_call>call:f{" + '<|"|>a<|"|>' * 10_000 + "}<tool_call|>"),
+        (gemma.make_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
+        (lfm2.make, "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>"),
+        (lfm2.make, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
+        (lfm2.make, "<|tool_call_start|>[f(a=" + "-" * 100_000 + ")]"),
+        (minicpm.make, '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000),
+        (minicpm.make, '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>"),
+        (harmony.make, "<|channel|>" * 10_000),
+        (harmony.make, "<|start|>assistant" * 6_000),
+        (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 100_000),
+        (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 100_000),
+        (generic_json.make, '{"name": "f", "arguments": {}}' * 4_000),
+        (generic_json.make, "```json" * 15_000),
+    ],
+    ids=lambda value: repr(value[:30]) if isinstance(value, str) else value.__module__[24:],
+)
+def test_hostile_text_of_a_family_takes_linear_time(make: ParserFactory, text: str) -> None:
+    expect_linear(make, text)
