@@ -51,8 +51,8 @@ class HomeLock:
             raise ClawError(
                 f"a clawd runs already in {self._path.parent} (pid {holder})",
                 code="already_running",
-                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME. Where "
-                f"clawctl cannot reach it, its socket was removed: end it with kill {holder}.",
+                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME. When it "
+                f"cannot be reached, its socket was removed: end it with kill {holder}.",
             ) from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
