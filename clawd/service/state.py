@@ -17,6 +17,8 @@ from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import ReliableProvider
+from clawd.providers.router import Backend, RouterProvider
+from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
@@ -80,7 +82,8 @@ class State:
 
     async def close(self) -> None:
         """Close every provider."""
-        for provider in (*self.providers.values(), *self._retired):
+        # Those in front of others first: a router must not probe what is closed already.
+        for provider in reversed((*self._retired, *self.providers.values())):
             await provider.close()
 
     def _build(self, loaded: Loaded) -> dict[str, Provider]:
@@ -117,6 +120,8 @@ class State:
                 return self._remote(name, section)
             case "reliable":
                 return ReliableProvider(name, chained)
+            case "router":
+                return _router(name, section, loaded.config.providers.models, chained)
             case _:
                 raise ConfigError(f"provider {name}: kind {section.kind!r} is unknown")
 
@@ -136,6 +141,25 @@ class State:
             first_byte_timeout_s=section.first_byte_timeout_s,
         )
         return OpenAICompatibleProvider(settings, api_key=key or "")
+
+
+def _router(
+    name: str,
+    section: ProviderSection,
+    sections: Mapping[str, ProviderSection],
+    over: list[Provider],
+) -> Provider:
+    backends: list[Backend] = []
+    for provider in over:
+        own = sections[provider.name()]
+        labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
+        # To check another kind than a server costs more than a list of models: it may load one.
+        is_probed = own.kind == "openai-compatible"
+        backends.append(Backend(provider=provider, labels=labels, is_probed=is_probed))
+    settings = RouterSettings(
+        probe_interval_s=section.probe_interval_s, overload_lead=section.overload_lead
+    )
+    return RouterProvider(name, backends, settings)
 
 
 class LocalModels:
