@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded
-from clawd.config.profiles import engine_settings
+from clawd.config.profiles import engine_settings, matching_pattern
 from clawd.config.schema import EngineSection, ProviderSection
 from clawd.config.secrets import provider_key
-from clawd.engine.models import EMBEDDED, ModelFolder
+from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
@@ -26,7 +26,7 @@ from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn import TurnLimits
 from clawd.security.policy import PolicySettings
-from clawd.wire.reports import ProviderLine
+from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
 MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
 EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
@@ -182,7 +182,24 @@ class LocalModels:
             sampling = SamplingConfig(
                 temperature=0.0, max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS
             )
-        return LocalModel(config=_model_config(name, path, settings), sampling=sampling)
+        # One name for each file, whatever it was asked for by: no model is loaded twice.
+        alias = self._folder.name_of(path)
+        return LocalModel(config=_model_config(alias, path, settings), sampling=sampling)
+
+    def listed(self) -> ModelList:
+        """Return what is there, read anew."""
+        return ModelList(
+            folder=str(self._loaded.layout.models),
+            items=tuple(
+                ModelLine(
+                    name=name,
+                    path=str(path),
+                    size_bytes=size_bytes(path),
+                    profile=matching_pattern(self._loaded.config, path.name) or "",
+                )
+                for name, path in self._folder.paths().items()
+            ),
+        )
 
 
 def policy_of(loaded: Loaded) -> PolicySettings:

@@ -165,8 +165,8 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
             "providers.models.x.providers leads back to x itself: expected an order that ends",
         ),
         (
-            '[providers.models.x]\nkind = "mock"\nlabels = { privcy = "local" }',
-            "providers.models.x.labels.privcy is not a known key: did you mean "
+            '[providers.models.x]\nkind = "mock"\nlabels = { privac = "local" }',
+            "providers.models.x.labels.privac is not a known key: did you mean "
             "providers.models.x.labels.privacy?",
         ),
         (

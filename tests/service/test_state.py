@@ -10,7 +10,7 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Message, collect
 from clawd.providers.router import RouterProvider
-from clawd.service.state import State
+from clawd.service.state import LocalModels, State
 
 FLEET = """
 [providers.models.fleet]
@@ -58,6 +58,33 @@ async def test_a_router_stands_before_its_backends_with_their_labels(state: Stat
         await collect(fleet.chat(ask(model="big")))
     with pytest.raises(ProviderError, match="carries model=big-one; there are near: model=small-o"):
         await collect(fleet.chat(ask(model="big-one")))
+
+
+def test_models_are_listed_with_the_profile_that_applies(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[model."qwen"]\ntop_k = 1\n[model."qwen3-8"]\ntop_k = 2')
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("Qwen3-8B.gguf", "Qwen2.gguf", "other.gguf", "notes.txt"):
+        (folder / name).write_bytes(b"123")
+    models = LocalModels(load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}))
+    listed = models.listed()
+    assert listed.folder == str(folder)
+    assert [(line.name, line.profile) for line in listed.items] == [
+        ("embedded", ""),
+        ("Qwen2", "qwen"),
+        ("Qwen3-8B", "qwen3-8"),
+        ("other", ""),
+    ]
+    assert listed.items[1].size_bytes == 3
+
+
+def test_a_file_has_one_engine_name_whatever_it_is_asked_for_by(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "Qwen3.gguf").touch()
+    models = LocalModels(load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}))
+    names = ("Qwen3", "qwen3", "QWEN3.gguf", str(folder / "Qwen3.gguf"))
+    assert {models.find(name).config.alias for name in names} == {"Qwen3"}
 
 
 async def test_the_list_of_providers_names_what_a_router_stands_before(state: State) -> None:
