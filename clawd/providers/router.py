@@ -183,23 +183,20 @@ class RouterProvider:
         if self._probing is None or self._probing.done():
             self._probing = asyncio.get_running_loop().create_task(self._probe())
 
-    async def _probe(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for member in self._members.values():
-                if member.is_probed:
-                    group.create_task(self._watch(member))
+    def _probed_until(self) -> float:
+        return self._asked_at + self._settings.probe_idle_s
 
-    async def _watch(self, member: "_Member") -> None:
-        """Probe one backend whenever it is due, until nobody asks the router any more."""
-        while (idle_s := self._clock() - self._asked_at) < self._settings.probe_idle_s:
-            wait_s = min(member.due_in(), self._settings.probe_idle_s - idle_s)
-            if wait_s <= 0:
-                await member.probe()
-                continue
-            member.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await member.changed.wait()
+    async def _probe(self) -> None:
+        """Probe every backend that may be, until nobody asks the router any more."""
+        async with asyncio.TaskGroup() as group:
+            members = [each for each in self._members.values() if each.is_probed]
+            watches = [group.create_task(each.watch()) for each in members]
+            # For a time that moves, not for an event.
+            while (left_s := self._probed_until() - self._clock()) > 0:  # noqa: ASYNC110
+                await asyncio.sleep(left_s)
+            self._probing = None  # so that a request from now on begins anew
+            for watch in watches:
+                watch.cancel()
 
 
 class _Member:
@@ -269,6 +266,18 @@ class _Member:
             return failure
         self.note_success()
         return answer
+
+    async def watch(self) -> None:
+        """Probe it whenever that is due, until cancelled."""
+        while True:
+            wait_s = self.due_in()
+            if wait_s <= 0:
+                await self.probe()
+                continue
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.changed.wait()
 
     async def probe(self) -> None:
         """Check it under the limit of a probe."""
