@@ -19,6 +19,7 @@ COMMANDS = {
     "estop": "Stop every tool at once, or allow them again.",
     "init": "Create home, config and workspace.",
     "memory": "List, search, show and clear conversations.",
+    "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",
     "provider": "List and test the sources of answers.",
     "receipt": "List, show and verify the receipts of tool calls.",

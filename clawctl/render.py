@@ -144,6 +144,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {left} s" if minutes else f"{left} s"
 
 
+def size(count: int) -> str:
+    """Return bytes as people say them: `4.9 GB`, `512 kB`, `12 B`."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
         text + " " * (width - display_width(text))

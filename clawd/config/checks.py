@@ -15,6 +15,8 @@ from clawd.config.tree import Tree, value_at
 
 ROUNDS_WITHOUT_BUDGET = 100
 
+_OVER_OTHERS = ("reliable", "router")
+
 _DOMAIN = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9-]{1,63}", re.I)
 
 
@@ -44,7 +46,7 @@ def _provider_sections(tree: Tree) -> Iterator[Problem]:
     for name, section in providers.items():
         if section.get("kind") == "openai-compatible":
             yield from _base_url(name, section.get("base_url", ""))
-        if section.get("kind") == "reliable":
+        if section.get("kind") in _OVER_OTHERS:
             yield from _chain(name, section.get("providers", []), list(providers))
     yield from _loops(providers)
 
@@ -70,10 +72,12 @@ def _chain(name: str, chain: object, known: list[str]) -> Iterator[Problem]:
     if not isinstance(chain, list | tuple):
         return
     if not chain:
-        yield Problem(key, " is empty: expected names of other providers, first choice first")
+        yield Problem(key, " is empty: expected names of other providers")
     for index, member in enumerate(chain):
         if isinstance(member, str) and member not in known:
             yield refused((*key, index), member, f"a provider; {nearest(member, known)}")
+        elif member in chain[:index]:
+            yield refused((*key, index), member, "each provider once")
 
 
 def _loops(providers: dict[str, dict[str, Any]]) -> Iterator[Problem]:
@@ -82,7 +86,7 @@ def _loops(providers: dict[str, dict[str, Any]]) -> Iterator[Problem]:
         waiting = [name]
         while waiting:
             section = providers.get(waiting.pop(), {})
-            chain = section.get("providers", []) if section.get("kind") == "reliable" else []
+            chain = section.get("providers", []) if section.get("kind") in _OVER_OTHERS else []
             members = [m for m in chain if isinstance(m, str)] if isinstance(chain, list) else []
             if name in members:
                 yield Problem(

@@ -45,6 +45,11 @@ _ACTIVE = frozenset(
 ) - {"security.allowed_addresses", "security.approval_timeout_s"}
 
 
+_NOT_OF_A_SERVER = frozenset(
+    {"script", "api_key", "api_key_file", "providers", "probe_interval_s", "overload_lead"}
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """One value in force: its dotted key, the value (secrets hidden) and who set it."""
@@ -103,6 +108,9 @@ def toml_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        pairs = [f"{dotted((name,))} = {toml_value(item)}" for name, item in value.items()]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
@@ -159,9 +167,10 @@ def _providers() -> str:
         "model": "gpt-oss-20b",
         "base_url": "http://localhost:8080/v1",
         "api_key_env": "SERVER_API_KEY",
+        "labels": {"privacy": "local", "size": "20b"},
     }
     for name, field in ProviderSection.model_fields.items():
-        if name in {"script", "api_key", "api_key_file", "providers"}:
+        if name in _NOT_OF_A_SERVER:
             continue
         lines += _comment(field.description or "")
         lines.append(f"#{name} = {toml_value(example.get(name, field.default))}")
@@ -173,12 +182,25 @@ def _providers() -> str:
         '#kind = "reliable"',
         '#providers = ["server", "local"]',
         "",
+        "# Several equals: the least loaded answers; a conversation goes back where it was.",
+        "#[providers.models.fleet]",
+        '#kind = "router"',
+        '#providers = ["server"]',
+        *_fields_of_a_router(),
+        "",
         "# mock with replies from a JSON file.",
         "#[providers.models.scripted]",
         '#kind = "mock"',
         '#script = "replies.json"',
     ]
     return "\n".join(lines)
+
+
+def _fields_of_a_router() -> Iterator[str]:
+    for name in ("probe_interval_s", "overload_lead"):
+        field = ProviderSection.model_fields[name]
+        yield from _comment(field.description or "")
+        yield f"#{name} = {toml_value(field.default)}"
 
 
 def _agents() -> str:

@@ -19,7 +19,7 @@ MAX_NUMBER = 2**32 - 1
 
 Autonomy = Literal["readonly", "supervised", "full"]
 SandboxMode = Literal["required", "preferred", "off"]
-ProviderKind = Literal["local", "mock", "openai-compatible", "reliable"]
+ProviderKind = Literal["local", "mock", "openai-compatible", "reliable", "router"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
 RopeScaling = Literal["", "none", "linear", "yarn"]
@@ -90,12 +90,21 @@ class SecuritySection(Section):
     )
 
 
+class ProviderLabels(Section):
+    """What requests may ask of a provider behind a router; empty says nothing."""
+
+    model: str = Field(default="", description="Its model; empty is the section's model.")
+    cost: str = Field(default="", description="Any word, as low.")
+    privacy: str = Field(default="", description="Any word, as local.")
+    size: str = Field(default="", description="Any word, as small.")
+
+
 class ProviderSection(Section):
     """One source of answers: [providers.models.<name>]."""
 
     kind: ProviderKind = Field(
-        description="local (the built-in engine), mock (scripted), openai-compatible, or reliable "
-        "(a list of others, tried in order)."
+        description="local (the built-in engine), mock (scripted), openai-compatible, reliable "
+        "(a list of others, tried in order) or router (a list of equals, the least loaded answers)."
     )
     model: str = Field(
         default="",
@@ -126,7 +135,24 @@ class ProviderSection(Section):
         description="Send tool results in role tool; false for templates that refuse it.",
     )
     providers: Words = Field(
-        default=(), description="reliable: names of providers, first choice first."
+        default=(),
+        description="reliable: names of providers, first choice first; router: names of equals.",
+    )
+    labels: ProviderLabels = Field(
+        default=ProviderLabels(),
+        description="Behind a router: what requests may ask for (model, cost, privacy, size).",
+    )
+    probe_interval_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=3_600,
+        description="router: a backend silent that long is probed.",
+    )
+    overload_lead: int = Field(
+        default=4,
+        ge=1,
+        description="router: a conversation leaves its backend when that one has so many "
+        "requests more in flight than the least loaded.",
     )
     connect_timeout_s: float = Field(
         default=10.0, gt=0, le=3_600, description="To reach the server."

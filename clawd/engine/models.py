@@ -1,5 +1,6 @@
 """Finds a model's file by its name; never another model than the one that was asked for."""
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from clawd.errors import ModelNotFoundError
 
 EMBEDDED = "embedded"
 
-_SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 
 
 class ModelFolder:
@@ -20,6 +21,17 @@ class ModelFolder:
     def names(self) -> list[str]:
         """Return what `find` knows, sorted; the embedded model first."""
         return [EMBEDDED, *sorted(self._files())]
+
+    def paths(self) -> dict[str, Path]:
+        """Return the files by name, as `find` gives them; the embedded model first."""
+        embedded = self._lookup(EMBEDDED)
+        first = {EMBEDDED: embedded} if embedded is not None else {}
+        return first | dict(sorted(self._files().items()))
+
+    def name_of(self, path: Path) -> str:
+        """Return the one name of a file that `find` gave, however it was asked for."""
+        names = [name for name, each in self.paths().items() if each == path]
+        return names[0] if names else str(path)
 
     def find(self, name: str) -> Path:
         """Return the file of a model.
@@ -34,7 +46,8 @@ class ModelFolder:
         if path is None:
             raise ModelNotFoundError(
                 f"no model named {name!r}; there are: {', '.join(self.names())}",
-                hint=f"Put a .gguf file into {self._folder}, or give an absolute path.",
+                hint=f"Put a .gguf file into {self._folder} (`clawctl model add FILE`), or give an "
+                "absolute path.",
             )
         return path
 
@@ -68,3 +81,21 @@ class ModelFolder:
             elif int(shard[1]) == 1:
                 found[path.stem[: shard.start()]] = path
         return found
+
+
+def size_bytes(path: Path) -> int:
+    """Return the size of all files of a model; one that has just gone counts as nothing."""
+    total = 0
+    for part in _files_of(path):
+        with contextlib.suppress(OSError):
+            total += part.stat().st_size
+    return total
+
+
+def _files_of(path: Path) -> list[Path]:
+    shard = _SHARD.search(path.stem)
+    if shard is None:
+        return [path]
+    stem, count = path.stem[: shard.start()], int(shard[2])
+    names = (f"{stem}-{number:05}-of-{shard[2]}{path.suffix}" for number in range(1, count + 1))
+    return [path.with_name(name) for name in names]

@@ -117,7 +117,7 @@ class Slot:
 
     def refusal(self, run: Run, settings: EngineSettings) -> ClawError | None:
         """Return why this prompt must not run, or None."""
-        hint = "A restart of clawd forgets it; or use another model."
+        hint = f"`clawctl model unload {self.name}` forgets it; or use another model."
         if self._is_template_bad:
             return EngineError(
                 f"the chat template of model {self.name} is marked bad: a worker that rendered "

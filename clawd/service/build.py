@@ -35,7 +35,7 @@ from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
 from clawd.service.recovery import close_interrupted
-from clawd.service.state import State, engine_of
+from clawd.service.state import LocalModels, State, engine_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -171,6 +171,8 @@ class Daemon:
                 engine=self.engine,
                 providers=lambda: self.state.providers,
                 provider_lines=lambda: self.state.provider_lines(),
+                models=lambda: LocalModels(self.state.loaded).listed(),
+                find_model=lambda name: LocalModels(self.state.loaded).find(name),
                 effective_config=self._effective_config,
                 status=self.report,
                 reload=self.reload,

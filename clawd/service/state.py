@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded
-from clawd.config.profiles import engine_settings
+from clawd.config.profiles import engine_settings, matching_pattern
 from clawd.config.schema import EngineSection, ProviderSection
 from clawd.config.secrets import provider_key
-from clawd.engine.models import EMBEDDED, ModelFolder
+from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
@@ -17,6 +17,8 @@ from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import ReliableProvider
+from clawd.providers.router import Backend, RouterProvider
+from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
@@ -24,7 +26,7 @@ from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn import TurnLimits
 from clawd.security.policy import PolicySettings
-from clawd.wire.reports import ProviderLine
+from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
 MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
 EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
@@ -80,7 +82,8 @@ class State:
 
     async def close(self) -> None:
         """Close every provider."""
-        for provider in (*self.providers.values(), *self._retired):
+        # Those in front of others first: a router must not probe what is closed already.
+        for provider in reversed((*self._retired, *self.providers.values())):
             await provider.close()
 
     def _build(self, loaded: Loaded) -> dict[str, Provider]:
@@ -117,6 +120,8 @@ class State:
                 return self._remote(name, section)
             case "reliable":
                 return ReliableProvider(name, chained)
+            case "router":
+                return _router(name, section, loaded.config.providers.models, chained)
             case _:
                 raise ConfigError(f"provider {name}: kind {section.kind!r} is unknown")
 
@@ -136,6 +141,25 @@ class State:
             first_byte_timeout_s=section.first_byte_timeout_s,
         )
         return OpenAICompatibleProvider(settings, api_key=key or "")
+
+
+def _router(
+    name: str,
+    section: ProviderSection,
+    sections: Mapping[str, ProviderSection],
+    over: list[Provider],
+) -> Provider:
+    backends: list[Backend] = []
+    for provider in over:
+        own = sections[provider.name()]
+        labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
+        # To check another kind than a server costs more than a list of models: it may load one.
+        is_probed = own.kind == "openai-compatible"
+        backends.append(Backend(provider=provider, labels=labels, is_probed=is_probed))
+    settings = RouterSettings(
+        probe_interval_s=section.probe_interval_s, overload_lead=section.overload_lead
+    )
+    return RouterProvider(name, backends, settings)
 
 
 class LocalModels:
@@ -158,7 +182,24 @@ class LocalModels:
             sampling = SamplingConfig(
                 temperature=0.0, max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS
             )
-        return LocalModel(config=_model_config(name, path, settings), sampling=sampling)
+        # One name for each file, whatever it was asked for by: no model is loaded twice.
+        alias = self._folder.name_of(path)
+        return LocalModel(config=_model_config(alias, path, settings), sampling=sampling)
+
+    def listed(self) -> ModelList:
+        """Return what is there, read anew."""
+        return ModelList(
+            folder=str(self._loaded.layout.models),
+            items=tuple(
+                ModelLine(
+                    name=name,
+                    path=str(path),
+                    size_bytes=size_bytes(path),
+                    profile=matching_pattern(self._loaded.config, path.name) or "",
+                )
+                for name, path in self._folder.paths().items()
+            ),
+        )
 
 
 def policy_of(loaded: Loaded) -> PolicySettings:

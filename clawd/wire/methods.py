@@ -21,7 +21,10 @@ from clawd.wire.reports import (
     ConversationPage,
     Done,
     EstopReport,
+    LoadedModel,
+    LoadedModelList,
     MemoryHits,
+    ModelList,
     PolicyExplanation,
     ProviderList,
     ReceiptDetail,
@@ -183,6 +186,30 @@ class CheckProvider(Method[Done], frozen=True, kw_only=True):
     """Reach a provider with the smallest request; an empty name means the default one."""
 
     name: str = ""
+
+
+# --- models
+
+
+class ListModels(Method[ModelList], frozen=True, kw_only=True):
+    """List the models of this machine, loaded or not."""
+
+
+class LoadModel(Method[LoadedModel], frozen=True, kw_only=True):
+    """Load a model if it is not loaded, and say what it is; `name` as in a config."""
+
+    name: str
+
+
+class UnloadModel(Method[Done], frozen=True, kw_only=True):
+    """Unload a model and forget its failures; what runs on it is cancelled."""
+
+    admin: ClassVar[bool] = True
+    name: str
+
+
+class ListLoadedModels(Method[LoadedModelList], frozen=True, kw_only=True):
+    """List the models that are loaded, are being loaded, or whose worker died."""
 
 
 # --- memory

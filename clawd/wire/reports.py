@@ -191,6 +191,64 @@ class ProviderList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ProviderLine, ...]
 
 
+# --- models
+
+
+class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One model of this machine.
+
+    Attributes:
+        size_bytes: of all its files.
+        profile: the pattern of the `[model."pattern"]` that applies to it; empty for none.
+        state: loading, ready, or stopped after its worker died; empty when it is not loaded.
+        pid: the worker's, 0 without one.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    profile: str = ""
+    state: str = ""
+    pid: int = 0
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """The embedded model and those of the folder, by name."""
+
+    folder: str
+    items: tuple[ModelLine, ...]
+
+
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One model in memory, or on its way there.
+
+    Attributes:
+        pid: the worker's, 0 without one.
+        running: generations that run or wait.
+        parallel: sequences that may run at the same time.
+        deaths: of its worker, in a row.
+    """
+
+    name: str
+    path: str
+    pid: int
+    state: str
+    running: int = 0
+    context_size: int = 0
+    parallel: int = 0
+    parameters: int = 0
+    size_bytes: int = 0
+    load_ms: float = 0.0
+    last_used_at: str = ""
+    deaths: int = 0
+
+
+class LoadedModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """The models in memory, the one used last first."""
+
+    items: tuple[LoadedModel, ...]
+
+
 # --- memory
 
 

@@ -138,7 +138,7 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
         (
             '[providers.models.x]\nmodel = "m"',
             "providers.models.x.kind is missing: expected one of local, mock, openai-compatible, "
-            "reliable",
+            "reliable, router",
         ),
         (
             '[providers.models.x]\nkind = "openai-compatible"',
@@ -156,6 +156,31 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
         (
             '[providers.models.x]\nkind = "reliable"\nproviders = ["x"]',
             "providers.models.x.providers leads back to x itself: expected an order that ends",
+        ),
+        (
+            '[providers.models.x]\nkind = "router"',
+            "providers.models.x.providers is empty: expected names of other providers",
+        ),
+        (
+            '[providers.models.x]\nkind = "router"\nproviders = ["lokal"]',
+            'providers.models.x.providers[0] = "lokal": expected a provider; did you mean local?',
+        ),
+        (
+            '[providers.models.x]\nkind = "router"\nproviders = ["mock", "mock"]',
+            'providers.models.x.providers[1] = "mock": expected each provider once',
+        ),
+        (
+            '[providers.models.x]\nkind = "router"\nproviders = ["x"]',
+            "providers.models.x.providers leads back to x itself: expected an order that ends",
+        ),
+        (
+            '[providers.models.x]\nkind = "mock"\nlabels = { privac = "local" }',
+            "providers.models.x.labels.privac is not a known key: did you mean "
+            "providers.models.x.labels.privacy?",
+        ),
+        (
+            '[providers.models.x]\nkind = "mock"\nlabels = "local"',
+            'providers.models.x.labels = "local": expected a table',
         ),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.models import ModelFolder
+from clawd.engine.models import ModelFolder, size_bytes
 from clawd.errors import ModelNotFoundError
 
 
@@ -74,3 +74,21 @@ def test_the_embedded_model_is_always_there(tmp_path: Path) -> None:
     models = ModelFolder(tmp_path / "absent")
     assert models.find("embedded") == embedded_model_path()
     assert models.names() == ["embedded"]
+
+
+def test_every_name_has_its_path_and_every_path_its_one_name(folder: Path) -> None:
+    models = ModelFolder(folder)
+    paths = models.paths()
+    assert list(paths) == models.names()
+    assert {models.name_of(models.find(name)) for name in ("Big.gguf", "big")} == {"big"}
+    assert models.name_of(models.find(str(folder / "Qwen3-4B.gguf"))) == "Qwen3-4B"
+    assert models.name_of(models.find("EMBEDDED")) == "embedded"
+    assert models.name_of(folder.parent / "elsewhere.gguf") == str(folder.parent / "elsewhere.gguf")
+
+
+def test_the_size_of_a_split_model_is_that_of_all_parts_that_are_there(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"big-{number:05}-of-00003.gguf").write_bytes(b"x" * number)
+    (tmp_path / "one.gguf").write_bytes(b"12345")
+    assert size_bytes(tmp_path / "big-00001-of-00003.gguf") == 3
+    assert size_bytes(tmp_path / "one.gguf") == 5

@@ -65,13 +65,17 @@ class ChatServer:
             raise
 
 
-@asynccontextmanager
-async def serving(server: ChatServer) -> AsyncIterator[str]:
-    """Serve on loopback; gives the base URL."""
+def routes(server: ChatServer) -> web.Application:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", server.chat)
     app.router.add_get("/v1/models", server.list_models)
-    test_server = TestServer(app, handler_cancellation=True)
+    return app
+
+
+@asynccontextmanager
+async def serving(server: ChatServer) -> AsyncIterator[str]:
+    """Serve on loopback; gives the base URL."""
+    test_server = TestServer(routes(server), handler_cancellation=True)
     await test_server.start_server(shutdown_timeout=0.1)
     try:
         yield f"http://127.0.0.1:{test_server.port}/v1"

@@ -59,7 +59,12 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
 
 
 def test_only_these_methods_are_for_admins() -> None:
-    assert {name for name, kind in KINDS if kind.admin} == {"reload", "shutdown", "clear_estop"}
+    assert {name for name, kind in KINDS if kind.admin} == {
+        "reload",
+        "shutdown",
+        "clear_estop",
+        "unload_model",
+    }
 
 
 def test_only_these_methods_stream() -> None:

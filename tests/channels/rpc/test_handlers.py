@@ -83,7 +83,8 @@ class Front:
             "engine": None,
         }
         # what these tests have no use for
-        names = ("providers", "provider_lines", "effective_config", "status", "reload", "shutdown")
+        names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
+        names += ["models", "find_model"]
         return Parts(**fields | dict.fromkeys(names))
 
     async def client(self, principal: Principal = ADA) -> RawClient:

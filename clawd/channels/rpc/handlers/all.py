@@ -1,10 +1,11 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
 
 
-class Handlers(ServiceHandlers, TurnHandlers, ActHandlers, RecordHandlers):
+class Handlers(ServiceHandlers, TurnHandlers, ActHandlers, RecordHandlers, ModelHandlers):
     """An async method for every method of the wire."""

@@ -13,6 +13,7 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.memory.store import Memory
 from clawd.providers.base import Provider
+from clawd.providers.local import LocalModel
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
@@ -24,7 +25,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
-from clawd.wire.reports import ProviderLine, StatusReport
+from clawd.wire.reports import ModelList, ProviderLine, StatusReport
 
 MAX_CURSOR_DIGITS = 18
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
@@ -40,6 +41,8 @@ class Parts:
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         receipts_path: where the chain lies.
+        models: reads the folder of models and returns what is there; called off the loop.
+        find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
         status: reports what only the service knows; handlers fill in the rest.
         reload: reads the config again and returns what to tell.
@@ -58,6 +61,8 @@ class Parts:
     engine: Engine
     providers: Callable[[], Mapping[str, Provider]]
     provider_lines: Callable[[], tuple[ProviderLine, ...]]
+    models: Callable[[], ModelList]
+    find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
     status: Callable[[], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]

@@ -1,0 +1,204 @@
+"""`clawctl model`: the models of this machine."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.client import is_nobody
+from clawctl.modelfile import Added, AddOptions, add_model
+from clawctl.render import emit_json, note, say, show_table, size
+from clawd.errors import ClawError, UnreachableError
+from clawd.paths import layout
+from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
+from clawd.wire.reports import LoadedModel
+
+LOAD_LIMIT_S = 3_600.0
+PATIENCE_S = 1.0
+REDRAW_S = 0.2
+
+
+@click.group()
+def command() -> None:
+    """List, add, load and unload the models of this machine."""
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List the models that are there, and which of them are loaded."""
+    with app.client() as client:
+        models = client.call(ListModels())
+    if as_json:
+        emit_json(models)
+        return
+    show_table(
+        ("NAME", "SIZE", "LOADED", "PROFILE"),
+        [(m.name, size(m.size_bytes), m.state or "no", m.profile or "-") for m in models.items],
+    )
+    note(f"Files are in {models.folder}")
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", default="", metavar="NAME", help="Its name there; else the file's own.")
+@click.option("--force", is_flag=True, help="Overwrite a model of that name.")
+@click.option("--copy", is_flag=True, help="Copy it, also where a hard link would do.")
+@json_option
+@pass_app
+def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bool) -> None:
+    """Put a GGUF file into the folder of models: linked where possible, else copied.
+
+    Of a split model (…-00001-of-00003.gguf) any part stands for all of them.
+    """
+    line = ProgressLine(sys.stderr, f"copying {file.name}")
+    options = AddOptions(name=name, force=force, copy=copy)
+    try:
+        added = add_model(file, _models_folder(app), options, line.show)
+    finally:
+        line.clear()
+    if as_json:
+        emit_json(
+            {
+                "name": added.name,
+                "path": str(added.path),
+                "size_bytes": added.size_bytes,
+                "how": added.how,
+                "replaced": added.replaced,
+            }
+        )
+    else:
+        _say_added(added)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@pass_app
+def load(app: App, name: str, *, as_json: bool) -> None:
+    """Load a model now rather than with its first request."""
+    with app.client() as client:
+        stream = client.stream(LoadModel(name=name))
+        stream.wait(PATIENCE_S)
+        if not stream.is_done:
+            note(f"loading {name} …")
+            stream.wait(LOAD_LIMIT_S)
+        if not stream.is_done:
+            raise UnreachableError(
+                f"the daemon did not load {name} within {LOAD_LIMIT_S:g} s",
+                hint="See its log, or end it: it may hang.",
+            )
+    model = stream.result
+    if as_json:
+        emit_json(model)
+        return
+    say(
+        f"loaded {model.name}: {_billions(model.parameters)} parameters, context "
+        f"{model.context_size}, pid {model.pid}"
+    )
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@pass_app
+def unload(app: App, name: str, *, as_json: bool) -> None:
+    """Unload a model and free its memory; what it is answering is cancelled."""
+    with app.client() as client:
+        done = client.call(UnloadModel(name=name))
+    if as_json:
+        emit_json({"ok": True, "message": done.message})
+    else:
+        say(done.message)
+
+
+@command.command()
+@json_option
+@pass_app
+def ps(app: App, *, as_json: bool) -> None:
+    """List the models that are loaded, the one used last first."""
+    with app.client() as client:
+        models = client.call(ListLoadedModels())
+    if as_json:
+        emit_json(models.items)
+        return
+    show_table(
+        ("NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "LAST USED"),
+        [_row(model) for model in models.items],
+        nothing="No model is loaded.",
+    )
+
+
+class ProgressLine:
+    """One line that tells how far something is, once it has taken a second.
+
+    On a terminal it is drawn anew in place; elsewhere it is written once.
+    """
+
+    def __init__(
+        self, stream: TextIO, what: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._what = what
+        self._clock = clock
+        self._due_at = clock() + PATIENCE_S
+        self._width = 0
+        self._is_terminal = stream.isatty()
+
+    def show(self, done: int, total: int) -> None:
+        """Draw it if it is time to."""
+        if self._clock() < self._due_at:
+            return
+        self._due_at = self._clock() + REDRAW_S if self._is_terminal else float("inf")
+        percent = 100 * done // total if total else 100
+        text = f"{self._what}: {size(done)} of {size(total)}, {percent} %"
+        if self._is_terminal:
+            print(f"\r{text.ljust(self._width)}", end="", file=self._stream, flush=True)
+            self._width = len(text)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Take it off the terminal."""
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=self._stream, flush=True)
+            self._width = 0
+
+
+def _models_folder(app: App) -> Path:
+    """Return the folder of the daemon that answers, or of the own home when none runs."""
+    try:
+        with app.running_client() as client:
+            return Path(client.call(ListModels()).folder)
+    except ClawError as error:
+        if app.socket or not is_nobody(error):
+            raise
+    return layout().models
+
+
+def _say_added(added: Added) -> None:
+    how = {"linked": "hard-linked", "copied": "copied"}.get(added.how, added.how)
+    say(f"{added.name} ({size(added.size_bytes)}) is in {added.path.parent}: {how}")
+    if added.replaced:
+        note(f"If it is loaded, the old one stays until: clawctl model unload {added.name}")
+
+
+def _row(model: LoadedModel) -> tuple[object, ...]:
+    return (
+        model.name,
+        model.pid or "-",
+        model.state,
+        model.running,
+        model.context_size or "-",
+        size(model.size_bytes) if model.size_bytes else "-",
+        model.last_used_at,
+    )
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.1f} B" if count >= 10**9 else f"{count / 1e6:.1f} M"

@@ -1,0 +1,119 @@
+"""The handlers about models, over a real engine with workers that only play one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from clawd.channels.rpc.connection import Call
+from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.parts import Parts
+from clawd.engine.protocol import ModelConfig
+from clawd.engine.supervisor import Engine
+from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError, NotFoundError
+from clawd.providers.local import LocalModel
+from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
+from clawd.wire.reports import LoadedModel, ModelLine, ModelList
+from tests.support.engines import fake_engine, prompt
+
+CALL = cast("Call", None)
+NAMES = ("good", "other", "refuses")
+
+
+class Desk:
+    """The handlers, with a folder of models that is only told."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.names = list(NAMES)
+        parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
+        told = {"engine": engine, "models": self.listed, "find_model": self.find}
+        self.handlers = ModelHandlers(Parts(**parts | told))
+
+    def listed(self) -> ModelList:
+        return ModelList(
+            folder="/models",
+            items=tuple(
+                ModelLine(name=name, path=f"/models/{name}.gguf", size_bytes=1)
+                for name in self.names
+            ),
+        )
+
+    def find(self, name: str) -> LocalModel:
+        alias = name.lower().removesuffix(".gguf")
+        if alias not in self.names:
+            raise ModelNotFoundError(f"no model named {name!r}")
+        return LocalModel(config=ModelConfig(path=f"/models/{alias}.gguf", alias=alias))
+
+    async def load(self, name: str) -> LoadedModel:
+        return await self.handlers.load_model(LoadModel(name=name), CALL)
+
+    async def unload(self, name: str) -> str:
+        return (await self.handlers.unload_model(UnloadModel(name=name), CALL)).message
+
+    async def states(self) -> dict[str, str]:
+        listed = await self.handlers.list_models(ListModels(), CALL)
+        return {line.name: line.state for line in listed.items}
+
+    async def loaded(self) -> list[LoadedModel]:
+        return list((await self.handlers.list_loaded_models(ListLoadedModels(), CALL)).items)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with fake_engine(tmp_path) as (engine, _journal):
+        yield Desk(engine)
+
+
+async def test_load_list_and_unload(desk: Desk) -> None:
+    assert await desk.states() == {"good": "", "other": "", "refuses": ""}
+    line = await desk.load("GOOD.gguf")
+    assert (line.name, line.state, line.path) == ("good", "ready", "/models/good.gguf")
+    assert line.pid > 0
+    assert await desk.load("good") == (await desk.loaded())[0]
+    assert await desk.states() == {"good": "ready", "other": "", "refuses": ""}
+    assert await desk.unload("Good.gguf") == "unloaded good"
+    assert await desk.loaded() == []
+    with pytest.raises(NotFoundError, match="model good is not loaded; none is"):
+        await desk.unload("good")
+
+
+async def test_what_was_used_last_is_shown_first(desk: Desk) -> None:
+    for name in ("good", "other", "good"):
+        await desk.load(name)
+    assert [line.name for line in await desk.loaded()] == ["good", "other"]
+    desk.names.append("third")
+    with pytest.raises(NotFoundError, match="model third is not loaded; loaded are: good, other"):
+        await desk.unload("third")
+
+
+async def test_a_model_whose_file_is_gone_can_be_unloaded(desk: Desk) -> None:
+    await desk.load("good")
+    desk.names.remove("good")
+    assert await desk.unload("good") == "unloaded good"
+    with pytest.raises(ModelNotFoundError):
+        await desk.unload("good")
+
+
+async def test_unloading_cancels_what_runs(desk: Desk) -> None:
+    config = desk.find("good").config
+    async with (
+        asyncio.timeout(20),
+        aclosing(desk.engine.generate(config, prompt("endless"))) as run,
+    ):
+        await anext(run)
+        (line,) = await desk.loaded()
+        assert line.running == 1
+        await desk.unload("good")
+        with pytest.raises(CancelledByUserError, match="was unloaded"):
+            async for _ in run:
+                pass
+
+
+async def test_a_model_that_cannot_be_loaded_is_an_error(desk: Desk) -> None:
+    with pytest.raises(ModelLoadError):
+        await desk.load("refuses")
+    assert (await desk.states())["refuses"] == ""

@@ -1,0 +1,356 @@
+"""`clawctl model`: list, load, unload and ps over a fake daemon; add on real files."""
+
+import io
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from clawctl import modelfile
+from clawctl.commands.model import ProgressLine
+from clawctl.main import main
+from clawd.errors import ModelNotFoundError, NotFoundError
+from clawd.wire.methods import ListModels, LoadModel, UnloadModel
+from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelLine, ModelList
+from tests.support.fake_daemon import Call, FakeDaemon
+
+GGUF = struct.pack("<4sI", b"GGUF", 3) + bytes(range(256)) * 20
+
+LOADED = LoadedModel(
+    name="embedded",
+    path="/e.gguf",
+    pid=77,
+    state="ready",
+    running=1,
+    context_size=2048,
+    parallel=4,
+    parameters=1_500_000,
+    size_bytes=2_100_000,
+    load_ms=12.5,
+    last_used_at="2026-01-02T03:04:05Z",
+)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    for name in ("CLAWD_SOCKET", "XDG_RUNTIME_DIR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "CLAWD_HOME"):
+        monkeypatch.setenv(name, environ[name])
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / "models"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "Tiny-Q8.gguf"
+    made.write_bytes(GGUF)
+    return made
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
+    assert main(arguments) == code
+    document: object = json.loads(capsys.readouterr().out)
+    return document
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def listing(folder: Path) -> ModelList:
+    return ModelList(
+        folder=str(folder),
+        items=(
+            ModelLine(name="embedded", path="/e.gguf", size_bytes=2_100_000, state="ready", pid=77),
+            ModelLine(name="Qwen3-8B", path="/q.gguf", size_bytes=4_900_000_000, profile="qwen3"),
+        ),
+    )
+
+
+class TestWithADaemon:
+    def test_list_shows_size_what_is_loaded_and_the_profile(
+        self, daemon: FakeDaemon, folder: Path, capsys: Capture
+    ) -> None:
+        daemon.handlers["list_models"] = listing(folder)
+        assert main(["model", "list"]) == 0
+        printed = capsys.readouterr()
+        assert [line.split() for line in printed.out.splitlines()] == [
+            ["NAME", "SIZE", "LOADED", "PROFILE"],
+            ["embedded", "2.1", "MB", "ready", "-"],
+            ["Qwen3-8B", "4.9", "GB", "no", "qwen3"],
+        ]
+        assert str(folder) in printed.err
+
+    def test_list_as_json_is_the_whole_report(
+        self, daemon: FakeDaemon, folder: Path, capsys: Capture
+    ) -> None:
+        daemon.handlers["list_models"] = listing(folder)
+        document = json_of(capsys, "model", "list", "--json")
+        assert isinstance(document, dict)
+        assert document["folder"] == str(folder)
+        assert document["items"][1] == {
+            "name": "Qwen3-8B",
+            "path": "/q.gguf",
+            "size_bytes": 4_900_000_000,
+            "profile": "qwen3",
+            "state": "",
+            "pid": 0,
+        }
+
+    def test_load_says_what_was_loaded(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        daemon.handlers["load_model"] = LOADED
+        assert main(["model", "load", "Embedded"]) == 0
+        printed = capsys.readouterr()
+        assert printed.out == "loaded embedded: 1.5 M parameters, context 2048, pid 77\n"
+        assert printed.err == ""
+        assert daemon.calls_of(LoadModel) == [LoadModel(name="Embedded")]
+        document = json_of(capsys, "model", "load", "embedded", "--json")
+        assert isinstance(document, dict)
+        assert (document["pid"], document["context_size"]) == (77, 2048)
+
+    def test_a_slow_load_says_that_it_goes_on(
+        self, daemon: FakeDaemon, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("clawctl.commands.model.PATIENCE_S", 0.05)
+
+        def slowly(call: Call) -> LoadedModel:
+            call.gone.wait(0.3)
+            return LOADED
+
+        daemon.handlers["load_model"] = slowly
+        assert main(["model", "load", "embedded"]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == "loading embedded …\n"
+        assert printed.out.startswith("loaded embedded")
+
+    def test_a_name_that_is_not_there_names_those_that_are(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        def refuse(_call: Call) -> LoadedModel:
+            raise ModelNotFoundError("no model named 'x'; there are: embedded", hint="Add one.")
+
+        daemon.handlers["load_model"] = refuse
+        assert main(["model", "load", "x"]) == 1
+        assert "there are: embedded" in capsys.readouterr().err
+        document = json_of(capsys, "model", "load", "x", "--json", code=1)
+        assert isinstance(document, dict)
+        assert document["error"]["code"] == "model_not_found"
+
+    def test_unload(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        daemon.handlers["unload_model"] = Done(message="unloaded embedded")
+        assert main(["model", "unload", "embedded"]) == 0
+        assert capsys.readouterr().out == "unloaded embedded\n"
+        assert daemon.calls_of(UnloadModel) == [UnloadModel(name="embedded")]
+        assert json_of(capsys, "model", "unload", "embedded", "--json") == {
+            "ok": True,
+            "message": "unloaded embedded",
+        }
+
+    def test_unloading_what_is_not_loaded_fails(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        def refuse(_call: Call) -> Done:
+            raise NotFoundError("model x is not loaded; none is")
+
+        daemon.handlers["unload_model"] = refuse
+        assert main(["model", "unload", "x"]) == 1
+        assert "not loaded" in capsys.readouterr().err
+
+    def test_ps_shows_pid_context_and_what_runs(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        stopped = LoadedModel(name="bad", path="/b.gguf", pid=0, state="stopped", deaths=2)
+        daemon.handlers["list_loaded_models"] = LoadedModelList(items=(LOADED, stopped))
+        assert main(["model", "ps"]) == 0
+        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+            ["NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "LAST", "USED"],
+            ["embedded", "77", "ready", "1", "2048", "2.1", "MB", "2026-01-02T03:04:05Z"],
+            ["bad", "-", "stopped", "0", "-", "-"],
+        ]
+        document = json_of(capsys, "model", "ps", "--json")
+        assert isinstance(document, list)
+        assert (document[0]["running"], document[1]["deaths"]) == (1, 2)
+
+    def test_ps_of_nothing(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        daemon.handlers["list_loaded_models"] = LoadedModelList(items=())
+        assert main(["model", "ps"]) == 0
+        assert capsys.readouterr().out == "No model is loaded.\n"
+
+    def test_add_goes_to_the_folder_of_the_daemon_that_answers(
+        self, daemon: FakeDaemon, tmp_path: Path, file: Path, capsys: Capture
+    ) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        daemon.handlers["list_models"] = listing(elsewhere)
+        assert main(["model", "add", str(file)]) == 0
+        assert (elsewhere / file.name).read_bytes() == GGUF
+        assert len(daemon.calls_of(ListModels)) == 1
+
+
+class TestAdd:
+    def test_a_file_is_linked_and_found_under_its_name(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        assert main(["model", "add", str(file)]) == 0
+        assert capsys.readouterr().out == f"Tiny-Q8 (5.1 kB) is in {folder}: hard-linked\n"
+        assert (folder / file.name).samefile(file)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert names_in(folder) == ["Tiny-Q8.gguf"]
+
+    def test_a_copy_is_a_file_of_its_own(self, folder: Path, file: Path, capsys: Capture) -> None:
+        document = json_of(capsys, "model", "add", str(file), "--copy", "--name", "mine", "--json")
+        assert document == {
+            "name": "mine",
+            "path": str(folder / "mine.gguf"),
+            "size_bytes": len(GGUF),
+            "how": "copied",
+            "replaced": False,
+        }
+        assert (folder / "mine.gguf").read_bytes() == GGUF
+        assert not (folder / "mine.gguf").samefile(file)
+        assert names_in(folder) == ["mine.gguf"]
+
+    def test_a_link_is_followed(self, folder: Path, file: Path, tmp_path: Path) -> None:
+        link = tmp_path / "link.gguf"
+        link.symlink_to(file)
+        assert main(["model", "add", str(link)]) == 0
+        assert not (folder / "link.gguf").is_symlink()
+        assert (folder / "link.gguf").samefile(file)
+
+    def test_a_name_that_is_taken_is_not_overwritten(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        folder.mkdir()
+        taken = folder / file.name
+        taken.write_bytes(b"precious")
+        assert main(["model", "add", str(file)]) == 1
+        assert "--force" in capsys.readouterr().err
+        assert taken.read_bytes() == b"precious"
+        assert main(["model", "add", str(file), "--force"]) == 0
+        assert "clawctl model unload Tiny-Q8" in capsys.readouterr().err
+        assert taken.read_bytes() == GGUF
+        assert names_in(folder) == [file.name]
+
+    @pytest.mark.parametrize("options", [[], ["--force"], ["--copy"]])
+    def test_adding_what_is_there_changes_nothing(
+        self, folder: Path, file: Path, capsys: Capture, options: list[str]
+    ) -> None:
+        assert main(["model", "add", str(file)]) == 0
+        assert main(["model", "add", str(folder / file.name), *options]) == 0
+        assert "there already" in capsys.readouterr().out
+        assert names_in(folder) == [file.name]
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            (b"", "it begins with b''"),
+            (b"GGU", "it begins with b'GGU'"),
+            (b"version https://git-lfs", "it begins with b'vers'"),
+            (struct.pack("<4sI", b"GGUF", 1), "version 1"),
+            (struct.pack(">4sI", b"GGUF", 3), "version 50331648"),
+        ],
+    )
+    def test_what_is_no_gguf_is_refused(
+        self, folder: Path, tmp_path: Path, capsys: Capture, content: bytes, problem: str
+    ) -> None:
+        bad = tmp_path / "bad.gguf"
+        bad.write_bytes(content)
+        assert main(["model", "add", str(bad)]) == 1
+        printed = capsys.readouterr().err
+        assert problem in printed
+        assert "hint:" in printed
+        assert not folder.exists()
+
+    @pytest.mark.parametrize("name", ["embedded", "Embedded.gguf", "../up", ".hidden", " ", "a\0"])
+    def test_a_name_that_cannot_be_one_is_refused(
+        self, folder: Path, file: Path, capsys: Capture, name: str
+    ) -> None:
+        assert main(["model", "add", str(file), "--name", name]) == 1
+        assert "name" in capsys.readouterr().err
+        assert not folder.exists()
+
+    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path, capsys: Capture) -> None:
+        assert main(["model", "add", str(tmp_path / "none.gguf")]) == 1
+        assert f"there is no file {tmp_path}/none.gguf" in capsys.readouterr().err
+
+    def test_of_a_split_model_every_part_is_added(
+        self, folder: Path, tmp_path: Path, capsys: Capture
+    ) -> None:
+        names = [f"big-{n:05}-of-00003.gguf" for n in (1, 2, 3)]
+        for name in names[:2]:
+            (tmp_path / name).write_bytes(GGUF)
+        assert main(["model", "add", str(tmp_path / names[1])]) == 1
+        assert f"there is no file {tmp_path}/{names[2]}" in capsys.readouterr().err
+        assert not folder.exists()
+        (tmp_path / names[2]).write_bytes(GGUF)
+        document = json_of(capsys, "model", "add", str(tmp_path / names[1]), "--json")
+        assert isinstance(document, dict)
+        assert (document["name"], document["size_bytes"]) == ("big", 3 * len(GGUF))
+        assert names_in(folder) == names
+
+    def test_a_folder_that_may_not_be_written_is_told_and_nothing_is_left(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        folder.parent.rmdir()
+        folder.parent.write_text("a file where the home should be")
+        assert main(["model", "add", str(file)]) == 1
+        assert str(file) in capsys.readouterr().err
+
+    def test_without_room_nothing_is_copied(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        with file.open("ab") as sparse:
+            sparse.truncate(1 << 42)
+        assert main(["model", "add", str(file), "--copy"]) == 1
+        assert f"the model has {1 << 42}" in capsys.readouterr().err
+        assert names_in(folder) == []
+
+    def test_an_interrupted_copy_leaves_nothing(self, folder: Path, file: Path) -> None:
+        def interrupt(_done: int, _total: int) -> None:
+            raise KeyboardInterrupt
+
+        options = modelfile.AddOptions(copy=True)
+        with pytest.raises(KeyboardInterrupt):
+            modelfile.add_model(file, folder, options, interrupt)
+        assert names_in(folder) == []
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class TestProgressLine:
+    def test_what_is_quick_draws_nothing(self) -> None:
+        screen = Screen()
+        line = ProgressLine(screen, "copying x", lambda: 0.0)
+        line.show(1, 2)
+        line.clear()
+        assert screen.getvalue() == ""
+
+    def test_on_a_terminal_it_is_drawn_in_place_and_taken_off(self) -> None:
+        now = [0.0]
+        screen = Screen()
+        line = ProgressLine(screen, "copying x", lambda: now[0])
+        for now[0], done in ((1.0, 1000), (1.1, 1500), (1.2, 2000)):
+            line.show(done, 4000)
+        line.clear()
+        assert [text.rstrip() for text in screen.getvalue().split("\r")] == [
+            "",
+            "copying x: 1.0 kB of 4.0 kB, 25 %",
+            "copying x: 2.0 kB of 4.0 kB, 50 %",
+            "",
+            "",
+        ]
+
+    def test_elsewhere_it_is_written_once(self) -> None:
+        now = [0.0]
+        stream = io.StringIO()
+        line = ProgressLine(stream, "copying x", lambda: now[0])
+        for now[0] in (1.0, 2.0, 3.0):
+            line.show(0, 0)
+        line.clear()
+        assert stream.getvalue() == "copying x: 0 B of 0 B, 100 %\n"

@@ -1,0 +1,92 @@
+"""What the config says of providers and models, as the daemon's parts get it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clawd.config.load import load
+from clawd.engine.supervisor import Engine
+from clawd.errors import ProviderError
+from clawd.providers.base import ChatRequest, Message, collect
+from clawd.providers.router import RouterProvider
+from clawd.service.state import LocalModels, State
+
+FLEET = """
+[providers.models.fleet]
+kind = "router"
+providers = ["near", "far"]
+probe_interval_s = 3600.0
+
+[providers.models.near]
+kind = "mock"
+model = "small-one"
+labels = { privacy = "local" }
+
+[providers.models.far]
+kind = "openai-compatible"
+base_url = "http://127.0.0.1:9/v1"
+model = "big-one"
+labels = { privacy = "cloud", model = "big" }
+"""
+
+
+@pytest.fixture
+async def state(tmp_path: Path) -> AsyncIterator[State]:
+    (tmp_path / "config.toml").write_text(FLEET)
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    engine = Engine()
+    made = State(load(environ=environ), engine, environ)
+    try:
+        yield made
+    finally:
+        await made.close()
+        await engine.close()
+
+
+def ask(model: str = "", **hints: str) -> ChatRequest:
+    message = Message(role="user", content="hello")
+    return ChatRequest(messages=(message,), model=model, metadata=hints)
+
+
+async def test_a_router_stands_before_its_backends_with_their_labels(state: State) -> None:
+    fleet = state.providers["fleet"]
+    assert isinstance(fleet, RouterProvider)
+    assert (await collect(fleet.chat(ask(privacy="local")))).final_text == "hello"
+    assert (await collect(fleet.chat(ask(model="small-one")))).final_text == "hello"
+    with pytest.raises(ProviderError, match="every backend of fleet failed:\nfar: "):
+        await collect(fleet.chat(ask(model="big")))
+    with pytest.raises(ProviderError, match="carries model=big-one; there are near: model=small-o"):
+        await collect(fleet.chat(ask(model="big-one")))
+
+
+def test_models_are_listed_with_the_profile_that_applies(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[model."qwen"]\ntop_k = 1\n[model."qwen3-8"]\ntop_k = 2')
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("Qwen3-8B.gguf", "Qwen2.gguf", "other.gguf", "notes.txt"):
+        (folder / name).write_bytes(b"123")
+    models = LocalModels(load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}))
+    listed = models.listed()
+    assert listed.folder == str(folder)
+    assert [(line.name, line.profile) for line in listed.items] == [
+        ("embedded", ""),
+        ("Qwen2", "qwen"),
+        ("Qwen3-8B", "qwen3-8"),
+        ("other", ""),
+    ]
+    assert listed.items[1].size_bytes == 3
+
+
+def test_a_file_has_one_engine_name_whatever_it_is_asked_for_by(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "Qwen3.gguf").touch()
+    models = LocalModels(load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}))
+    names = ("Qwen3", "qwen3", "QWEN3.gguf", str(folder / "Qwen3.gguf"))
+    assert {models.find(name).config.alias for name in names} == {"Qwen3"}
+
+
+async def test_the_list_of_providers_names_what_a_router_stands_before(state: State) -> None:
+    (line,) = [each for each in state.provider_lines() if each.name == "fleet"]
+    assert (line.kind, line.model) == ("router", "near, far")
