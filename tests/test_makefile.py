@@ -360,6 +360,21 @@ def test_make_run_stops_when_init_fails(checkout: Path, tmp_path: Path) -> None:
 
 
 @needs_make
+def test_make_bench_engine_measures_against_what_was_built(checkout: Path) -> None:
+    venv = make_ready(checkout, "project", "engine", "bench")
+    (venv / f"lib/python{MINOR}/site-packages/llama_cpp_python-0.3.36.dist-info").mkdir()
+    binaries = checkout / ".setup/peer" / peer.peer_folder("0.3.36").name / "build/bin"
+    for name in peer.PROGRAMS:
+        write_script(binaries / name, "#!/bin/sh\n")
+    write_script(
+        checkout / "tests/bench/llama/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
+    )
+    answer = make(checkout, "bench-engine", JSON="figures.json", ARGS="--only stall_p95")
+    expected = f"--binaries|{binaries}|--json|figures.json|--only|stall_p95\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
+
+
+@needs_make
 def test_make_clean_removes_what_make_made_and_nothing_else(checkout: Path) -> None:
     before = sorted(checkout.rglob("*"))
     for name in (".venv/bin", ".venv-3.12", ".setup/wheels", "clawd.egg-info", ".mypy_cache"):
