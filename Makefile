@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench clean
+.PHONY: help run setup test lint check bench bench-engine clean
 
 export ARGS JSON PYTHONS
 
@@ -12,6 +12,8 @@ help:
 	@echo 'make lint     format, lint, types, imports, spelling'
 	@echo 'make check    lint, then the fast tests'
 	@echo 'make bench    measure this machine; JSON=FILE keeps the figures'
+	@echo 'make bench-engine  the same for the engine alone, against llama-server, built once;'
+	@echo '              ARGS="--only decode_1_fresh" chooses rows'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
 run:
@@ -31,6 +33,9 @@ check:
 
 bench:
 	@sh packaging/bootstrap.sh bench
+
+bench-engine:
+	@sh packaging/bootstrap.sh bench-engine
 
 clean:
 	@sh packaging/bootstrap.sh clean

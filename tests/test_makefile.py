@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from bootstrap import environment, system
+from bootstrap import environment, peer, system
 from bootstrap.environment import part_key, prepare, satisfies
 from bootstrap.steps import Progress, SetupError, read_hint, run_step, stop_group
 from bootstrap.system import Interpreter, Need, find_interpreter, probe, tell_missing
 
 ROOT = Path(__file__).resolve().parents[1]
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
-TARGETS = ("run", "setup", "test", "lint", "check", "bench", "clean")
+TARGETS = ("run", "setup", "test", "lint", "check", "bench", "bench-engine", "clean")
 PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)
 
 # Stands in for clawctl: notes what it was called with, and makes a config when asked to.
@@ -260,6 +260,78 @@ def test_what_is_set_up_is_left_alone(tmp_path: Path) -> None:
     assert sorted(venv.rglob("*")) == before
 
 
+RECORDING_PROGRAM = """\
+#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+[ "$1" != --build ] || { mkdir -p "$2/bin" && touch "$2/bin/llama-server" "$2/bin/llama-bench"; }
+"""
+
+
+@pytest.fixture
+def python_with_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with an engine, beside a cmake, tar and pip that only note their calls."""
+    engine = tmp_path / "venv/lib/python3.11/site-packages/llama_cpp_python-0.3.36.dist-info"
+    engine.mkdir(parents=True)
+    python = tmp_path / "venv/bin/python"
+    write_script(
+        python,
+        '#!/bin/sh\necho "pip $*" >> "$CALLS"\n'
+        'while [ "$1" != --dest ]; do shift; done\nmkdir -p "$2"\ntouch "$2/llama.tar.gz"\n',
+    )
+    for name in ("cmake", "tar", "ninja"):
+        write_script(tmp_path / "programs" / name, RECORDING_PROGRAM)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    for module in (environment, peer):
+        monkeypatch.setattr(module, "SETUP", tmp_path / "setup")
+    monkeypatch.setattr(peer, "LOG", tmp_path / "setup/peer.log")
+    monkeypatch.setattr(peer, "ensure_packages", lambda **_: None)
+    return python
+
+
+def test_the_peer_is_built_once_from_the_sources_of_the_installed_engine(
+    python_with_engine: Path, tmp_path: Path
+) -> None:
+    binaries = peer.build_peer(python_with_engine)
+    assert all((binaries / name).is_file() for name in peer.PROGRAMS)
+    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[0] for line in calls] == ["pip", "tar", "cmake", "cmake"]
+    assert "--no-binary llama-cpp-python" in calls[0]
+    assert calls[0].endswith(" llama-cpp-python==0.3.36")
+    assert {"-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF"} <= set(
+        calls[2].split()
+    )
+    assert calls[3].endswith(" --target llama-server llama-bench")
+    assert peer.build_peer(python_with_engine) == binaries
+    assert (tmp_path / "calls").read_text(encoding="utf-8").splitlines() == calls
+
+
+def test_another_engine_or_other_build_arguments_make_another_peer(
+    python_with_engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = peer.peer_folder("0.3.36")
+    assert peer.peer_folder("0.3.37") != folder
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
+    assert peer.peer_folder("0.3.36") != folder
+
+
+def test_a_build_that_was_cut_short_is_gone_on_with(
+    python_with_engine: Path, tmp_path: Path
+) -> None:
+    binaries = peer.build_peer(python_with_engine)
+    (binaries / "llama-bench").unlink()
+    (tmp_path / "calls").unlink()
+    assert peer.build_peer(python_with_engine) == binaries
+    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[0] for line in calls] == ["cmake", "cmake"]
+
+
+def test_a_peer_without_an_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="has no llama-cpp-python; `make setup` installs it"):
+        peer.build_peer(tmp_path / "venv/bin/python")
+
+
 @needs_make
 def test_make_alone_lists_every_target(checkout: Path) -> None:
     answer = make(checkout)
@@ -285,6 +357,21 @@ def test_make_run_stops_when_init_fails(checkout: Path, tmp_path: Path) -> None:
     write_script(venv / "bin/clawctl", "import sys\nprint(sys.argv[1])\nsys.exit(5)\n")
     answer = make(checkout, "run", CLAWD_HOME=str(tmp_path / "home"))
     assert (answer.returncode, answer.stdout) == (2, "init\n")
+
+
+@needs_make
+def test_make_bench_engine_measures_against_what_was_built(checkout: Path) -> None:
+    venv = make_ready(checkout, "project", "engine", "bench")
+    (venv / f"lib/python{MINOR}/site-packages/llama_cpp_python-0.3.36.dist-info").mkdir()
+    binaries = checkout / ".setup/peer" / peer.peer_folder("0.3.36").name / "build/bin"
+    for name in peer.PROGRAMS:
+        write_script(binaries / name, "#!/bin/sh\n")
+    write_script(
+        checkout / "tests/bench/llama/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
+    )
+    answer = make(checkout, "bench-engine", JSON="figures.json", ARGS="--only stall_p95")
+    expected = f"--binaries|{binaries}|--json|figures.json|--only|stall_p95\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 
 
 @needs_make

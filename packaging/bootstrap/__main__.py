@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bootstrap.environment import ROOT, prepare
+from bootstrap.peer import build_peer
 from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
         "lint": run_lint,
         "check": run_check,
         "bench": run_bench,
+        "bench-engine": run_bench_engine,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
@@ -142,6 +144,16 @@ def run_bench() -> int:
     target = os.environ.get("JSON", "")
     arguments = ["--json", target] if target else []
     return subprocess.call([python, "-m", "tests.bench", *arguments])
+
+
+def run_bench_engine() -> int:
+    """Measures the engine against llama-server; JSON=FILE keeps the figures, ARGS go to it."""
+    python = prepare(("project", "engine", "bench"))
+    binaries = build_peer(python)
+    target = os.environ.get("JSON", "")
+    arguments = ["--json", target] if target else []
+    arguments += shlex.split(os.environ.get("ARGS", ""))
+    return subprocess.call([python, "-m", "tests.bench.llama", "--binaries", binaries, *arguments])
 
 
 def clean() -> int:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -40,20 +40,24 @@ class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def running_server(folder: Path, setup: EngineSetup) -> Iterator["LlamaServer"]:
     """Start the server and wait until it answers; its log is in the folder."""
-    port = _free_port()
-    path = folder / "llama_cpp.server.log"
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
-    with path.open("wb") as log:
+    port = free_port()
+    command = [sys.executable, "-m", "llama_cpp.server", *_options(setup, port)]
+    hint = "Is it installed? pip install -e '.[bench]' brings it."
+    with serving(command, port, folder / "llama_cpp.server.log", hint=hint):
+        yield LlamaServer(port, answer_tokens=setup.answer_tokens)
+
+
+@contextmanager
+def serving(command: Sequence[str], port: int, log: Path, *, hint: str) -> Iterator[None]:
+    """Run a server of the OpenAI interface, from its first answer on that port to the end."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(log.parent), "LANG": "C.UTF-8"}
+    with log.open("ab") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "llama_cpp.server", *_options(setup, port)],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file
         )
     try:
-        _wait_until_it_answers(process, port, path)
-        yield LlamaServer(port, answer_tokens=setup.answer_tokens)
+        _wait_until_it_answers(process, port, log, hint)
+        yield
     finally:
         process.kill()
         process.wait()
@@ -67,14 +71,14 @@ class LlamaServer:
     """
 
     def __init__(self, port: int, *, answer_tokens: int) -> None:
-        self._port = port
-        self._answer_tokens = answer_tokens
+        self.port = port
+        self.answer_tokens = answer_tokens
         self.system_prompt = FILLER
 
     @contextmanager
     def open(self) -> Iterator[Ask]:
         """Connect; every question is a conversation of its own."""
-        connection = HTTPConnection(HOST, self._port, timeout=ANSWER_LIMIT_S)
+        connection = HTTPConnection(HOST, self.port, timeout=ANSWER_LIMIT_S)
         connection.connect()
         try:
             yield lambda text: self._ask(connection, text)
@@ -97,20 +101,20 @@ class LlamaServer:
         return found
 
     def _prompt_tokens(self, text: str) -> int:
-        connection = HTTPConnection(HOST, self._port, timeout=ANSWER_LIMIT_S)
-        body = self._body(text) | {"stream": False, "max_tokens": 1}
+        connection = HTTPConnection(HOST, self.port, timeout=ANSWER_LIMIT_S)
+        body = self.body(text) | {"stream": False, "max_tokens": 1}
         try:
-            connection.request("POST", PATH, json.dumps(body), _JSON)
+            connection.request("POST", PATH, json.dumps(body), JSON_HEADERS)
             return int(json.loads(connection.getresponse().read())["usage"]["prompt_tokens"])
         finally:
             connection.close()
 
     def _ask(self, connection: HTTPConnection, text: str) -> Answer:
-        body = json.dumps(self._body(text))
+        body = json.dumps(self.body(text))
         sent_at = now()
         first_at = 0.0
         reason: str | None = None
-        connection.request("POST", PATH, body, _JSON)
+        connection.request("POST", PATH, body, JSON_HEADERS)
         response = connection.getresponse()
         for line in response:
             if not line.startswith(b"data: {"):
@@ -123,13 +127,14 @@ class LlamaServer:
         if reason != "length" or not first_at:
             raise BenchError(
                 f"llama_cpp.server answered {response.status} and ended for {reason}, "
-                f"expected length after {self._answer_tokens} tokens"
+                f"expected length after {self.answer_tokens} tokens"
             )
         return Answer(
-            sent_at=sent_at, first_at=first_at, ended_at=ended_at, tokens=self._answer_tokens
+            sent_at=sent_at, first_at=first_at, ended_at=ended_at, tokens=self.answer_tokens
         )
 
-    def _body(self, text: str) -> dict[str, Any]:
+    def body(self, text: str) -> dict[str, Any]:
+        """Return the request that asks this in a conversation of its own."""
         return {
             "messages": [
                 {"role": "system", "content": self.system_prompt},
@@ -138,11 +143,11 @@ class LlamaServer:
             "stream": True,
             "temperature": 0.0,
             "repeat_penalty": 1.0,
-            "max_tokens": self._answer_tokens,
+            "max_tokens": self.answer_tokens,
         }
 
 
-_JSON = {"Content-Type": "application/json"}
+JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 def _options(setup: EngineSetup, port: int) -> list[str]:
@@ -167,19 +172,21 @@ def _options(setup: EngineSetup, port: int) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_it_answers(
+    process: subprocess.Popen[bytes], port: int, log: Path, hint: str
+) -> None:
     deadline = now() + START_LIMIT_S
     while not _answers(port):
         if process.poll() is not None or now() > deadline:
             raise BenchError(
-                f"llama_cpp.server did not start: {log.read_text('utf-8', 'replace')[-2000:]}\n"
-                "Is it installed? pip install -e '.[bench]' brings it."
+                f"the server did not start: {log.read_text('utf-8', 'replace')[-2000:]}\n{hint}"
             )
         time.sleep(0.05)
 
