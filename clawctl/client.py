@@ -339,7 +339,7 @@ def connect_any(paths: list[Path]) -> Client:
             raise failure
     if len(failures) == 1:
         raise failures[0]
-    names = " and ".join(str(path) for path in paths)
+    names = " nor ".join(str(path) for path in paths)
     raise _unreachable(
         f"no daemon answers: there is neither {names}",
         hint="Start one with: clawd, or name its socket with --socket.",

@@ -119,7 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tolerate_any_text() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    handlers = {
+        sys.stdin: "replace",
+        sys.stdout: "backslashreplace",
+        sys.stderr: "backslashreplace",
+    }
+    for stream, errors in handlers.items():
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+            reconfigure(errors=errors)

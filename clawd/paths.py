@@ -19,6 +19,7 @@ SYSTEM_HOME = Path("/var/lib/clawd")
 SYSTEM_CONFIG = Path("/etc/clawd/config.toml")
 SYSTEM_SOCKET = Path("/run/clawd/clawd.sock")
 MAX_SOCKET_PATH_BYTES = 107
+NO_HOME = Path("/nonexistent")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,17 @@ class Layout:
         return self.home / "cache"
 
 
+def expanded(text: str | Path) -> Path:
+    """Return the path with ~ filled in; the ~ of an unknown user stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises RuntimeError
+
+
 def layout(environ: Mapping[str, str] | None = None) -> Layout:
     """Return the layout that the environment asks for (CLAWD_HOME, CLAWD_SOCKET)."""
     env = os.environ if environ is None else environ
-    default_home = _user_home(env) / ".clawd"
+    default_home = user_home(env) / ".clawd"
     chosen = env.get("CLAWD_HOME")
-    home = Path(chosen).expanduser().absolute() if chosen else default_home
+    home = expanded(chosen).absolute() if chosen else default_home
     is_system = home == SYSTEM_HOME
     override = env.get("CLAWD_SOCKET")
     if override:
@@ -116,7 +122,7 @@ def socket_of_home(home: Path, environ: Mapping[str, str], *, is_default: bool) 
 def candidate_sockets(explicit: str | None, environ: Mapping[str, str]) -> list[Path]:
     """Return the sockets a client tries, in order; more than one only when nothing was named."""
     if explicit:
-        return [Path(explicit).expanduser().absolute()]
+        return [expanded(explicit).absolute()]
     own = layout(environ).socket
     if environ.get("CLAWD_SOCKET") or environ.get("CLAWD_HOME"):
         return [own]
@@ -138,9 +144,11 @@ def _digest(home: Path) -> str:
     return hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
 
 
-def _user_home(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return Path(home) if home else Path("~").expanduser()
+def user_home(environ: Mapping[str, str]) -> Path:
+    """Return the home of the account; NO_HOME where nothing names one."""
+    home = Path(environ.get("HOME") or expanded("~"))
+    # Relative: a uid without an account. CLAWD_HOME may still name a place.
+    return home if home.is_absolute() else NO_HOME
 
 
 def _default_workspace(
@@ -148,4 +156,4 @@ def _default_workspace(
 ) -> Path:
     if is_system:
         return SYSTEM_HOME / "workspace"
-    return _user_home(environ) / "clawd-workspace" if is_default else home / "workspace"
+    return user_home(environ) / "clawd-workspace" if is_default else home / "workspace"

@@ -54,6 +54,13 @@ def test_an_empty_variable_is_as_if_it_were_not_set() -> None:
     assert layout(HOME | {"CLAWD_HOME": "", "CLAWD_SOCKET": ""}) == layout(HOME)
 
 
+def test_a_uid_without_an_account_may_name_its_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)
+    assert layout({"CLAWD_HOME": "/srv/claw"}).home == Path("/srv/claw")
+    assert layout({}).home == Path("/nonexistent/.clawd")
+
+
 def test_a_relative_home_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert layout(HOME | {"CLAWD_HOME": "here"}).home == tmp_path / "here"

@@ -15,6 +15,7 @@ from clawctl.choice import Choice
 from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions, follow
 from clawd.errors import ClawError, InvalidRequestError
+from clawd.paths import expanded
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished
 
@@ -66,7 +67,7 @@ def _choice(options: dict[str, object]) -> Choice:
         raise click.UsageError("--continue and --conversation exclude each other")
     workspace = ""
     if directory or here:
-        folder = Path(str(directory)).expanduser() if directory else Path.cwd()
+        folder = expanded(str(directory)) if directory else Path.cwd()
         if not folder.is_dir():
             raise click.UsageError(f"-C {folder}: there is no such folder")
         workspace = str(folder.resolve())

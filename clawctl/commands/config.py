@@ -27,9 +27,10 @@ def show(file: str | None, *, as_json: bool) -> int:
 
 
 @command.command()
-def schema() -> int:
+@json_option
+def schema(*, as_json: bool) -> int:
     """Print the JSON Schema of the config file, for editors."""
-    return _clawd("--config-schema", None, as_json=False)
+    return _clawd("--config-schema", None, as_json=as_json)
 
 
 def _clawd(action: str, file: str | None, *, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from clawctl.client import Client, is_nobody
 from clawctl.render import emit_json, note, say
 from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
-from clawd.paths import Layout, layout
+from clawd.paths import Layout, expanded, layout
 from clawd.wire.methods import ClearEstop, EstopState, SetEstop
 from clawd.wire.reports import EstopReport
 
@@ -65,7 +65,11 @@ def _set(app: App, reason: str) -> EstopReport:
         try:
             report = _write(where, reason)
         except OSError as problem:
-            raise error from problem
+            raise ClawError(
+                f"{error.message}; and {where.estop} cannot be written: {problem.strerror}",
+                code=error.code,
+                hint="NOTHING WAS STOPPED. Kill the daemon, or create that file by other means.",
+            ) from problem
         if not is_nobody(error):
             note(f"The daemon did not take the call ({error.message}); {where.estop} was written.")
         return report
@@ -84,7 +88,13 @@ def _clear(app: App) -> EstopReport:
             f"{os.geteuid()})",
             hint="Ask an administrator to clear it.",
         )
-    where.estop.unlink(missing_ok=True)
+    try:
+        where.estop.unlink(missing_ok=True)
+    except OSError as error:
+        raise ClawError(
+            f"{where.estop} cannot be removed: {error.strerror}",
+            hint="The emergency stop stays set as long as it is there.",
+        ) from error
     return EstopReport(is_set=False)
 
 
@@ -119,7 +129,7 @@ def _running(app: App) -> Client | None:
 
 def _home_of(app: App) -> Layout:
     where = layout()
-    if app.socket and Path(app.socket).expanduser().absolute() != where.socket:
+    if app.socket and expanded(app.socket).absolute() != where.socket:
         raise NotFoundError(
             f"no daemon answers on {app.socket}, and nothing says whose home it serves",
             hint="Name the home instead: CLAWD_HOME=DIR clawctl estop",

@@ -31,6 +31,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     checked_by: str
 
 
+class _Receipts(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+
+
+class _Values(msgspec.Struct, frozen=True, kw_only=True):
+    receipts: _Receipts
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    values: _Values
+
+
 @click.group()
 def command() -> None:
     """List, show and verify the receipts of tool calls."""
@@ -94,7 +106,7 @@ def verify(app: App, path: Path | None, *, as_json: bool) -> int:
 def _verify_all(app: App) -> list[Verdict]:
     client = _client_if_running(app)
     if client is None:
-        return [_verify_file(layout().receipts)]
+        return [_verify_file(_configured_path())]
     with client:
         report = client.call(VerifyReceipts(), limit_s=600)
         home = Path(client.welcome.home)
@@ -115,6 +127,20 @@ def _verify_all(app: App) -> list[Verdict]:
         # The chain of another home, or one that [receipts] path puts elsewhere.
         return [by_daemon]
     return [_verify_file(file), by_daemon]
+
+
+def _configured_path() -> Path:
+    """Return where the chain is by the config, as clawd reads it; without one, the usual place."""
+    where = layout()
+    if not where.config.exists():
+        return where.receipts
+    from clawctl.daemon import run_clawd
+
+    shown = run_clawd(["--show-config", "--json"], capture=True)
+    try:
+        return Path(msgspec.json.decode(shown.stdout, type=_Shown).values.receipts.path)
+    except msgspec.DecodeError:
+        return where.receipts  # the config is wrong, and its own command says how
 
 
 def _client_if_running(app: App) -> Client | None:

@@ -1,7 +1,6 @@
 """`clawctl tool`: list the tools, run one through the gate."""
 
 import sys
-from pathlib import Path
 
 import click
 import msgspec
@@ -10,9 +9,12 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.render import Palette, emit_json, note, show_table
 from clawctl.turn import TurnView, ViewOptions, follow
+from clawd.paths import expanded
 from clawd.wire.methods import ListTools, RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe
+
+SHOWN_CHARACTERS = 200
 
 
 @click.group()
@@ -53,7 +55,7 @@ def run(
     if arguments == "-":
         arguments = sys.stdin.read()
     _check_arguments(arguments)
-    workspace = str(Path(directory).expanduser().resolve()) if directory else ""
+    workspace = str(expanded(directory).resolve()) if directory else ""
     terminal = None if no_input else Terminal.open()
     view = TurnView(
         sys.stdout, sys.stderr, ViewOptions(text=False, rows=output == "text", calls=False)
@@ -81,10 +83,18 @@ def run(
 def _check_arguments(arguments: str) -> None:
     try:
         value = msgspec.json.decode(arguments)
-    except msgspec.DecodeError as error:
-        raise click.UsageError(f"--json {arguments!r} is not JSON: {error}") from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise click.UsageError(f"--json {_shortened(arguments)} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise click.UsageError(f"--json {_shortened(arguments)} is nested too deep") from error
     if not isinstance(value, dict):
         raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
+
+
+def _shortened(arguments: str) -> str:
+    return repr(
+        arguments if len(arguments) <= SHOWN_CHARACTERS else f"{arguments[:SHOWN_CHARACTERS]}…"
+    )
 
 
 def _show_outcome(outcome: ToolOutcome) -> None:

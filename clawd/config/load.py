@@ -36,7 +36,7 @@ from clawd.config.tree import (
     value_at,
 )
 from clawd.errors import ConfigError
-from clawd.paths import Layout, layout
+from clawd.paths import Layout, expanded, layout
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 SOURCE_COMMAND_LINE = "command line"
@@ -81,7 +81,7 @@ def load(
     """
     env = os.environ if environ is None else environ
     where = layout(env)
-    file = where.config if path is None else path.expanduser().absolute()
+    file = where.config if path is None else expanded(path).absolute()
     tree, sources = _merged(file, where, env, overrides or {}, must_exist=path is not None)
     found = list(expand_paths(tree, where, file.parent, env))
     config: Config | None = None

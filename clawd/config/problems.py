@@ -77,7 +77,7 @@ def _expected(detail: ErrorDetails) -> str:
         return "one of " + ", ".join(word or '""' for word in words)
     if kind in _BOUNDS:
         bound, phrase = _BOUNDS[kind]
-        return f"{phrase} {context[bound]:g}"
+        return f"{phrase} {context[bound]:.12g}"
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters"
     return _EXPECTED_TYPES.get(kind, detail["msg"])

@@ -7,11 +7,15 @@ A field's description is what the written config file and the JSON Schema say ab
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
 
 from clawd.config import defaults
 
 MAX_SYSTEM_APPEND = 16 * 1024
+MAX_CONTEXT = 1 << 24
+MAX_THREADS = 512  # more than that ends llama.cpp
+MAX_NUMBER = 2**32 - 1
 
 Autonomy = Literal["readonly", "supervised", "full"]
 SandboxMode = Literal["required", "preferred", "off"]
@@ -29,6 +33,14 @@ class Section(BaseModel):
     """The base of all sections: immutable, unknown keys refused, no silent conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _check_size(cls, value: object) -> object:
+        # Numbers go on to the worker's frames and to llama.cpp, which take so many bits.
+        if isinstance(value, int) and value > MAX_NUMBER:
+            raise PydanticCustomError("too_big", f"a value of at most {MAX_NUMBER}")
+        return value
 
 
 class SecuritySection(Section):
@@ -237,7 +249,7 @@ class ModelProfile(Section):
     frequency_penalty: float | None = Field(default=None, ge=0, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     max_tokens: int | None = Field(default=None, ge=0)
-    ctx_size: int | None = Field(default=None, ge=0)
+    ctx_size: int | None = Field(default=None, ge=0, le=MAX_CONTEXT)
     n_gpu_layers: int | None = Field(default=None, ge=-1)
     split_mode: SplitMode | None = None
     rope_scaling: RopeScaling | None = None
@@ -262,12 +274,14 @@ class EngineSection(Section):
     n_gpu_layers: int = Field(
         default=-1, ge=-1, description="Layers on the GPU; -1 is all, 0 none."
     )
-    ctx_size: int = Field(default=0, ge=0, description="Context in tokens; 0 is the model's own.")
+    ctx_size: int = Field(
+        default=0, ge=0, le=MAX_CONTEXT, description="Context in tokens; 0 is the model's own."
+    )
     n_batch: int = Field(default=512, ge=1, description="Tokens of one decode call, at most.")
     n_ubatch: int = Field(
         default=512, ge=1, description="Tokens computed at once, at most n_batch."
     )
-    n_threads: int = Field(default=0, ge=0, description="CPU threads; 0 chooses.")
+    n_threads: int = Field(default=0, ge=0, le=MAX_THREADS, description="CPU threads; 0 chooses.")
     n_parallel: int = Field(
         default=4, ge=1, le=256, description="Sequences that run at the same time."
     )

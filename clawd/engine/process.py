@@ -200,7 +200,7 @@ async def start_worker(
         ours.close()
         raise EngineError(
             f"the engine worker cannot be started: {error.strerror or error} ({argv[0]})",
-            hint="Check the installation with `clawctl doctor`.",
+            hint="Install clawd again: the Python that it runs on is gone or may not be run.",
         ) from error
     except BaseException:
         ours.close()

@@ -28,6 +28,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         follower_stall_s: a reader that takes nothing for that long is cut off.
         cli_enabled: whether conversations may be held over the socket.
         agents: the named agents.
+        home: clawd's own home, which is nobody's workspace.
     """
 
     workspace: Path
@@ -42,6 +43,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     follower_stall_s: float = 30.0
     cli_enabled: bool = True
     agents: dict[str, AgentSettings] = {}
+    home: Path | None = None
 
     def agent(self, name: str) -> AgentSettings:
         """Return the agent of this name; "" is the plain one.
@@ -61,10 +63,10 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             InvalidRequestError: it is no absolute path of an existing folder.
-            ForbiddenError: it lies under none of the workspace roots.
+            ForbiddenError: it lies under none of the workspace roots, or in clawd's home.
         """
         if not asked:
-            return self.workspace.resolve()
+            return self._outside_home(self.workspace.resolve())
         path = Path(asked)
         if not path.is_absolute() or "\0" in asked:
             raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
@@ -82,4 +84,16 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"workspace {resolved} lies under none of: {allowed}",
                 hint="Add its parent to [security] workspace_roots in the config.",
             )
-        return resolved
+        return self._outside_home(resolved)
+
+    def _outside_home(self, folder: Path) -> Path:
+        """Refuse clawd's own home and what lies in it, but for the configured workspace."""
+        home, workspace = self.home, self.workspace.resolve()
+        if home is None or not folder.is_relative_to(home := home.resolve()):
+            return folder
+        if workspace != home and folder.is_relative_to(workspace):
+            return folder
+        raise ForbiddenError(
+            f"workspace {folder} is clawd's own home, or lies in it",
+            hint="What is there decides what tools may do. Choose another folder.",
+        )

@@ -100,7 +100,7 @@ class Gate:
             return None
         return Deny(
             reason=f"{action.tool} starts a process and this machine offers no sandbox",
-            hint='clawctl doctor says what is missing; or [security] sandbox = "optional"',
+            hint='clawctl status says why; or [security] sandbox = "preferred"',
             kind="sandbox",
         )
 

@@ -40,8 +40,9 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
         home = self.home
         if home is None or not is_under(real, home):
             return None
-        in_workspace = is_under(self.workspace, home) and is_under(real, self.workspace)
-        return None if in_workspace else home
+        workspace = self.workspace
+        is_inside = workspace != home and is_under(workspace, home)
+        return None if is_inside and is_under(real, workspace) else home
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """A table of cases for the policy: what is asked, and what the answer must be.
 
-The file is TOML; `clawctl policy test` and the project's own tests run the same one:
+The file is TOML; the project's tests run etc/policy-cases.toml:
 
     [[case]]
     name = "a model may not remove files"

@@ -16,7 +16,7 @@ from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
-from clawd.service.sockets import HomeLock, listen
+from clawd.service.sockets import HomeLock, listen, remove, take_when_free
 from clawd.service.systemd import Systemd
 
 SETTLE_S = 2.0
@@ -32,7 +32,7 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
     """
     systemd = Systemd(environ)
     lock = HomeLock(loaded.layout.lock)
-    lock.take()
+    await take_when_free(lock, loaded.layout.socket)
     daemon = Daemon(loaded, environ)
     try:
         await daemon.open(redactor)
@@ -49,6 +49,7 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
 async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
     passed = systemd.listeners()
     listener = passed[0] if passed else listen(layout.socket)
+    made = None if passed else layout.socket.lstat()
     policy = _peer_policy(layout)
     server = RpcServer(
         daemon.handlers,
@@ -66,8 +67,8 @@ async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
     finally:
         watchdog.cancel()
         await server.stop_listening()
-        if not passed:
-            layout.socket.unlink(missing_ok=True)
+        if made is not None:
+            remove(layout.socket, made)
     await daemon.drain()
     await server.settle(SETTLE_S)
     await server.close()

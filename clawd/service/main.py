@@ -16,7 +16,7 @@ from clawd.config.schema import json_schema
 from clawd.config.secrets import provider_key
 from clawd.errors import ClawError, ConfigError
 from clawd.memory.store import Memory
-from clawd.paths import layout
+from clawd.paths import layout, user_home
 from clawd.security.hardening import harden_process
 from clawd.security.redact import Redactor, load_or_create_key
 from clawd.service.lifecycle import run
@@ -26,6 +26,7 @@ from clawd.service.logs import set_up
 def main(argv: list[str] | None = None) -> int:
     """Run clawd; return its exit status (0 done, 1 failed, 2 usage)."""
     options = _parser().parse_args(argv)
+    os.environ["HOME"] = str(user_home(os.environ))
     act: Callable[[argparse.Namespace], int] = _serve
     for name in ("init", "check_config", "show_config", "config_schema"):
         if getattr(options, name):
@@ -58,13 +59,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     loaded = load(options.config)
-    loaded.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    loaded.config.workspace_dir.mkdir(parents=True, exist_ok=True)
+    _make_folder(loaded.layout.home, 0o700)
+    _make_folder(loaded.config.workspace_dir, 0o777)
     harden_process()
     redactor = _redactor(loaded)
     set_up(os.environ, redactor)
     asyncio.run(run(loaded, os.environ, redactor))
     return 0
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClawError(
+            f"the folder {folder} cannot be made: {error.strerror}",
+            hint="Correct its permissions, choose another home with CLAWD_HOME, or another "
+            "workspace_dir in the config.",
+        ) from error
 
 
 def _init(options: argparse.Namespace) -> int:

@@ -1,16 +1,23 @@
 """The lock of a home and its listening socket: one daemon, no stale socket, a private folder."""
 
+import asyncio
 import errno
 import fcntl
+import logging
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 from clawd.errors import ClawError, ForbiddenError
 
 BACKLOG = 128
 PROBE_TIMEOUT_S = 2.0
+LOCK_PATIENCE_S = 15.0
+LOCK_RETRY_S = 0.05
+
+_log = logging.getLogger(__name__)
 
 
 class HomeLock:
@@ -44,7 +51,8 @@ class HomeLock:
             raise ClawError(
                 f"a clawd runs already in {self._path.parent} (pid {holder})",
                 code="already_running",
-                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME.",
+                hint="Talk to it with clawctl, or choose another home with CLAWD_HOME. When it "
+                f"cannot be reached, its socket was removed: end it with kill {holder}.",
             ) from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -55,6 +63,34 @@ class HomeLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+async def take_when_free(lock: HomeLock, path: Path, limit_s: float = LOCK_PATIENCE_S) -> None:
+    """Take the lock; a daemon that listens no more is ending, and is waited for.
+
+    Args:
+        lock: of the home.
+        path: the home's socket.
+        limit_s: for how long.
+
+    Raises:
+        ClawError: another daemon has it, and answers or does not end.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            lock.take()
+        except ClawError as error:
+            if not _is_ending(error, path) or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(LOCK_RETRY_S)
+        else:
+            return
+
+
+def _is_ending(error: ClawError, path: Path) -> bool:
+    """Whether the daemon that has the lock has given its socket up."""
+    return error.code == "already_running" and not path.exists()
 
 
 def listen(path: Path) -> socket.socket:
@@ -79,6 +115,15 @@ def listen(path: Path) -> socket.socket:
     listener.listen(BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the signature of socket
     return listener
+
+
+def remove(path: Path, made: os.stat_result) -> None:
+    """Remove the socket that `made` describes; another one that lies there by now stays."""
+    try:
+        if os.path.samestat(path.lstat(), made):
+            path.unlink()
+    except OSError as error:
+        _log.info("the socket %s was not removed: %s", path, error.strerror)
 
 
 def _private_folder(folder: Path) -> None:

@@ -220,6 +220,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
     """Return the runtime's part of a configuration."""
     config = loaded.config
     return RuntimeSettings(
+        home=loaded.layout.home,
         workspace=config.workspace_dir,
         workspace_roots=config.security.workspace_roots,
         default_provider=config.default_provider,

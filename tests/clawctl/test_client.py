@@ -210,7 +210,7 @@ class TestNobodyAnswers:
         assert "107" in caught.value.hint
 
     def test_at_any_of_several_sockets(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreachableError, match=r"neither .*a.sock and .*b.sock"):
+        with pytest.raises(UnreachableError, match=r"neither .*a.sock nor .*b.sock"):
             connect_any([tmp_path / "a.sock", tmp_path / "b.sock"])
 
     def test_and_the_next_socket_is_tried(self, daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The one-shot commands: what they ask, what they print, how they end."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,9 @@ class TestUsage:
             (["tool", "run"], "Missing argument"),
             (["tool", "run", "time", "--json", "{"], "is not JSON"),
             (["tool", "run", "time", "--json", "[]"], "must be an object"),
+            (["tool", "run", "time", "--json", '{"a": "\udcff"}'], "is not JSON"),
+            (["tool", "run", "time", "--json", "[" * 100_000], "is nested too deep"),
+            (["agent", "-m", "x", "-C", "~no-such-user/x"], "there is no such folder"),
             (["memory", "clear"], "--yes"),
             (["onboard", "--base-url", "http://x"], "belong together"),
         ],
@@ -197,6 +202,22 @@ class TestTool:
         assert done.returncode == code
         assert done.stdout == ""
         assert "denied: no" in done.stderr
+
+    def test_run_takes_bytes_that_are_no_utf8_from_a_pipe(
+        self, daemon: FakeDaemon, environ: dict[str, str]
+    ) -> None:
+        daemon.handlers["run_tool"] = outcome()
+        done = subprocess.run(
+            [sys.executable, "-m", "clawctl", "tool", "run", "time", "--json", "-"],
+            env={**environ, "PYTHONIOENCODING": "utf-8:strict"},
+            input=b'{"zone": "\xff"}',
+            capture_output=True,
+            timeout=30,
+            start_new_session=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert daemon.calls_of(RunTool) == [RunTool(name="time", arguments='{"zone": "\ufffd"}')]
 
     def test_run_gives_json_on_request(self, daemon: FakeDaemon, clawctl: Run) -> None:
         daemon.handlers["run_tool"] = outcome(exit_code=4, status="failed")

@@ -216,6 +216,18 @@ class TestEstop:
         assert out.count("EMERGENCY STOP is set: odd") == 2
         assert out.count("is not set") == 2
 
+    def test_what_cannot_be_set_or_removed_is_told_in_a_sentence(
+        self, home: Path, capsys: Capture
+    ) -> None:
+        (home / "ESTOP").mkdir()
+        assert main(["estop", "--clear"]) == 1
+        assert "ESTOP cannot be removed: Is a directory" in capsys.readouterr().err
+        assert main(["estop"]) == 6
+        told = capsys.readouterr().err
+        assert "no daemon answers" in told
+        assert "ESTOP cannot be written: Is a directory" in told
+        assert "NOTHING WAS STOPPED" in told
+
     def test_a_bare_file_counts(self, home: Path, capsys: Capture) -> None:
         (home / "ESTOP").touch()
         assert main(["estop", "--status"]) == 0

@@ -86,6 +86,15 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
         ("[engine]\ntop_p = 1.5", "engine.top_p = 1.5: expected a value of at most 1"),
         ("[engine]\ntop_p = nan", "engine.top_p = nan: expected a finite number"),
         (
+            "[engine]\nmax_tokens = 99999999999999999999",
+            "engine.max_tokens = 99999999999999999999: expected a value of at most 4294967295",
+        ),
+        (
+            "[engine]\nctx_size = 2000000000",
+            "engine.ctx_size = 2000000000: expected a value of at most 16777216",
+        ),
+        ("[engine]\nn_threads = 600", "engine.n_threads = 600: expected a value of at most 512"),
+        (
             "[engine]\nfrequency_penalty = -0.1",
             "engine.frequency_penalty = -0.1: expected a value of at least 0",
         ),

@@ -164,6 +164,16 @@ def test_an_edited_receipt_is_found_by_number(home: Home, with_daemon: bool) -> 
     assert json.loads(home.ctl("receipt", "verify", "--json").stdout)["first_bad"] == 2
 
 
+def test_a_chain_that_the_config_puts_elsewhere_is_verified_without_a_daemon(home: Home) -> None:
+    elsewhere = home.workspace.parent / "chain.log"
+    home.configure(tables=f'[receipts]\npath = "{elsewhere}"\n')
+    assert home.ctl("tool", "run", "time").returncode == 0
+    home.close()
+    done = home.ctl("receipt", "verify")
+    assert done.returncode == 0, done.stderr
+    assert f"valid chain of 1 receipt ({elsewhere}" in done.stdout
+
+
 def test_reliable_falls_back_and_says_so_in_the_log(home: Home) -> None:
     home.configure(
         {"text": "from the mock"},

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
@@ -62,6 +63,24 @@ def test_a_root_that_is_a_link_is_where_it_leads(tmp_path: Path) -> None:
         settings.resolve_workspace(str(tmp_path / "real" / "in"))
         == (tmp_path / "real/in").resolve()
     )
+
+
+@pytest.mark.parametrize("inside", ["", "run", "models/deep"])
+def test_clawds_own_home_is_nobodys_workspace(
+    settings: RuntimeSettings, tmp_path: Path, inside: str
+) -> None:
+    home = tmp_path / "root" / "home"
+    (home / inside).mkdir(parents=True, exist_ok=True)
+    (home / "work" / "sub").mkdir(parents=True)
+    (tmp_path / "root" / "link").symlink_to(home)
+    mine = msgspec.structs.replace(settings, home=home, workspace=home / "work")
+    for asked in (home / inside, tmp_path / "root" / "link" / inside):
+        with pytest.raises(ForbiddenError, match="clawd's own home"):
+            mine.resolve_workspace(str(asked))
+    assert mine.resolve_workspace("") == home / "work"
+    assert mine.resolve_workspace(str(home / "work" / "sub")) == home / "work" / "sub"
+    with pytest.raises(ForbiddenError, match="clawd's own home"):
+        msgspec.structs.replace(mine, workspace=home).resolve_workspace("")
 
 
 @pytest.mark.parametrize("asked", ["work", "./root", "~", "~/x", "\0", "/\0", " /tmp"])

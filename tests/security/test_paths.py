@@ -99,3 +99,11 @@ def test_rules_come_from_the_policy_with_everything_resolved(tmp_path: Path) -> 
         workspace_only=False,
         forbidden=((Path.home() / ".ssh").resolve(), Path("/etc")),
     )
+
+
+def test_a_workspace_in_clawds_home_is_open_and_the_home_itself_never(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    inside = PathRules(workspace=home / "workspace", home=home)
+    assert inside.forbids(home / "workspace" / "notes") is None
+    assert inside.forbids(home / "config.toml") == home
+    assert PathRules(workspace=home, home=home).forbids(home / "config.toml") == home

@@ -1,5 +1,6 @@
 """The lock of a home, and its socket: stale, live, and in folders of every mode."""
 
+import asyncio
 import os
 import socket
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError, ForbiddenError
-from clawd.service.sockets import HomeLock, listen
+from clawd.service.sockets import HomeLock, listen, remove, take_when_free
 
 HOLD = """
 import sys, pathlib
@@ -70,6 +71,23 @@ def test_the_lock_of_a_process_that_died_is_free(tmp_path: Path) -> None:
         lock.release()
 
 
+async def test_a_daemon_that_listens_no_more_is_waited_for(tmp_path: Path) -> None:
+    socket_path = tmp_path / "clawd.sock"
+    ending, next_one = HomeLock(tmp_path / "clawd.lock"), HomeLock(tmp_path / "clawd.lock")
+    ending.take()
+    waiting = asyncio.create_task(take_when_free(next_one, socket_path))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    ending.release()
+    await asyncio.wait_for(waiting, 10)
+    with pytest.raises(ClawError, match="runs already"):
+        await take_when_free(ending, socket_path, limit_s=0)
+    socket_path.touch()
+    with pytest.raises(ClawError, match="runs already"):
+        await asyncio.wait_for(take_when_free(ending, socket_path, limit_s=100), 10)
+    next_one.release()
+
+
 def test_a_lock_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -106,6 +124,19 @@ def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     assert not answered(path)
     with listen(path):
         assert answered(path)
+
+
+def test_only_the_socket_that_was_made_is_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "clawd.sock"
+    with listen(path):
+        first = path.lstat()
+        path.rename(path.with_name("moved"))  # keeps its inode from being used again
+        remove(path, first)
+        with listen(path):
+            remove(path, first)
+            assert answered(path)
+            remove(path, path.lstat())
+            assert not path.exists()
 
 
 def test_a_socket_at_which_somebody_answers_is_left_alone(tmp_path: Path) -> None:

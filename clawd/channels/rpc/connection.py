@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from clawd.errors import BusyError, ClawError, ForbiddenError, InvalidRequestError, ProtocolError
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ForbiddenError,
+    InvalidRequestError,
+    ProtocolError,
+    ReceiptError,
+    StorageError,
+)
 from clawd.security.principal import Principal
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
@@ -223,6 +231,9 @@ class Connection:
             reply: ServerFrame = Result(id=request.id, value=pack(value))
             await self.send(reply)
         except ClawError as error:
+            if isinstance(error, ReceiptError | StorageError):
+                # The disk fails: whoever keeps this machine must learn it, not the client alone.
+                _log.error("method %s failed: %s", request.method, error.message)
             await self.send(failure_of(request.id, error))
         except ConnectionError:
             self._writer.transport.abort()

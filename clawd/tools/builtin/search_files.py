@@ -148,7 +148,7 @@ def _glob(arguments: Arguments, rules: PathRules, watch: _Watch) -> _Found:
             if watch.is_over():
                 found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
                 break
-            if (only_folders and entry.kind != "folder") or not matcher.search(name):
+            if (only_folders and entry.kind != "folder") or not matcher.search(_valid(name)):
                 continue
             if len(found.lines) == RESULTS_LIMIT:
                 found.stopped = f"only {RESULTS_LIMIT} paths are shown"
@@ -168,7 +168,7 @@ def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterato
         if watch.is_over():
             return
         is_small_file = entry.kind == "file" and entry.size <= _MAX_FILE_BYTES
-        if is_small_file and (matcher is None or matcher.search(name)):
+        if is_small_file and (matcher is None or matcher.search(_valid(name))):
             yield _joined(path, name)
 
 
@@ -181,6 +181,11 @@ def _lines(workspace: Workspace, path: str) -> Iterator[tuple[int, str]]:
         return  # gone, unreadable or forbidden meanwhile
     if is_text(data[:8192]):
         yield from enumerate(data.decode("utf-8", "replace").split("\n"), 1)
+
+
+def _valid(name: str) -> str:
+    """Return a name as RE2 takes it: bytes that are no UTF-8 as U+FFFD."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _joined(folder: str, name: str) -> str:

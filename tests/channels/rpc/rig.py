@@ -9,7 +9,7 @@ from typing import Any
 
 from clawd.channels.rpc.connection import Call, Identity
 from clawd.channels.rpc.server import RpcServer
-from clawd.errors import NotFoundError
+from clawd.errors import NotFoundError, StorageError
 from clawd.security.principal import Principal
 from clawd.service.sockets import listen
 from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
@@ -88,6 +88,10 @@ class StubHandlers:
     async def list_tools(self, _params: Any, _call: Call) -> Done:
         """Refuse."""
         raise NotFoundError("no such thing", hint="look elsewhere")
+
+    async def list_approvals(self, _params: Any, _call: Call) -> Done:
+        """Find the disk full."""
+        raise StorageError("the disk is full")
 
     async def list_rules(self, _params: Any, _call: Call) -> Done:
         """Be defective."""

@@ -12,6 +12,7 @@ from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Hello, Requ
 from clawd.wire.methods import (
     ClearEstop,
     FollowConversation,
+    ListApprovals,
     ListReceipts,
     ListRules,
     ListTools,
@@ -143,6 +144,18 @@ async def test_a_defect_ends_its_request_and_tells_no_details(
     assert "secret" not in failure.message
     assert "list_rules failed with a defect" in caplog.text
     assert await client.ping() == "ping for 1000"
+
+
+async def test_a_disk_that_fails_is_logged_and_a_wrong_request_is_not(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await rig.greeted()
+    client.send(request(1, ListTools()))
+    await client.failure()
+    assert caplog.text == ""
+    client.send(request(2, ListApprovals()))
+    assert (await client.failure()).code == "storage"
+    assert "list_approvals failed: the disk is full" in caplog.text
 
 
 async def test_a_result_too_big_for_a_frame_is_a_failure(rig: Rig) -> None:

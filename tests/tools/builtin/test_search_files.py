@@ -1,6 +1,7 @@
 """grep and glob."""
 
 import asyncio
+import os
 import time
 
 import pytest
@@ -77,6 +78,13 @@ async def test_glob_finds_names(tree: Bench) -> None:
     assert (await tree.call("glob", pattern="*/")).output == "src/\nsrc/deep/"
     assert (await tree.call("glob", pattern="*.py", path="src")).output == "src/b.py"
     assert (await tree.call("glob", pattern="*.zip")).output == "no matches"
+
+
+async def test_a_name_that_is_no_utf8_does_not_end_a_search(tree: Bench) -> None:
+    (tree.workspace / os.fsdecode(b"d\xe9but.py")).write_text("found = 1\n")
+    assert (await tree.call("glob", pattern="d?but.py")).output == "d\ufffdbut.py"
+    found = await tree.call("grep", pattern="found", glob="d*")
+    assert found.output == "d\ufffdbut.py:1:found = 1"
 
 
 @pytest.mark.parametrize(
