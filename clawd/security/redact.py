@@ -191,5 +191,8 @@ def _load_key(path: Path) -> bytes:
             hint=f"chmod 600 {path}, and think about who may have read it",
         )
     if len(key) != KEY_BYTES:
-        raise StorageError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}")
+        raise StorageError(
+            f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}",
+            hint="Restore it or move it away; with a new key, secrets get other tags.",
+        )
     return key

@@ -10,7 +10,7 @@ import pytest
 from clawctl import modelfile
 from clawctl.commands.model import ProgressLine
 from clawctl.main import main
-from clawd.errors import ModelNotFoundError, NotFoundError
+from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.methods import ListModels, LoadModel, UnloadModel
 from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelLine, ModelList
 from tests.support.fake_daemon import Call, FakeDaemon
@@ -299,13 +299,16 @@ class TestAdd:
         assert main(["model", "add", str(file)]) == 1
         assert str(file) in capsys.readouterr().err
 
-    def test_without_room_nothing_is_copied(
-        self, folder: Path, file: Path, capsys: Capture
-    ) -> None:
+    def test_without_room_nothing_is_copied(self, folder: Path, file: Path) -> None:
         with file.open("ab") as sparse:
             sparse.truncate(1 << 42)
-        assert main(["model", "add", str(file), "--copy"]) == 1
-        assert f"the model has {1 << 42}" in capsys.readouterr().err
+
+        def not_a_byte(done: int, _total: int) -> None:
+            raise AssertionError(f"{done} bytes were copied")
+
+        options = modelfile.AddOptions(copy=True)
+        with pytest.raises(StorageError, match=f"the model has {1 << 42}"):
+            modelfile.add_model(file, folder, options, not_a_byte)
         assert names_in(folder) == []
 
     def test_an_interrupted_copy_leaves_nothing(self, folder: Path, file: Path) -> None:

@@ -391,3 +391,5 @@ async def test_anybody_who_may_talk_may_stop(front: Front) -> None:
     report = await front.ask(SetEstop(reason="smoke"), BOB)
     assert report.is_set
     assert report.reason.startswith("smoke (by uid 1001")
+    silent = await front.ask(SetEstop(), BOB)
+    assert silent.reason.startswith("no reason given (by uid 1001")

@@ -73,5 +73,7 @@ class ServiceHandlers(Handler):
 
     def _report(self) -> EstopReport:
         state = self.parts.estop.state()
-        reason = state.reason + (f" (by {state.by}, {state.at})" if state.by else "")
-        return EstopReport(is_set=state.is_set, reason=reason.strip())
+        reason = state.reason
+        if state.by:
+            reason = f"{reason or 'no reason given'} (by {state.by}, {state.at})"
+        return EstopReport(is_set=state.is_set, reason=reason)
