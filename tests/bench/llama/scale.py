@@ -6,7 +6,9 @@ from tests.bench.llama.aims import MIN_PAIRS
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes and counts of one run; a word is some four tokens.
+    """Sizes and counts of one run.
+
+    A word is five to six tokens, and some 230 of a system prompt stand before every message.
 
     Attributes:
         layers: of the model; 10 make 116 million parameters.
@@ -17,8 +19,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         new_words: at the end of that message, new in every round.
         idle_words: of a conversation that fills the KV memory.
         idle_count: conversations that fill it.
-        long_words: of a long first message, for some 1,500 tokens.
-        arriving_words: of a prompt that arrives beside running streams, for some 2,000 tokens.
+        long_words: of a long first message; its prompt has some 1,500 tokens.
+        arriving_words: of a message that comes beside running streams; its prompt has some 2,000.
     """
 
     layers: int
@@ -42,8 +44,8 @@ FULL = Scale(
     new_words=5,
     idle_words=115,
     idle_count=8,
-    long_words=350,
-    arriving_words=470,
+    long_words=225,
+    arriving_words=320,
 )
 QUICK = Scale(
     layers=2,
