@@ -158,7 +158,8 @@ class LocalModels:
             sampling = SamplingConfig(
                 temperature=0.0, max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS
             )
-        return LocalModel(config=_model_config(name, path, settings), sampling=sampling)
+        folder = self._loaded.layout.cache / "prefix"
+        return LocalModel(config=_model_config(name, path, settings, folder), sampling=sampling)
 
 
 def policy_of(loaded: Loaded) -> PolicySettings:
@@ -218,7 +219,9 @@ def engine_of(loaded: Loaded) -> EngineSettings:
     )
 
 
-def _model_config(name: str, path: Path, settings: EngineSection) -> ModelConfig:
+def _model_config(
+    name: str, path: Path, settings: EngineSection, prefix_folder: Path
+) -> ModelConfig:
     return ModelConfig(
         path=str(path),
         alias=name,
@@ -239,6 +242,9 @@ def _model_config(name: str, path: Path, settings: EngineSection) -> ModelConfig
         yarn_orig_ctx=settings.yarn_orig_ctx,
         max_queue=settings.max_queue,
         prefill_chunk=settings.prefill_chunk,
+        prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
+        prefix_cache_disk_mb=settings.prefix_cache_disk_mb,
+        prefix_cache_folder=str(prefix_folder),
     )
 
 
