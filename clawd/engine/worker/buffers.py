@@ -25,6 +25,10 @@ class BufferPool:
         self._spare: list[Buffer] = []
         self._wanted = 0
 
+    def could_hold(self, size: int) -> bool:
+        """Return whether a buffer of `size` bytes is within the budget when all else is gone."""
+        return size > 0 and _capacity(size) <= self.limit_bytes
+
     def take(self, size: int) -> Buffer | None:
         """Return a touched buffer of at least `size` bytes; None when the budget has no room."""
         fitting = [spare for spare in self._spare if size <= spare.nbytes <= size * _MAX_WASTE]

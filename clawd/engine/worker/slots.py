@@ -21,6 +21,8 @@ MIN_SHARE_TO_TAKE_OVER = 0.5
 # A copy is put back as a whole: it must save more tokens than that, and this share of its own.
 MIN_RESTORED_TOKENS = 16
 MIN_RESTORED_SHARE = 0.05
+# Cells that must be free beyond a prompt, when others run, before a copy is put back for it.
+RESTORE_HEADROOM = 64
 _MAX_LOST_COPIES = 4
 
 
@@ -152,7 +154,7 @@ class SlotCache:
     def save(self, is_time_over: Callable[[], bool]) -> None:
         """Copy out what is idle and write it to the disk, until the time is over."""
         for slot in self._idle():
-            if not is_time_over():
+            if self._store.is_lasting and not is_time_over():
                 self._copy_out(slot)
         self._store.save(is_time_over)
 
@@ -197,6 +199,8 @@ class SlotCache:
             kept, length = self._store.find(tokens)
             if kept is None or not self._is_worth_it(kept, length - in_memory):
                 return None
+            if not self._has_room_for(kept, tokens):
+                return None
             slot = self._put_back(kept)
             if slot is not None and self._cut(slot, length):
                 return slot
@@ -204,11 +208,20 @@ class SlotCache:
                 self.evict(slot)
         return None
 
-    def _is_worth_it(self, kept: Kept, saved: int) -> bool:
+    @staticmethod
+    def _is_worth_it(kept: Kept, saved: int) -> bool:
+        return saved >= max(MIN_RESTORED_TOKENS, MIN_RESTORED_SHARE * len(kept.tokens))
+
+    def _has_room_for(self, kept: Kept, tokens: Sequence[int]) -> bool:
+        """Return whether the copy, and then the prompt, fit beside the sequences in use.
+
+        A copy shares no cells with what runs; a prompt that has room only as long as it shares
+        some would have to give its cells back at once.
+        """
         used = [slot.number for slot in self._slots if slot.in_use]
         free = self._backend.n_ctx - self._cells.used_by(used)
-        least = max(MIN_RESTORED_TOKENS, MIN_RESTORED_SHARE * len(kept.tokens))
-        return saved >= least and len(kept.tokens) <= free
+        headroom = RESTORE_HEADROOM if used else 0
+        return max(len(kept.tokens), len(tokens) + headroom) <= free
 
     def _put_back(self, kept: Kept) -> Slot | None:
         """Fill an empty slot from a copy; a copy that is lost or refused is forgotten."""

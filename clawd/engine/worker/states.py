@@ -86,6 +86,11 @@ class StateStore:
         return self._pool.limit_bytes > 0
 
     @property
+    def is_lasting(self) -> bool:
+        """Return whether what is kept outlives this process."""
+        return self._folder is not None
+
+    @property
     def memory_bytes(self) -> int:
         """Return how much RAM the copies take, spare buffers included."""
         return self._pool.total_bytes
@@ -215,9 +220,10 @@ class StateStore:
         found = []
         for stored in self._folder.states():
             header = stored.header
-            kept = Kept(header.token_list(), header.parts, header.size, stored.used_at)
-            kept.stored = stored
-            found.append(kept)
+            if self._pool.could_hold(header.size):
+                kept = Kept(header.token_list(), header.parts, header.size, stored.used_at)
+                kept.stored = stored
+                found.append(kept)
         self._kept = [*reversed(found), *self._kept]
 
     def _read(self, kept: Kept) -> bool:
@@ -234,7 +240,7 @@ class StateStore:
 
     def _room(self, size: int, *, besides: Kept | None = None) -> Buffer | None:
         """Return a buffer, dropping the least recently used copies for it."""
-        if size <= 0 or size > self._pool.limit_bytes:
+        if not self._pool.could_hold(size):
             return None
         while (buffer := self._pool.take(size)) is None:
             copies = [k for k in self._kept if k.buffer is not None and k is not besides]
@@ -257,7 +263,7 @@ class StateStore:
         older.is_superseded = True
         self._drop_copy(older)
         if len(older.tokens) == len(newer.tokens):
-            newer.stored = older.stored
+            newer.stored = older.stored if older.size == newer.size else None
             self._kept = [other for other in self._kept if other is not older]
 
     def _begin_writing(self) -> None:

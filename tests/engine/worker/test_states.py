@@ -112,6 +112,23 @@ def test_what_is_over_the_budget_alone_is_not_kept_and_costs_nothing_else() -> N
     assert value_of(store, tokens(1)) == tokens(1)[-1] % 256
 
 
+def test_a_size_that_rounds_up_over_the_budget_costs_nothing_else() -> None:
+    store = StateStore(3 * SIZE)
+    keep(store, tokens(1))
+    assert not keep(store, tokens(2), 3 * SIZE - KB // 2 + KB)
+    assert value_of(store, tokens(1)) == tokens(1)[-1] % 256
+
+
+def test_a_file_too_large_for_the_budget_is_left_for_another_time(tmp_path: Path) -> None:
+    store = store_on(tmp_path)
+    keep(store, tokens(1))
+    store.save(never)
+    small = store_on(tmp_path, memory=SIZE // 2)
+    assert small.all() == []
+    assert small.find([*tokens(1), 7]) == (None, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_no_budget_keeps_nothing_on_disk_neither(tmp_path: Path) -> None:
     store = StateStore(0, StateFolder(tmp_path, SIZE, PRINT))
     assert not store.is_on
