@@ -1,8 +1,12 @@
 """Memory for copies of sequences: reused, touched before it is needed, within a budget.
 
 The first write to a page of fresh memory costs many times a write to one that is there: a copy of
-25 MB took 1.3 ms into touched memory and 10 to 80 ms into fresh (measured).
+25 MB took 1.3 ms into touched memory and 10 to 80 ms into fresh. Huge pages make touching cheap
+where the kernel gives them: 16 MB in 0.9 ms instead of 36 (measured).
 """
+
+import contextlib
+import mmap
 
 import numpy as np
 import numpy.typing as npt
@@ -61,9 +65,12 @@ class BufferPool:
         if self.total_bytes + size > self.limit_bytes:
             return None
         try:
-            buffer = np.empty(size, np.uint8)
-        except MemoryError:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError:
             return None
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        buffer = np.frombuffer(memory, np.uint8)
         buffer[::_PAGE_BYTES] = 0
         self.total_bytes += size
         return buffer
