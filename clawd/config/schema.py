@@ -327,6 +327,18 @@ class EngineSection(Section):
     max_tokens: int = Field(
         default=0, ge=0, description="Tokens of one answer; 0 is to the end of context."
     )
+    prefix_cache_ram_mb: int = Field(
+        default=1024,
+        ge=0,
+        description="RAM of each model for conversations that are idle; 0 keeps none outside the "
+        "context, on disk neither.",
+    )
+    prefix_cache_disk_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Disk for conversations of all models, so that they go on where they were "
+        "after a restart; 0 keeps none.",
+    )
 
 
 class LimitsSection(Section):

@@ -28,7 +28,11 @@ DoneReason = Literal["stop", "length", "cancelled"]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default."""
+    """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default.
+
+    The three about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
+    disk neither), on disk (0 or no folder: none), and where.
+    """
 
     path: str
     alias: str = ""
@@ -50,6 +54,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_queue: int = 64
     prefill_chunk: int = 128
     seed: int = 0
+    prefix_cache_ram_mb: int = 1024
+    prefix_cache_disk_mb: int = 0
+    prefix_cache_folder: str = ""
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):

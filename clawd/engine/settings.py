@@ -15,7 +15,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout_s: the longest silence while work is pending; a step of a big model on a slow
             machine must fit.
         ping_interval_s: silence after which a worker with pending work is asked for a sign.
-        quit_grace_s: from Quit to SIGKILL.
+        quit_grace_s: from Quit to SIGKILL; a worker takes up to 4 s of it to save what it keeps.
         backoff_initial_s: wait before the restart after the first death; doubles with each.
         backoff_max_s: the longest such wait.
         max_prompt_deaths: a prompt that was running in so many deaths is refused.
@@ -27,7 +27,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     template_timeout_s: float = 5.0
     step_timeout_s: float = 60.0
     ping_interval_s: float = 1.0
-    quit_grace_s: float = 2.0
+    quit_grace_s: float = 8.0
     backoff_initial_s: float = 0.5
     backoff_max_s: float = 30.0
     max_prompt_deaths: int = 2

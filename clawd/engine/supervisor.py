@@ -46,6 +46,7 @@ class Engine:
         self._launcher = launcher
         self._argv = argv or worker_argv()
         self._slots: dict[ModelConfig, Slot] = {}
+        self._leaving: dict[ModelConfig, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self._is_closed = False
@@ -165,6 +166,9 @@ class Engine:
             return client
         if slot.loading is None:
             leaving = self._claim_room(slot)
+            if (before := self._leaving.get(slot.config)) is not None:
+                # What it saves now is what this one begins with.
+                leaving.append(before)
             slot.loading = self._spawn(self._load(slot, leaving))
         loading = slot.loading
         either: set[asyncio.Future[Any]] = {loading, run.stopped}
@@ -245,7 +249,15 @@ class Engine:
 
     def _dismiss(self, slot: Slot) -> asyncio.Task[None] | None:
         client = slot.detach()
-        return self._spawn(client.close()) if client is not None else None
+        if client is None:
+            return None
+        task = self._leaving[slot.config] = self._spawn(client.close())
+        task.add_done_callback(lambda done: self._forget_leaving(slot.config, done))
+        return task
+
+    def _forget_leaving(self, config: ModelConfig, done: asyncio.Task[None]) -> None:
+        if self._leaving.get(config) is done:
+            del self._leaving[config]
 
     def _stop(self, slot: Slot, error: ErrorFactory) -> int:
         stopped = len(slot.runs)

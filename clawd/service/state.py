@@ -184,7 +184,8 @@ class LocalModels:
             )
         # One name for each file, whatever it was asked for by: no model is loaded twice.
         alias = self._folder.name_of(path)
-        return LocalModel(config=_model_config(alias, path, settings), sampling=sampling)
+        folder = self._loaded.layout.cache / "prefix"
+        return LocalModel(config=_model_config(alias, path, settings, folder), sampling=sampling)
 
     def listed(self) -> ModelList:
         """Return what is there, read anew."""
@@ -260,7 +261,9 @@ def engine_of(loaded: Loaded) -> EngineSettings:
     )
 
 
-def _model_config(name: str, path: Path, settings: EngineSection) -> ModelConfig:
+def _model_config(
+    name: str, path: Path, settings: EngineSection, prefix_folder: Path
+) -> ModelConfig:
     return ModelConfig(
         path=str(path),
         alias=name,
@@ -281,6 +284,9 @@ def _model_config(name: str, path: Path, settings: EngineSection) -> ModelConfig
         yarn_orig_ctx=settings.yarn_orig_ctx,
         max_queue=settings.max_queue,
         prefill_chunk=settings.prefill_chunk,
+        prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
+        prefix_cache_disk_mb=settings.prefix_cache_disk_mb,
+        prefix_cache_folder=str(prefix_folder),
     )
 
 

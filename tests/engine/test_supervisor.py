@@ -120,6 +120,17 @@ async def test_an_idle_model_is_unloaded_and_its_process_is_gone(tmp_path: Path)
         assert await text_of(engine, "say again") == "again"
 
 
+async def test_a_model_starts_again_when_its_worker_has_saved_and_left(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(FAST, keep_alive_s=0.05)
+    async with fake_engine(tmp_path, settings) as (engine, journal):
+        config = model("lingers")
+        await text_of(engine, "say x", config)
+        await eventually(lambda: journal.having("quit") != [])
+        assert await text_of(engine, "say again", config) == "again"
+        kinds = [kind for line in journal.lines() for kind in ("start", "saved") if kind in line]
+        assert kinds[:3] == ["start", "saved", "start"]
+
+
 async def test_a_running_generation_outlives_keep_alive(tmp_path: Path) -> None:
     settings = msgspec.structs.replace(FAST, keep_alive_s=0.0)
     async with fake_engine(tmp_path, settings) as (engine, journal):

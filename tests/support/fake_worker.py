@@ -3,7 +3,8 @@
 Run as `python fake_worker.py [--journal FILE] --fd N`. The scenario is the stem of the model's
 file for loading, and the first word of the last message for a generation:
 
-    loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads
+    loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads;
+                 lingers.gguf takes its time to quit
     generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
                  fail CODE | garbage | noisy | quiet | chars TEXT | env | request
 
@@ -53,6 +54,7 @@ class FakeWorker:
         self._lock = threading.Lock()
         self._cancelled: dict[int, threading.Event] = {}
         self._is_deaf = False
+        self._lingers = False
 
     def note(self, **facts: object) -> None:
         if self._journal is not None:
@@ -81,6 +83,9 @@ class FakeWorker:
                             self.send(Pong(id=frame.id, running=0, queued=0, cached_sequences=0))
                     case Quit():
                         self.note(quit=True)
+                        if self._lingers:
+                            time.sleep(0.3)
+                            self.note(saved=True)
                         return
 
     def send(self, frame: FromWorker) -> None:
@@ -101,6 +106,9 @@ class FakeWorker:
                 os.abort()
             case "refuses":
                 self.send(LoadFailed(code="model_load", message="bad magic"))
+            case "lingers":
+                self._lingers = True
+                self.send(Loaded(info=_info(config.alias)))
             case "hangs":
                 time.sleep(3600)
             case _:

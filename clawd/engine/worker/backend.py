@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from clawd.engine.protocol import SamplingConfig
+from clawd.engine.worker.buffers import Buffer
 
 
 class DecodeResult(IntEnum):
@@ -123,6 +124,21 @@ class Backend(Protocol):
 
     def clear(self) -> None:
         """Empty the memory."""
+        ...
+
+    def state_size(self, sequence: int) -> int:
+        """Return how many bytes `save_state` writes; 0 when it cannot."""
+        ...
+
+    def save_state(self, sequence: int, into: Buffer) -> int:
+        """Copy a sequence's memory into a buffer of its size; return the bytes written."""
+        ...
+
+    def load_state(self, sequence: int, state: Buffer) -> bool:
+        """Fill the empty sequence with what `save_state` wrote; False leaves it empty.
+
+        The state must be whole and of this model: llama.cpp ends the process on some that is not.
+        """
         ...
 
     def piece(self, token: int) -> bytes:

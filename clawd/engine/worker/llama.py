@@ -9,12 +9,24 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import llama_cpp.llama_cpp as lib
 
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.worker.cpus import usable_cores
 
-__all__ = ["LoadError", "lib", "load_file", "log_reasons", "new_context", "pointer", "start"]
+__all__ = [
+    "LIBRARY_VERSION",
+    "LoadError",
+    "lib",
+    "load_file",
+    "log_reasons",
+    "new_context",
+    "pointer",
+    "start",
+]
+
+LIBRARY_VERSION = str(llama_cpp.__version__)
 
 MAX_DEFAULT_CTX = 8192
 TINY_MODEL_PARAMS = 32_000_000

@@ -11,6 +11,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import assert_never
 
 from clawd.engine.protocol import (
@@ -23,6 +24,7 @@ from clawd.engine.protocol import (
     Load,
     Loaded,
     LoadFailed,
+    ModelConfig,
     ModelInfo,
     Ping,
     Pong,
@@ -33,14 +35,22 @@ from clawd.engine.protocol import (
     encode,
 )
 from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.worker.fingerprint import fingerprint
 from clawd.engine.worker.llama import LoadError
 from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError
 from clawd.engine.worker.scheduler import Scheduler, context_full
+from clawd.engine.worker.statefolder import StateFolder
+from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
 from clawd.errors import ProtocolError
 
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
+# For saving what is kept, from Quit to the end; the supervisor's grace is longer.
+SAVE_LIMIT_S = 4.0
+# Silence before chores begin: the next hop of an agent often comes at once.
+QUIET_MS = 100
+_MEGABYTE = 1024 * 1024
 _RECEIVE_BYTES = 256 * 1024
 # No vocabulary packs this many characters into every token; longer prompts are refused unread.
 _MAX_CHARACTERS_PER_TOKEN = 64
@@ -113,9 +123,31 @@ def load_model(load: Load) -> Engine:
         n_parallel=config.n_parallel,
         max_queue=config.max_queue,
         prefill_chunk=config.prefill_chunk,
+        store=state_store(model, config),
     )
     info = model.info((time.monotonic() - started) * 1000)
     return Engine(info=info, vocabulary=model, prompts=prompts, scheduler=scheduler)
+
+
+def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
+    """Return the store of sequences for a model, as its config wants it."""
+    folder = None
+    if config.prefix_cache_folder and config.prefix_cache_disk_mb > 0:
+        try:
+            model_print = fingerprint(
+                config,
+                library=model.library_version,
+                architecture=model.architecture,
+                n_ctx=model.n_ctx,
+            )
+        except OSError as error:
+            logger.warning("sequences are not kept on disk: %s", error)
+        else:
+            limit_bytes = config.prefix_cache_disk_mb * _MEGABYTE
+            folder = StateFolder(Path(config.prefix_cache_folder), limit_bytes, model_print)
+    return StateStore(
+        config.prefix_cache_ram_mb * _MEGABYTE, folder, whole_only=model.reuses_whole_only
+    )
 
 
 class Worker:
@@ -142,6 +174,8 @@ class Worker:
         self._unsent = bytearray()
         self._engine: Engine | None = None
         self._is_over = False
+        self._has_chores = False
+        self._is_resting = False
 
     @property
     def unsent_bytes(self) -> int:
@@ -155,12 +189,17 @@ class Worker:
             ProtocolError: the daemon sent what is no frame.
         """
         while not self._is_over:
-            self._wait()
+            is_quiet = not self._wait()
             events = self._receive()
             if self._may_step() and self._engine is not None:
                 events += self._engine.scheduler.step()
+                self._has_chores, self._is_resting = True, False
+            elif is_quiet and self._engine is not None:
+                self._has_chores = self._is_resting = self._engine.scheduler.rest()
             self._send(events)
         self._flush()
+        if self._engine is not None:
+            self._engine.scheduler.shut_down(SAVE_LIMIT_S)
 
     def _may_step(self) -> bool:
         return (
@@ -170,11 +209,22 @@ class Worker:
             and len(self._unsent) < self._max_unsent_bytes
         )
 
-    def _wait(self) -> None:
-        """Return when there is something to do: a frame, room to send, or a step."""
+    def _wait(self) -> bool:
+        """Return when there is something to do: a frame, room to send, a step, or chores.
+
+        Returns:
+            Whether the socket is ready.
+        """
         poller = select.poll()
         poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        poller.poll(0 if self._may_step() else None)
+        return bool(poller.poll(self._patience_ms()))
+
+    def _patience_ms(self) -> int | None:
+        if self._may_step():
+            return 0
+        if self._has_chores:
+            return 0 if self._is_resting else QUIET_MS
+        return None
 
     def _receive(self) -> list[FromWorker]:
         events: list[FromWorker] = []

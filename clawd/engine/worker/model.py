@@ -15,7 +15,9 @@ import numpy as np
 from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig
 from clawd.engine.worker import sampling
 from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.llama import (
+    LIBRARY_VERSION,
     LoadError,
     lib,
     load_file,
@@ -145,6 +147,16 @@ class LlamaModel:
         self._warm_up()
 
     @property
+    def library_version(self) -> str:
+        """Return the version of the binding, which comes with its own llama.cpp."""
+        return LIBRARY_VERSION
+
+    @property
+    def architecture(self) -> str:
+        """Return the architecture's name in the file."""
+        return self._metadata("general.architecture")
+
+    @property
     def bos_text(self) -> str:
         """Return the beginning-of-sequence token as text, or ""."""
         return self._text_of(int(lib.llama_vocab_bos(self._vocab)))
@@ -166,7 +178,7 @@ class LlamaModel:
         lib.llama_model_desc(self._model, description, len(description))
         return ModelInfo(
             alias=self._config.alias,
-            architecture=self._metadata("general.architecture"),
+            architecture=self.architecture,
             description=description.value.decode("utf-8", errors="replace"),
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
@@ -238,6 +250,24 @@ class LlamaModel:
     def clear(self) -> None:
         """Empty the memory."""
         lib.llama_memory_clear(self._memory, ON)
+
+    def state_size(self, sequence: int) -> int:
+        """Return how many bytes the copy of a sequence takes; 0 when it cannot be copied."""
+        return int(lib.llama_state_seq_get_size(self._context, sequence))
+
+    def save_state(self, sequence: int, into: Buffer) -> int:
+        """Copy a sequence's memory into a buffer; return the bytes written."""
+        place = pointer(into, ctypes.c_uint8)
+        return int(lib.llama_state_seq_get_data(self._context, place, into.nbytes, sequence))
+
+    def load_state(self, sequence: int, state: Buffer) -> bool:
+        """Fill the empty sequence with a copy; False leaves it empty."""
+        place = pointer(state, ctypes.c_uint8)
+        read = lib.llama_state_seq_set_data(self._context, place, state.nbytes, sequence)
+        if int(read) == state.nbytes:
+            return True
+        self.cut(sequence, 0)
+        return False
 
     def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> LlamaSampler:
         """Return a sampler; the prompt's last tokens count for penalties."""

@@ -22,6 +22,7 @@ from clawd.engine.worker.generation import Generation
 from clawd.engine.worker.pace import Pace
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
+from clawd.engine.worker.states import StateStore
 
 # Cells that must be free beyond a prompt before it is admitted beside others, so that it is not
 # at once the one that has to give its cells back.
@@ -53,6 +54,7 @@ class Scheduler:
         n_parallel: int,
         max_queue: int,
         prefill_chunk: int,
+        store: StateStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
@@ -60,7 +62,7 @@ class Scheduler:
         self._max_queue = max_queue
         self._prefill_chunk = prefill_chunk
         self._clock = clock
-        self._cache = SlotCache(backend)
+        self._cache = SlotCache(backend, store)
         self._pace = Pace(backend.expected_prefill_rate)
         self._queue: deque[Generation] = deque()
         self._running: list[Generation] = []
@@ -154,27 +156,41 @@ class Scheduler:
             events += self._fail_all()
         return events
 
+    def rest(self) -> bool:
+        """Use a quiet moment, while there is no work; return whether there was something to do."""
+        return self._cache.rest()
+
+    def shut_down(self, limit_s: float) -> None:
+        """End everything and save what is worth it, within this time; nothing runs after it."""
+        deadline = self._clock() + limit_s
+        for generation in (*self._running, *self._queue):
+            generation.close()
+            self._leave(generation)
+        self._cache.save(lambda: self._clock() >= deadline)
+
     def _admit(self) -> list[FromWorker]:
         events: list[FromWorker] = []
         while self._queue and len(self._running) < self._n_parallel:
             generation = self._queue[0]
             if self._running and not self._cache.can_hold(generation.tokens, _reserve(generation)):
                 break
+            # Putting a copy back is a part of evaluating the prompt.
+            admitted_at = self._clock()
             slot = self._cache.acquire(generation.tokens)
             if slot is None:
                 break
             self._queue.popleft()
-            self._start(generation, slot)
+            self._start(generation, slot, admitted_at)
             if not generation.is_evaluated:
                 events.append(generation.progress())
         return events
 
-    def _start(self, generation: Generation, slot: Slot) -> None:
+    def _start(self, generation: Generation, slot: Slot, admitted_at: float) -> None:
         slot.parts = generation.parts
         generation.slot = slot
         if not generation.is_evaluated:
             generation.cached_tokens = len(slot.tokens)
-            generation.admitted_at = self._clock()
+            generation.admitted_at = admitted_at
         self._running.append(generation)
 
     def _plan_within_cells(self, events: list[FromWorker]) -> list[_Planned]:
@@ -286,7 +302,7 @@ class Scheduler:
         slot = newest.slot
         self._leave(newest)
         if slot is not None:
-            self._cache.evict(slot)
+            self._cache.put_away(slot)
         self._queue.appendleft(newest)
         return []
 

@@ -1,19 +1,29 @@
 """The prefix cache: which sequence of the KV memory a prompt goes into, and what it keeps there.
 
 A slot is a sequence of the memory with the tokens that it holds. It is in use by one generation
-or idle; idle ones stay until their place is needed, the least recently used goes first.
+or idle. Every cell in use costs time at every step, idle or not; so idle sequences are copied out
+in quiet moments and leave the memory when something else is admitted. Without a store for copies
+they stay until their place is needed, the least recently used goes first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from clawd.engine.worker.backend import Backend
+from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.cells import CellMap
+from clawd.engine.worker.prefix import shared_length
 from clawd.engine.worker.prompt import Part
+from clawd.engine.worker.states import MIN_KEPT_TOKENS, Kept, StateStore
 
 # An idle sequence is cut down for a prompt only when the prompt shares this much of it: the few
 # tokens that every prompt of a template begins with must not cost a long conversation its cache.
 MIN_SHARE_TO_TAKE_OVER = 0.5
-_STRIDE = 256
+# A copy is put back as a whole: it must save more tokens than that, and this share of its own.
+MIN_RESTORED_TOKENS = 16
+MIN_RESTORED_SHARE = 0.05
+# Cells that must be free beyond a prompt, when others run, before a copy is put back for it.
+RESTORE_HEADROOM = 64
+_MAX_LOST_COPIES = 4
 
 
 class Slot:
@@ -25,21 +35,27 @@ class Slot:
         self.parts: tuple[Part, ...] = ()
         self.in_use = False
         self.last_used = 0
+        # Whether a quiet moment was used for it since it was released.
+        self.is_settled = True
 
 
 class SlotCache:
     """All slots of a backend; the only caller of its memory operations."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, store: StateStore | None = None) -> None:
         self._backend = backend
+        self._store = store or StateStore()
         self._slots = [Slot(number) for number in range(backend.n_sequences)]
         self._cells = CellMap(backend.n_sequences)
         self._clock = 0
 
     @property
     def idle_count(self) -> int:
-        """Return how many idle sequences are kept."""
-        return sum(1 for slot in self._slots if slot.tokens and not slot.in_use)
+        """Return how many idle sequences are kept, in the memory or as a copy."""
+        held = [slot.tokens for slot in self._slots if slot.tokens]
+        copies = [kept.tokens for kept in self._store.known()]
+        apart = sum(1 for copy in copies if not any(_begins(tokens, copy) for tokens in held))
+        return len(self._idle()) + apart
 
     @property
     def free_cells(self) -> int:
@@ -48,12 +64,15 @@ class SlotCache:
 
     def histories(self) -> list[tuple[Part, ...]]:
         """Return the texts of all kept sequences, those in use included."""
-        return [slot.parts for slot in self._slots if slot.parts]
+        kept = [*(slot.parts for slot in self._slots), *(kept.parts for kept in self._store.all())]
+        return [parts for parts in kept if parts]
 
     def can_hold(self, tokens: Sequence[int], reserve: int) -> bool:
         """Return whether the prompt and `reserve` more fit beside the sequences in use."""
         used = [slot.number for slot in self._slots if slot.in_use]
-        shared = max((_shared(self._slots[number].tokens, tokens) for number in used), default=0)
+        shared = max(
+            (shared_length(self._slots[number].tokens, tokens) for number in used), default=0
+        )
         if self._backend.reuses_whole_only:
             shared = 0
         free = self._backend.n_ctx - self._cells.used_by(used)
@@ -66,6 +85,13 @@ class SlotCache:
         """
         if all(slot.in_use for slot in self._slots):
             return None
+        slot = self._restored(tokens) or self._reused(tokens)
+        slot.in_use = True
+        self._put_idle_away()
+        return slot
+
+    def _reused(self, tokens: Sequence[int]) -> Slot:
+        """Return a free slot with what the memory itself holds of the prompt."""
         source, length = self._best_source(tokens)
         if source is None:
             slot = self._emptied_slot(None)
@@ -77,7 +103,6 @@ class SlotCache:
                 self._share(source, slot, length)
         if slot is source and not self._cut(slot, length):
             self.evict(slot)
-        slot.in_use = True
         return slot
 
     def extend(self, slot: Slot, tokens: Sequence[int]) -> None:
@@ -91,6 +116,12 @@ class SlotCache:
         slot.in_use = False
         slot.last_used = self._clock
         slot.parts = parts if slot.tokens else ()
+        slot.is_settled = False
+
+    def put_away(self, slot: Slot) -> None:
+        """Empty a slot; what it held is copied out if there is room for it."""
+        self._copy_out(slot)
+        self.evict(slot)
 
     def evict(self, slot: Slot) -> None:
         """Empty a slot."""
@@ -101,11 +132,31 @@ class SlotCache:
 
     def evict_oldest(self) -> bool:
         """Empty the least recently used idle slot; False when none holds anything."""
-        idle = [slot for slot in self._slots if slot.tokens and not slot.in_use]
+        idle = self._idle()
         if not idle:
             return False
-        self.evict(min(idle, key=lambda slot: slot.last_used))
+        self.put_away(idle[0])
         return True
+
+    def rest(self) -> bool:
+        """Use a quiet moment: copy one idle sequence out, or let the store do what it has to.
+
+        Returns:
+            Whether there was something to do.
+        """
+        for slot in self._idle():
+            if not slot.is_settled:
+                slot.is_settled = True
+                self._copy_out(slot)
+                return True
+        return self._store.rest()
+
+    def save(self, is_time_over: Callable[[], bool]) -> None:
+        """Copy out what is idle and write it to the disk, until the time is over."""
+        for slot in self._idle():
+            if self._store.is_lasting and not is_time_over():
+                self._copy_out(slot)
+        self._store.save(is_time_over)
 
     def reset(self) -> None:
         """Forget everything: the memory's state is not known any more."""
@@ -115,12 +166,89 @@ class SlotCache:
             slot.tokens = []
             slot.parts = ()
 
+    def _idle(self) -> list[Slot]:
+        """Return the idle slots that hold something, the least recently used first."""
+        idle = [slot for slot in self._slots if slot.tokens and not slot.in_use]
+        return sorted(idle, key=lambda slot: slot.last_used)
+
+    def _copy_out(self, slot: Slot) -> bool:
+        """Have a copy of an idle sequence in RAM; False when it is not worth it or too large."""
+        if not self._store.is_on or len(slot.tokens) < MIN_KEPT_TOKENS:
+            return False
+        if self._store.covers(slot.tokens):
+            return True
+
+        def fill(buffer: Buffer) -> int:
+            return self._backend.save_state(slot.number, buffer)
+
+        size = self._backend.state_size(slot.number)
+        return self._store.keep(slot.tokens[:], slot.parts, size, fill)
+
+    def _put_idle_away(self) -> None:
+        """Let go of the cells of what is idle, unless a copy would be missed and has no room."""
+        if not self._store.is_on:
+            return
+        for slot in self._idle():
+            if self._copy_out(slot) or len(slot.tokens) < MIN_KEPT_TOKENS:
+                self.evict(slot)
+
+    def _restored(self, tokens: Sequence[int]) -> Slot | None:
+        """Return a slot with a copy put back, if one holds clearly more than the memory does."""
+        for _ in range(_MAX_LOST_COPIES):
+            _, in_memory = self._best_source(tokens)
+            kept, length = self._store.find(tokens)
+            if kept is None or not self._is_worth_it(kept, length - in_memory):
+                return None
+            if not self._has_room_for(kept, tokens):
+                return None
+            slot = self._put_back(kept)
+            if slot is not None and self._cut(slot, length):
+                return slot
+            if slot is not None:
+                self.evict(slot)
+        return None
+
+    @staticmethod
+    def _is_worth_it(kept: Kept, saved: int) -> bool:
+        return saved >= max(MIN_RESTORED_TOKENS, MIN_RESTORED_SHARE * len(kept.tokens))
+
+    def _has_room_for(self, kept: Kept, tokens: Sequence[int]) -> bool:
+        """Return whether the copy, and then the prompt, fit beside the sequences in use.
+
+        A copy shares no cells with what runs; a prompt that has room only as long as it shares
+        some would have to give its cells back at once.
+        """
+        used = [slot.number for slot in self._slots if slot.in_use]
+        free = self._backend.n_ctx - self._cells.used_by(used)
+        headroom = RESTORE_HEADROOM if used else 0
+        return max(len(kept.tokens), len(tokens) + headroom) <= free
+
+    def _put_back(self, kept: Kept) -> Slot | None:
+        """Fill an empty slot from a copy; a copy that is lost or refused is forgotten."""
+        self._store.use(kept)
+        # The lowest cells are freed first: the copy lands there.
+        self._put_idle_away()
+        slot = self._emptied_slot(None)
+        while len(kept.tokens) > self.free_cells:
+            if not self.evict_oldest():
+                return None
+        state = self._store.state(kept)
+        if state is None:
+            return None
+        if not self._backend.load_state(slot.number, state):
+            self._store.forget(kept)
+            return None
+        slot.tokens = kept.tokens[:]
+        slot.parts = kept.parts
+        self._cells.extend(slot.number, len(slot.tokens))
+        return slot
+
     def _best_source(self, tokens: Sequence[int]) -> tuple[Slot | None, int]:
         """Return the slot with the longest usable prefix (idle before in use), and its length."""
         best: Slot | None = None
         rank = (0, False)
         for slot in self._slots:
-            length = min(_shared(slot.tokens, tokens), len(tokens) - 1)
+            length = min(shared_length(slot.tokens, tokens), len(tokens) - 1)
             if self._backend.reuses_whole_only and (slot.in_use or length < len(slot.tokens)):
                 continue
             if length and (length, not slot.in_use) > rank:
@@ -140,7 +268,7 @@ class SlotCache:
         if not others:
             return free[0]
         oldest = min(others, key=lambda slot: slot.last_used)
-        self.evict(oldest)
+        self.put_away(oldest)
         return oldest
 
     def _share(self, source: Slot, target: Slot, length: int) -> None:
@@ -156,12 +284,5 @@ class SlotCache:
         return True
 
 
-def _shared(kept: Sequence[int], tokens: Sequence[int]) -> int:
-    """Return the length of the longest common prefix (compared in strides: C speed)."""
-    limit = min(len(kept), len(tokens))
-    start = 0
-    while start < limit and kept[start : start + _STRIDE] == tokens[start : start + _STRIDE]:
-        start += _STRIDE
-    while start < limit and kept[start] == tokens[start]:
-        start += 1
-    return min(start, limit)
+def _begins(tokens: Sequence[int], beginning: Sequence[int]) -> bool:
+    return shared_length(tokens, beginning) == len(beginning)

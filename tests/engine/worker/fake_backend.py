@@ -6,8 +6,11 @@ or foreign prefix, or a token decoded twice changes the output.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from clawd.engine.protocol import SamplingConfig
 from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.buffers import Buffer
 
 END = 0
 LETTERS = 26
@@ -69,6 +72,9 @@ class FakeBackend:
         self.samplers: list[FakeSampler] = []
         self.batches: list[list[tuple[int, int]]] = []
         self.results: list[DecodeResult] = []
+        self.saved = 0
+        self.restored = 0
+        self.refuses_states = False
         self._batch: list[tuple[int, int, int, bool]] = []
 
     @property
@@ -122,6 +128,27 @@ class FakeBackend:
 
     def clear(self) -> None:
         self.sequences = [[] for _ in range(self.n_sequences)]
+
+    def state_size(self, sequence: int) -> int:
+        return 4 * len(self.sequences[sequence]) + 4
+
+    def save_state(self, sequence: int, into: Buffer) -> int:
+        cells = self.sequences[sequence]
+        assert into.nbytes == self.state_size(sequence)
+        into[:] = np.array([len(cells), *(cell[0] for cell in cells)], "<i4").view(np.uint8)
+        self.saved += 1
+        return into.nbytes
+
+    def load_state(self, sequence: int, state: Buffer) -> bool:
+        assert not self.sequences[sequence]
+        count, *tokens = state.view("<i4").tolist()
+        assert count == len(tokens), "a state cut short ends the process"
+        assert self.used_cells + count <= self.n_ctx
+        if self.refuses_states:
+            return False
+        self.sequences[sequence] = [[token] for token in tokens]
+        self.restored += 1
+        return True
 
     def piece(self, token: int) -> bytes:
         return chr(token).encode()

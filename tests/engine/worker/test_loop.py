@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -33,6 +33,7 @@ from clawd.engine.protocol import (
 from clawd.engine.worker.loop import Engine, Worker
 from clawd.engine.worker.prompt import PromptBuilder
 from clawd.engine.worker.scheduler import Scheduler
+from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
 from clawd.errors import ProtocolError
 from tests.engine.worker.fake_backend import FakeBackend
@@ -56,24 +57,27 @@ INFO = ModelInfo(
 
 
 def fake_engine(load: Load) -> Engine:
-    backend = FakeBackend(n_ctx=load.config.n_ctx)
+    return engine_over(FakeBackend(n_ctx=load.config.n_ctx), StateStore())
+
+
+def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
     return Engine(
         info=INFO,
         vocabulary=Characters(),
         prompts=PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000),
-        scheduler=Scheduler(backend, n_parallel=2, max_queue=2, prefill_chunk=8),
+        scheduler=Scheduler(backend, n_parallel=2, max_queue=2, prefill_chunk=8, store=store),
     )
 
 
 class Daemon:
     """The other end: a worker in a thread, and what it said."""
 
-    def __init__(self) -> None:
+    def __init__(self, load_engine: Callable[[Load], Engine] = fake_engine) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(LIMIT_S)
         self.errors: list[ProtocolError] = []
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        self.worker = Worker(theirs, fake_engine, max_unsent_bytes=MAX_UNSENT_BYTES)
+        self.worker = Worker(theirs, load_engine, max_unsent_bytes=MAX_UNSENT_BYTES)
         self._theirs = theirs
         self._incoming = FrameBuffer()
         self._events: list[FromWorker] = []
@@ -185,6 +189,25 @@ def test_a_daemon_that_does_not_read_stops_the_model(daemon: Daemon) -> None:
     while not isinstance(event, GenerationDone):
         event = daemon.receive()
     assert event.reason == "cancelled"
+
+
+def test_a_quiet_moment_is_used_to_copy_and_a_request_is_answered_after_it() -> None:
+    backend, store = FakeBackend(), StateStore(1 << 20)
+    daemon = Daemon(lambda _: engine_over(backend, store))
+    daemon.send(load(), generate(1, "x" * 60))
+    while not isinstance(daemon.receive(), GenerationDone):
+        pass
+    deadline = time.monotonic() + LIMIT_S
+    while not backend.saved:
+        assert time.monotonic() < deadline
+        daemon.thread.join(0.01)
+    daemon.send(Ping(id=1), generate(2, "y" * 60))
+    assert daemon.receive() == Pong(id=1, running=0, queued=0, cached_sequences=1)
+    while not isinstance(daemon.receive(), GenerationDone):
+        pass
+    daemon.socket.close()
+    assert daemon.ends()
+    assert backend.saved == 1
 
 
 def test_quit_ends_the_worker(daemon: Daemon) -> None:

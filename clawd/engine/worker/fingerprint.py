@@ -1,0 +1,46 @@
+"""What a kept state depends on, as one short text: the same text, the same model and memory."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from clawd.engine.protocol import ModelConfig
+
+_SAMPLE_BYTES = 1024 * 1024
+# What changes speed, place or policy, but not what a token's keys and values are.
+_IRRELEVANT = frozenset({
+    "path", "alias", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel", "mlock", "mmap",
+    "max_queue", "prefill_chunk", "seed",
+    "prefix_cache_ram_mb", "prefix_cache_disk_mb", "prefix_cache_folder",
+})  # fmt: skip
+
+
+def fingerprint(config: ModelConfig, *, library: str, architecture: str, n_ctx: int) -> str:
+    """Return the fingerprint of a model that is loaded.
+
+    The file counts by its size, its time of change and a hash of its first and last megabyte:
+    hashing all of a large one would take longer than what the cache saves. Options that are not
+    known to be harmless count too, those added later included.
+
+    Raises:
+        OSError: the model file cannot be read.
+    """
+    options = {
+        name: value
+        for name, value in msgspec.to_builtins(config).items()
+        if name not in _IRRELEVANT
+    }
+    described = (library, architecture, n_ctx, sorted(options.items()), _file_facts(config.path))
+    return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
+
+
+def _file_facts(name: str) -> tuple[int, int, str]:
+    path = Path(name)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        digest.update(file.read(_SAMPLE_BYTES))
+        size = file.seek(0, 2)
+        file.seek(max(size - _SAMPLE_BYTES, 0))
+        digest.update(file.read(_SAMPLE_BYTES))
+    return size, path.stat().st_mtime_ns, digest.hexdigest()
