@@ -21,6 +21,7 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
+    Grammar,
     Load,
     Loaded,
     LoadFailed,
@@ -115,6 +116,7 @@ class WorkerClient:
         self,
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
     ) -> int:
         """Send a request and return its id."""
         if isinstance(messages, str):
@@ -122,7 +124,10 @@ class WorkerClient:
         number = next(self._ids)
         self.send(
             Generate(
-                id=number, messages=messages, sampling=sampling or SamplingConfig(temperature=0)
+                id=number,
+                messages=messages,
+                sampling=sampling or SamplingConfig(temperature=0),
+                grammar=grammar or Grammar(),
             )
         )
         return number
@@ -142,9 +147,10 @@ class WorkerClient:
         self,
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
     ) -> Answer:
         """Send a request and wait for its end."""
-        return self.finish(self.start(messages, sampling))
+        return self.finish(self.start(messages, sampling, grammar))
 
     def _follow(self, number: int, limit_s: float) -> Iterator[None]:
         """Receive a generation's events until its last, yielding after each."""
