@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -117,6 +118,7 @@ class WorkerClient:
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
         grammar: Grammar | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> int:
         """Send a request and return its id."""
         if isinstance(messages, str):
@@ -128,6 +130,7 @@ class WorkerClient:
                 messages=messages,
                 sampling=sampling or SamplingConfig(temperature=0),
                 grammar=grammar or Grammar(),
+                tools=tools,
             )
         )
         return number
@@ -148,9 +151,10 @@ class WorkerClient:
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
         grammar: Grammar | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> Answer:
         """Send a request and wait for its end."""
-        return self.finish(self.start(messages, sampling, grammar))
+        return self.finish(self.start(messages, sampling, grammar, tools))
 
     def _follow(self, number: int, limit_s: float) -> Iterator[None]:
         """Receive a generation's events until its last, yielding after each."""

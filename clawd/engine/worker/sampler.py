@@ -310,11 +310,11 @@ def _dry(stage: sampling.Dry, handle: VocabularyHandle) -> Any:
     breakers = (ctypes.c_char_p * len(stage.breakers))(*(text.encode() for text in stage.breakers))
     return lib.llama_sampler_init_dry(
         handle.vocab,
-        handle.n_ctx,
         stage.multiplier,
         stage.base,
         stage.allowed_length,
-        stage.last_n,
+        # Below 0 is nothing to llama.cpp, not the whole context.
+        stage.last_n if stage.last_n >= 0 else handle.n_ctx,
         breakers,
         len(stage.breakers),
     )
