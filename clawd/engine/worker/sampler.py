@@ -19,6 +19,8 @@ from clawd.engine.worker.llama import lib
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _ROOT = b"root"
+# A mask over 150,000 tokens takes tens of milliseconds, over so many one or two.
+_LIKELIEST = 1024
 
 
 class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,15 +57,28 @@ class Candidates:
         self._data["logit"] = logits
         self._set_size(len(self._ids))
 
+    def fill_likeliest(self, logits: npt.NDArray[np.float32], count: int) -> float:
+        """Take the `count` likeliest tokens; return the lowest logit among them."""
+        chosen = np.argpartition(logits, -count)[-count:]
+        self._data["id"][:count] = chosen
+        self._data["logit"][:count] = logits[chosen]
+        self._set_size(count)
+        return float(logits[chosen].min())
+
+    @property
+    def highest(self) -> float:
+        """Return the highest logit, minus infinity of none."""
+        return float(self._data["logit"][: self.raw.size].max(initial=-np.inf))
+
     def fill_one(self, token: int) -> None:
         """Take one token only."""
         self._data[0] = (token, 1.0, 0.0)
         self._set_size(1)
 
     def drop(self, tokens: Sequence[int]) -> None:
-        """Leave out tokens, and those that a grammar forbade; `fill` must have come before."""
-        self._data["logit"][list(tokens)] = -np.inf
-        allowed = self._data[np.isfinite(self._data["logit"])]
+        """Leave out tokens, and those that a grammar forbade."""
+        data = self._data[: self.raw.size]
+        allowed = data[np.isfinite(data["logit"]) & ~np.isin(data["id"], list(tokens))]
         self._data[: len(allowed)] = allowed
         self._set_size(len(allowed))
 
@@ -91,8 +106,11 @@ class LlamaSampler:
         handle: VocabularyHandle,
         candidates: Candidates,
         stages: Sequence[sampling.Stage],
+        *,
+        negligible_gap: float | None = None,
     ) -> None:
         self._handle = handle
+        self._negligible_gap = negligible_gap
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self._picker: LlamaPicker | None = None
         self._constraint: Constraint | None = None
@@ -106,7 +124,9 @@ class LlamaSampler:
 
     def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
         """Hold the generation to a grammar; called before the first sample."""
-        self._picker = LlamaPicker(self._handle, self._candidates, self._chain, plan.gbnf)
+        self._picker = LlamaPicker(
+            self._handle, self._candidates, self._chain, plan.gbnf, self._negligible_gap
+        )
         trigger = None
         if plan.trigger or in_reasoning:
             trigger = Trigger(plan.trigger, in_reasoning=in_reasoning)
@@ -141,8 +161,14 @@ class LlamaPicker:
     """Answers `Picker` with a chain and a grammar of llama.cpp; the chain stays its owner's."""
 
     def __init__(
-        self, handle: VocabularyHandle, candidates: Candidates, chain: Any, gbnf: str
+        self,
+        handle: VocabularyHandle,
+        candidates: Candidates,
+        chain: Any,
+        gbnf: str,
+        negligible_gap: float | None,
     ) -> None:
+        self._negligible_gap = negligible_gap
         self._handle = handle
         self._candidates = candidates
         self._chain = chain
@@ -159,10 +185,23 @@ class LlamaPicker:
 
     def pick_allowed(self, row: int, banned: Sequence[int]) -> int:
         """Return a token of those that the grammar allows and are not banned, or NOTHING_FITS."""
-        self._candidates.fill(self._handle.logits(row))
+        logits = self._handle.logits(row)
+        if not self._is_among_likeliest(logits, banned):
+            self._candidates.fill(logits)
+            self._mask(banned)
+        return self._apply_chain() if self._candidates.raw.size else NOTHING_FITS
+
+    def _is_among_likeliest(self, logits: npt.NDArray[np.float32], banned: Sequence[int]) -> bool:
+        """Mask the likeliest tokens only; say whether all others are too unlikely to be drawn."""
+        if self._negligible_gap is None or self._handle.size <= 2 * _LIKELIEST:
+            return False
+        lowest = self._candidates.fill_likeliest(logits, _LIKELIEST)
+        self._mask(banned)
+        return lowest < self._candidates.highest - self._negligible_gap
+
+    def _mask(self, banned: Sequence[int]) -> None:
         lib.llama_sampler_apply(self._grammar, ctypes.byref(self._candidates.raw))
         self._candidates.drop(banned)
-        return self._apply_chain() if self._candidates.raw.size else NOTHING_FITS
 
     def remember(self, token: int) -> None:
         """Count a token for penalties."""
@@ -223,7 +262,8 @@ def new_sampler(
         if not 0 <= token < handle.size:
             raise ValueError(f"logit_bias of token {token}, the vocabulary has {handle.size}")
     stages = sampling.plan_stages(config, model_seed=model_seed)
-    sampler = LlamaSampler(handle, candidates, stages)
+    gap = sampling.negligible_gap(config)
+    sampler = LlamaSampler(handle, candidates, stages, negligible_gap=gap)
     memory = sampling.remembered_tokens(config)
     if memory:
         sampler.accept(prompt[-memory:])

@@ -147,6 +147,18 @@ def remembered_tokens(config: SamplingConfig) -> int:
     return max(config.penalty_last_n if has_penalties(config) else 0, dry)
 
 
+def negligible_gap(config: SamplingConfig) -> float | None:
+    """Return how far below the likeliest a token's logit must be to have no chance at all.
+
+    None where no logit says so: it may be moved, or nothing drops what is unlikely.
+    """
+    if _biasing(config):
+        return None
+    if config.temperature <= 0:
+        return 0.0
+    return -math.log(config.min_p) if 0 < config.min_p <= 1 else None
+
+
 def has_penalties(config: SamplingConfig) -> bool:
     """Return whether any penalty changes anything."""
     return config.penalty_last_n > 0 and (

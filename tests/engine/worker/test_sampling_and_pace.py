@@ -17,6 +17,7 @@ from clawd.engine.worker.sampling import (
     TopP,
     Typical,
     Xtc,
+    negligible_gap,
     plan_stages,
     remembered_tokens,
 )
@@ -86,6 +87,22 @@ def test_samplers_are_shown_as_much_of_the_prompt_as_they_look_back_on(
     config: SamplingConfig, count: int
 ) -> None:
     assert remembered_tokens(config) == count
+
+
+@pytest.mark.parametrize(
+    ("config", "gap"),
+    [
+        (SamplingConfig(temperature=0), 0.0),
+        (SamplingConfig(min_p=0.1), pytest.approx(2.302585)),
+        (SamplingConfig(min_p=0), None),
+        (SamplingConfig(temperature=0, presence_penalty=1), None),
+        (SamplingConfig(temperature=0, logit_bias=((1, 5.0),)), None),
+    ],
+)
+def test_what_can_never_be_drawn_need_not_be_masked(
+    config: SamplingConfig, gap: float | None
+) -> None:
+    assert negligible_gap(config) == gap
 
 
 def test_the_models_seed_serves_requests_without_one() -> None:
