@@ -1,9 +1,9 @@
 """JSON Schema as rules of a GBNF grammar.
 
 What the rules describe validates against the schema; not everything that validates is described:
-properties come in the schema's order and no others beside them, a `oneOf` is an `anyOf`, `format`
-binds for dates, times and UUIDs only. A keyword that can be neither described nor left out is
-refused with its name.
+no properties beside those with names, more than a few only in the schema's order; a `oneOf` is an
+`anyOf`; `format` binds for dates, times and UUIDs only. A keyword that can be neither described
+nor left out is refused with its name.
 """
 
 import math
@@ -18,6 +18,8 @@ from clawd.engine.worker.schema_merge import ImpossibleError, merged
 
 MAX_DEPTH = 48
 MAX_PROPERTIES = 1000
+# Every set of properties that may still come is a rule: 2 to the power of this many.
+MAX_IN_ANY_ORDER = 5
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _REFUSED = (
@@ -202,7 +204,9 @@ class _Converter:
         for name, value in properties.items():
             rule = self._rules.add(f"{self._key(name)} {self.value(value, depth + 1)}")
             members.append((rule, name in required))
-        return self._rules.add(self._members(members))
+        if len(members) <= MAX_IN_ANY_ORDER:
+            return self._rules.add(self._in_any_order(members))
+        return self._rules.add(self._in_order(members))
 
     def _key(self, name: str) -> str:
         return f"{quote(as_json(name))} {quote(':')} ws"
@@ -216,7 +220,23 @@ class _Converter:
         member = self._rules.add(f'string ":" ws {self.value(others, depth + 1)}')
         return self._rules.add(self._list("{", member, (low, high), "}"))
 
-    def _members(self, members: list[tuple[str, bool]]) -> str:
+    def _in_any_order(self, members: list[tuple[str, bool]]) -> str:
+        """Return an object with these members, each (rule, is required) at most once."""
+        more = {0: '""'}
+        first = ""
+        for left in sorted(range(1, 1 << len(members)), key=int.bit_count):
+            here = [index for index in range(len(members)) if left >> index & 1]
+            first = self._rules.choice(
+                [
+                    self._rules.add(f"{members[index][0]} {more[left & ~(1 << index)]}")
+                    for index in here
+                ]
+            )
+            must = any(members[index][1] for index in here)
+            more[left] = self._rules.add(f'"," ws {first}' if must else f'("," ws {first})?')
+        return _braced(first, must=any(is_required for _, is_required in members))
+
+    def _in_order(self, members: list[tuple[str, bool]]) -> str:
         """Return an object with these members in order, each (rule, is required).
 
         From the last to the first: `first` begins with one of the members from here on, `more`
@@ -228,9 +248,7 @@ class _Converter:
             first = here if is_required or not first else self._rules.add(f"{here} | {first}")
             must = must or is_required
             more = self._rules.add(f'"," ws {first}' if must else f'("," ws {first})?')
-        if not first:
-            return '"{" ws "}"'
-        return f'"{{" ws {first} ws "}}"' if must else f'"{{" ws ({first} ws)? "}}"'
+        return _braced(first, must=must)
 
     # Arrays
 
@@ -309,6 +327,12 @@ _BINDING = (
     "const",
     *_REFUSED,
 )
+
+
+def _braced(first: str, *, must: bool) -> str:
+    if not first:
+        return '"{" ws "}"'
+    return f'"{{" ws {first} ws "}}"' if must else f'"{{" ws ({first} ws)? "}}"'
 
 
 def _is_neutral(keyword: str, schema: dict[str, Any]) -> bool:

@@ -149,6 +149,20 @@ def test_a_grammar_describes_what_its_schema_asks_for(
     assert all(is_valid(json.loads(one), schema) for one in yes)
 
 
+def test_few_properties_come_in_any_order_and_many_in_the_schemas() -> None:
+    few = {"properties": {name: {"type": "null"} for name in "abc"}, "required": ["b"]}
+    text = grammar(few)
+    assert text.describes('{"c": null, "b": null, "a": null}')
+    assert text.describes('{"b": null}')
+    assert not text.describes('{"c": null, "a": null}')
+    assert not text.describes('{"b": null, "b": null}')
+    many = {"properties": {name: {"type": "null"} for name in "abcdef"}, "required": ["b", "e"]}
+    text = grammar(many)
+    assert text.describes('{"b": null, "d": null, "e": null}')
+    assert not text.describes('{"e": null, "b": null}')
+    assert not text.describes('{"b": null, "d": null}')
+
+
 def test_a_schema_may_refer_to_itself() -> None:
     tree = {
         "$ref": "#/$defs/t",
