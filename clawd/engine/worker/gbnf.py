@@ -104,6 +104,11 @@ class Rules:
             raise SchemaError(f"its values are longer than {MAX_VALUES_SIZE} characters together")
         return self._branch(texts)
 
+    def other_than(self, texts: Sequence[str]) -> str:
+        """Return a rule for every JSON string but the empty one and these."""
+        known = sorted({as_json(text)[1:-1] for text in texts} | {""})
+        return self.add(f'"\\"" {self._unlike(known)}')
+
     def text(self, root: str) -> str:
         """Return the grammar, beginning with the rule `root`."""
         lines = [f"root ::= {root}"]
@@ -140,6 +145,25 @@ class Rules:
         block = self.add(f"{item}{{{_BLOCK}}}")
         blocks, rest = divmod(count, _BLOCK)
         return f"{block}{{0,{blocks - 1}}} {item}{{0,{_BLOCK + rest}}}"
+
+    def _unlike(self, known: list[str]) -> str:
+        """Return a rule for the rest of a string, quote included, that is none of the known ones.
+
+        A known one that goes on with a backslash shuts out all that do.
+        """
+        following: dict[str, list[str]] = {}
+        for text in known:
+            if text:
+                following.setdefault(text[0], []).append(text[1:])
+        tail = self.add('char* "\\""')
+        plain = character_class(_without(PLAIN_RANGES, sorted(map(ord, following))))
+        found = [f"{quote(first)} {self._unlike(rest)}" for first, rest in following.items()]
+        found.append(f"{plain} {tail}")
+        if "\\" not in following:
+            found.append(rf'"\\" (["\\/bfnrt] | "u" unicode) {tail}')
+        if "" not in known:
+            found.append('"\\""')
+        return self.choice(found)
 
     def _branch(self, texts: list[str]) -> str:
         """Return a rule for one of the sorted, distinct texts: a tree, so that few are open."""
@@ -179,6 +203,18 @@ def quote(text: str) -> str:
 def character_class(ranges: Sequence[tuple[int, int]]) -> str:
     """Return a GBNF class of code point ranges."""
     return "[" + "".join(f"{_code(low)}-{_code(high)}" for low, high in ranges) + "]"
+
+
+def _without(ranges: Sequence[tuple[int, int]], codes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ranges with single code points, in order, cut out."""
+    left = list(ranges)
+    for code in codes:
+        for at, (low, high) in enumerate(left):
+            if low <= code <= high:
+                parts = ((low, code - 1), (code + 1, high))
+                left[at : at + 1] = [part for part in parts if part[0] <= part[1]]
+                break
+    return left
 
 
 def _escaped(character: str) -> str:

@@ -1,9 +1,10 @@
 """What a request's answer is held to: schemas to one grammar, and from which text on it holds.
 
 Pure planning. Every tool's schema is compiled alone; one that cannot be is quarantined with its
-reason and the others live. Behind a trigger (the call marker that the model wrote by itself) a
-quarantined tool may be called with any object as arguments; where a call is required it is left
-out, for nothing would hold its arguments to its schema.
+reason and the others live. Behind a trigger (the call marker that the model wrote by itself) any
+other name may be called with any object as arguments, quarantined tools among them: who wants a
+tool that is not there must learn that, and not be led to another one. Where a call is required,
+it is one of the tools that are held to their schemas.
 """
 
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from clawd.engine.worker.schema import schema_rule
 REASONING_OPEN = b"<think>"
 REASONING_CLOSE = b"</think>"
 MAX_KEPT = 32
+MAX_NAME = 128
 _MAX_LEADING_BLANKS = 256
 
 
@@ -68,15 +70,14 @@ class GrammarPlanner:
         quarantined: dict[str, str] = {}
         for name, schema in grammar.tools.items():
             try:
+                _check_name(name)
                 self._check(schema)
                 alternatives.append((name, schema))
             except SchemaError as error:
                 quarantined[name] = str(error)
-                if grammar.lazy:
-                    alternatives.append((name, {"type": "object"}))
         if grammar.kind == "json_schema":
             self._check(grammar.schema)
-        elif not alternatives:
+        elif not alternatives and not grammar.lazy:
             reasons = "; ".join(f"{name}: {why}" for name, why in quarantined.items())
             raise SchemaError(f"no tool can be called under a grammar ({reasons or 'none given'})")
         plan = GrammarPlan(
@@ -99,12 +100,17 @@ class GrammarPlanner:
             raise SchemaError("llama.cpp does not take its grammar (does it refer to itself?)")
 
 
+def _check_name(name: str) -> None:
+    if not name or len(name) > MAX_NAME:
+        raise SchemaError(f"the tool's name has {len(name)} characters, expected 1 to {MAX_NAME}")
+
+
 def _text(grammar: Grammar, alternatives: list[tuple[str, Any]]) -> str:
     rules = Rules()
     roots = []
     if grammar.kind == "json_schema":
         roots.append(schema_rule(rules, grammar.schema))
-    if alternatives:
+    if alternatives or grammar.lazy:
         roots.append(_call(rules, grammar, alternatives))
     return rules.text(rules.choice(roots))
 
@@ -117,6 +123,9 @@ def _call(rules: Rules, grammar: Grammar, alternatives: list[tuple[str, Any]]) -
         )
         for name, schema in alternatives
     ]
+    if grammar.lazy:
+        unknown = rules.other_than([name for name, _ in alternatives])
+        rest.append(rules.add(f'{unknown} "," ws "\\"arguments\\":" ws object'))
     opening = "" if grammar.lazy else f"{quote(grammar.call_open)} "
     body = f'"{{" ws "\\"name\\":" ws {rules.choice(rest)} ws "}}"'
     return rules.add(f"{opening}ws {body} ws {quote(grammar.call_close)}")

@@ -43,6 +43,23 @@ def test_a_lazy_call_begins_behind_its_marker() -> None:
     assert GrammarText(plan.gbnf, max_depth=10).describes(CALL.removeprefix("<tool_call>"))
 
 
+def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None:
+    tools = {"ab": {"const": {"p": 1}}, "abc": {"const": 1}, 'q"': {"const": 1}, "x" * 200: True}
+    plan = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
+    assert plan is not None
+    assert list(plan.quarantined) == ["x" * 200]
+    text = GrammarText(plan.gbnf, max_depth=11)
+    for name in ("a", "abd", "abcd", "b", "Ab", "ä", "web_search", "q"):
+        assert text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
+    for name in ("ab", "abc", 'q\\"', ""):
+        assert not text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
+    assert text.describes('{"name": "ab", "arguments": {"p": 1}}</tool_call>')
+    required = planner().plan(Grammar(kind="tool_call", tools=tools))
+    assert required is not None
+    call = '<tool_call>{"name": "web", "arguments": {}}</tool_call>'
+    assert not GrammarText(required.gbnf).describes(call)
+
+
 def test_a_bad_schema_takes_no_other_tool_down() -> None:
     tools = {"read": PATH, "bad": BAD}
     lazy = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
