@@ -49,7 +49,7 @@ def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None
     assert plan is not None
     assert list(plan.quarantined) == ["x" * 200]
     text = GrammarText(plan.gbnf, max_depth=11)
-    for name in ("a", "abd", "abcd", "b", "Ab", "ä", "web_search", "q"):
+    for name in ("a", "abz", "abcd", "b", "Ab", "ä", "web_search", "q"):
         assert text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
     for name in ("ab", "abc", 'q\\"', ""):
         assert not text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
