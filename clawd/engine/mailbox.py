@@ -67,4 +67,9 @@ class Mailbox:
         if len(pieces) == 1:
             return first
         text = "".join(piece.text for piece in pieces)
-        return Tokens(id=first.id, text=text, count=sum(piece.count for piece in pieces))
+        return Tokens(
+            id=first.id,
+            text=text,
+            count=sum(piece.count for piece in pieces),
+            logprobs=tuple(logprob for piece in pieces for logprob in piece.logprobs),
+        )

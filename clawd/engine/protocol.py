@@ -63,6 +63,8 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one generation is sampled; every value is final (defaults are resolved by the daemon).
 
     `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means to the context's end.
+    `dry_last_n` below 0 is the whole context. `logit_bias` pairs token ids with what is added.
+    `top_logprobs` counts only where `logprobs` asks for them.
     """
 
     temperature: float = 0.8
@@ -77,6 +79,37 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = -1
     max_tokens: int = 0
     stop: tuple[str, ...] = ()
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_last_n: int = -1
+    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer is held to.
+
+    Attributes:
+        kind: `json_schema` is an answer by `schema` (or, with `tools`, a call of one instead);
+            `tool_call` is exactly one call of one of `tools`.
+        schema: a JSON Schema.
+        tools: a JSON Schema of the arguments by tool name.
+        lazy: hold nothing until the model has written `call_open` by itself, then that call.
+        call_open: the marker before a call.
+        call_close: the marker behind it.
+    """
+
+    kind: Literal["none", "json_schema", "tool_call"] = "none"
+    schema: Any = True
+    tools: dict[str, Any] = {}
+    lazy: bool = False
+    call_open: str = "<tool_call>"
+    call_close: str = "</tool_call>"
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +144,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     tools: tuple[dict[str, Any], ...] = ()
     sampling: SamplingConfig = SamplingConfig()
     template_kwargs: dict[str, Any] = {}
+    grammar: Grammar = Grammar()
 
 
 class CancelGeneration(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -179,13 +213,34 @@ class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_prog
 
 
 class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
-    """The whole prompt is evaluated; once per generation."""
+    """The whole prompt is evaluated; once per generation.
+
+    `quarantined` names the tools whose arguments no grammar holds to their schema, and why.
+    """
 
     id: int
     tokens: int
     cached: int
     elapsed_ms: float
     n_ctx: int
+    quarantined: dict[str, str] = {}
+
+
+class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the likeliest tokens at a place; `piece` may end inside a UTF-8 character."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A generated token's natural log probability before any sampler, and the likeliest there."""
+
+    token: int
+    piece: bytes
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
@@ -194,6 +249,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     id: int
     text: str
     count: int
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):

@@ -49,7 +49,11 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Sampling settings of one request; None leaves the operator's or the model's own value."""
+    """Sampling settings of one request; None leaves the operator's or the model's own value.
+
+    `preset` names a row of presets.py; what is given beside it goes first. `logit_bias` is by
+    token id of the model. `top_logprobs` counts only with `logprobs`.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -62,6 +66,17 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_last_n: int | None = None
+    dry_breakers: tuple[str, ...] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    logit_bias: dict[int, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    preset: str = ""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +150,28 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     context_size: int
 
 
+class LikelyToken(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the likeliest tokens at a place; `text` is U+FFFD where a character is not whole."""
+
+    text: str
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A generated token, its natural log probability before any sampler, and the likeliest."""
+
+    text: str
+    piece: bytes
+    logprob: float
+    top: tuple[LikelyToken, ...] = ()
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The answer is complete. `raw` is the provider's own last payload, where it has one."""
+    """The answer is complete. `raw` is the provider's own last payload, where it has one.
+
+    `logprobs` has every token of the answer, markers and reasoning included, when asked for.
+    """
 
     reason: StopReason
     usage: Usage = Usage()
@@ -144,6 +179,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     model: str = ""
     tokens_per_s: float = 0.0
     raw: dict[str, Any] | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -176,6 +212,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     model: str = ""
     raw: dict[str, Any] | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Provider(Protocol):
@@ -281,5 +318,6 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
                     provider=delta.provider,
                     model=delta.model,
                     raw=delta.raw,
+                    logprobs=delta.logprobs,
                 )
     raise ProviderError("the stream ended before the answer was complete", kind="network")

@@ -1,5 +1,6 @@
 """The `local` provider: a chat request to the engine, its events to deltas."""
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -21,6 +22,7 @@ from clawd.engine.protocol import (
     SamplingConfig,
     Tokens,
 )
+from clawd.engine.protocol import TokenLogprob as EngineLogprob
 from clawd.engine.supervisor import Engine
 from clawd.errors import (
     BusyError,
@@ -38,22 +40,51 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
+    LikelyToken,
     Message,
     Progress,
     Reasoning,
     Sampling,
     StopReason,
     Text,
+    TokenLogprob,
     ToolSpec,
     Usage,
 )
+from clawd.providers.constraint import grammar_for, offered_tools
+from clawd.providers.presets import with_preset
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect
+from clawd.providers.toolcalls.hermes import HermesParser
 
 GREEDY = SamplingConfig(temperature=0.0)
 
-_PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty")
-_SHAPERS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "max_tokens", "stop")
+_PENALTIES = (
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_last_n",
+    "dry_breakers",
+)
+_SHAPERS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "seed",
+    "max_tokens",
+    "stop",
+    "logprobs",
+    "top_logprobs",
+)
+
+logger = logging.getLogger(__name__)
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,15 +132,17 @@ class LocalProvider:
         """Answer one request."""
         answer = _Answer(self._name, request.model or self._default_model, request)
         try:
-            _refuse_unsupported(request)
             model = self._find(answer.model)
-            info = await self._engine.load(model.config)
             generate = self._generate(request, model.sampling)
+            info = await self._engine.load(model.config)
             options = ParserOptions(
                 calls=bool(generate.tools),
                 schemas={tool.name: tool.parameters for tool in request.tools},
             )
             answer.parser = detect(info.chat_template)(options)
+            writes_hermes = isinstance(answer.parser, HermesParser)
+            grammar = grammar_for(request, writes_hermes=writes_hermes)
+            generate = msgspec.structs.replace(generate, grammar=grammar)
             async with aclosing(self._engine.generate(model.config, generate)) as events:
                 async for event in events:
                     for delta in answer.take(event):
@@ -148,7 +181,7 @@ class LocalProvider:
         return Generate(
             id=0,
             messages=_chat_messages(request),
-            tools=_functions(request.tools, request.tool_choice),
+            tools=_functions(offered_tools(request)),
             sampling=resolve_sampling(
                 defaults, request, allow_penalties=self._allow_request_penalties
             ),
@@ -158,12 +191,18 @@ class LocalProvider:
 def resolve_sampling(
     defaults: SamplingConfig, request: ChatRequest, *, allow_penalties: bool = False
 ) -> SamplingConfig:
-    """Lay a request's wishes over the operator's values; penalties only where they are allowed."""
-    wishes = request.sampling or Sampling()
+    """Lay a request's wishes over the operator's values; penalties only where they are allowed.
+
+    Raises:
+        InvalidRequestError: the request names a preset that is not there.
+    """
+    wishes = with_preset(request.sampling or Sampling())
     names = _SHAPERS + (_PENALTIES if allow_penalties else ())
     given = {name: value for name in names if (value := getattr(wishes, name)) not in {None, ()}}
     if request.temperature is not None:
         given["temperature"] = request.temperature
+    if wishes.logit_bias is not None:
+        given["logit_bias"] = tuple(wishes.logit_bias.items())
     return msgspec.structs.replace(defaults, **given)
 
 
@@ -177,12 +216,14 @@ class _Answer:
         self.parser: ToolCallParser | None = None
         self._tool_choice = request.tool_choice if request.tools else "auto"
         self._has_calls = False
+        self._logprobs: list[TokenLogprob] = []
 
     def take(self, event: GenerationEvent) -> list[Delta]:
         match event:
             case PromptProgress():
                 return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
             case PromptEvaluated():
+                _log_quarantined(event.quarantined)
                 return [
                     Evaluated(
                         tokens=event.tokens,
@@ -193,6 +234,7 @@ class _Answer:
                     )
                 ]
             case Tokens():
+                self._logprobs += map(_logprob, event.logprobs)
                 return self._deltas(self.parser.feed(event.text) if self.parser else [])
             case GenerationDone():
                 return self._finish(event)
@@ -239,6 +281,7 @@ class _Answer:
             provider=self.provider,
             model=self.model,
             tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
+            logprobs=tuple(self._logprobs),
         )
         return [*deltas, finished]
 
@@ -246,13 +289,27 @@ class _Answer:
         return self._tool_choice not in {"auto", "none"} and not self._has_calls
 
 
-def _refuse_unsupported(request: ChatRequest) -> None:
-    wanted = (request.response_format or {}).get("type", "text")
-    if wanted != "text":
-        raise InvalidRequestError(
-            f"local models answer with text; response_format {wanted!r} was asked for",
-            hint="Leave response_format out, or use a provider that supports it.",
+def _log_quarantined(quarantined: dict[str, str]) -> None:
+    for name, reason in quarantined.items():
+        logger.warning(
+            "arguments of tool %s are not held to its schema while they are written: %s",
+            name,
+            reason,
         )
+
+
+def _logprob(found: EngineLogprob) -> TokenLogprob:
+    return TokenLogprob(
+        text=found.piece.decode(errors="replace"),
+        piece=found.piece,
+        logprob=found.logprob,
+        top=tuple(
+            LikelyToken(
+                text=one.piece.decode(errors="replace"), piece=one.piece, logprob=one.logprob
+            )
+            for one in found.top
+        ),
+    )
 
 
 def _chat_messages(request: ChatRequest) -> tuple[ChatMessage, ...]:
@@ -275,11 +332,8 @@ def _chat_message(message: Message) -> ChatMessage:
     )
 
 
-def _functions(tools: tuple[ToolSpec, ...], choice: str) -> tuple[dict[str, Any], ...]:
-    """Return the offered tools as a template wants them; a named choice offers that one only."""
-    if choice == "none":
-        return ()
-    named = tuple(tool for tool in tools if tool.name == choice)
+def _functions(tools: tuple[ToolSpec, ...]) -> tuple[dict[str, Any], ...]:
+    """Return the offered tools as a template wants them."""
     return tuple(
         {
             "type": "function",
@@ -289,7 +343,7 @@ def _functions(tools: tuple[ToolSpec, ...], choice: str) -> tuple[dict[str, Any]
                 "parameters": tool.parameters,
             },
         }
-        for tool in named or tools
+        for tool in tools
     )
 
 

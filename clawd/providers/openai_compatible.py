@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from clawd.errors import ConfigError, ProviderError
+from clawd.errors import ConfigError, InvalidRequestError, ProviderError
 from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed
 from clawd.providers.openai_answer import OpenAIAnswer
 from clawd.providers.openai_request import build_body
@@ -121,13 +121,17 @@ class OpenAICompatibleProvider:
         settings = self._settings
         model = request.model or settings.model
         answer = OpenAIAnswer(settings.name, model)
-        body = build_body(
-            request,
-            model=model,
-            stream=settings.stream,
-            use_tool_role=settings.use_tool_role,
-            max_tokens_field=settings.max_tokens_field,
-        )
+        try:
+            body = build_body(
+                request,
+                model=model,
+                stream=settings.stream,
+                use_tool_role=settings.use_tool_role,
+                max_tokens_field=settings.max_tokens_field,
+            )
+        except InvalidRequestError as error:
+            yield Failed(error=error)
+            return
         try:
             response, first = await retrying(settings.retry, lambda: self._open(body))
             try:

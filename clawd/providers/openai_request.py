@@ -3,6 +3,7 @@
 from typing import Any
 
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
+from clawd.providers.presets import with_preset
 
 _FIELDS = (
     "temperature",
@@ -14,7 +15,14 @@ _FIELDS = (
     "frequency_penalty",
     "presence_penalty",
     "seed",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "xtc_probability",
+    "xtc_threshold",
 )
+# Of a preset, what every server knows: an unknown field may be refused.
+_OF_PRESETS = ("temperature", "top_p")
 _CHOICES = frozenset({"none", "required"})
 
 
@@ -114,13 +122,16 @@ def _choice(choice: str) -> str | dict[str, Any]:
 
 def _sampling(request: ChatRequest, max_tokens_field: str) -> dict[str, Any]:
     wishes = request.sampling or Sampling()
-    fields: dict[str, Any] = {
-        name: value for name in _FIELDS if (value := getattr(wishes, name)) is not None
-    }
+    preset = with_preset(wishes)
+    fields: dict[str, Any] = {name: getattr(preset, name) for name in _OF_PRESETS}
+    fields |= {name: getattr(wishes, name) for name in _FIELDS if name not in fields}
+    fields = {name: value for name, value in fields.items() if value is not None}
     if request.temperature is not None:
         fields["temperature"] = request.temperature
     if wishes.max_tokens is not None:
         fields[max_tokens_field] = wishes.max_tokens
+    if wishes.logit_bias:
+        fields["logit_bias"] = {str(token): bias for token, bias in wishes.logit_bias.items()}
     if wishes.stop:
         fields["stop"] = list(wishes.stop)
     return fields

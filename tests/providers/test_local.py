@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.engine.protocol import ModelConfig, SamplingConfig
@@ -137,7 +138,9 @@ async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path)
     async with local(tmp_path) as (provider, _):
         deltas = await deltas_of(provider, request)
     text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
-    assert json.loads(text) == {
+    seen = json.loads(text)
+    assert seen.pop("grammar")["tools"] == {"note": {"type": "object"}}
+    assert seen == {
         "messages": [
             ["system", "Be brief."],
             ["user", "what time"],
@@ -230,12 +233,57 @@ async def test_closing_the_stream_stops_the_worker(tmp_path: Path) -> None:
         await eventually(lambda: len(journal.having("cancel")) == 1)
 
 
-async def test_a_response_format_is_refused_and_not_ignored(tmp_path: Path) -> None:
+async def grammar_of(provider: LocalProvider, **fields: Any) -> dict[str, Any]:
+    deltas = await deltas_of(provider, ask("request", **fields))
+    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    asked: dict[str, Any] = json.loads(text)["grammar"]
+    return asked
+
+
+async def test_calls_are_held_to_their_schemas_behind_the_marker(tmp_path: Path) -> None:
     async with local(tmp_path) as (provider, _):
-        error = await failure_of(provider, ask("say x", response_format={"type": "json_object"}))
-        assert isinstance(error, InvalidRequestError)
+        lazy = await grammar_of(provider, tools=(TIME, NOTE))
+        assert (lazy["kind"], lazy["lazy"], list(lazy["tools"])) == (
+            "tool_call",
+            True,
+            ["time", "note"],
+        )
+        assert (await grammar_of(provider))["kind"] == "none"
+        silenced = await grammar_of(provider, tools=(TIME,), tool_choice="none")
+        assert silenced["kind"] == "none"
+
+
+async def test_a_response_format_is_what_the_answer_is_held_to(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    async with local(tmp_path) as (provider, _):
+        asked = await grammar_of(provider, response_format=wanted)
+        assert (asked["kind"], asked["schema"], asked["tools"]) == ("json_schema", schema, {})
+        asked = await grammar_of(provider, response_format={"type": "json_object"}, tools=(TIME,))
+        assert (asked["schema"], list(asked["tools"])) == ({"type": "object"}, ["time"])
         response = await collect(provider.chat(ask("say x", response_format={"type": "text"})))
         assert response.final_text == "x"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"type": "yaml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"a": 1}}],
+)
+async def test_a_response_format_that_is_none_is_refused(
+    tmp_path: Path, wanted: dict[str, Any]
+) -> None:
+    async with local(tmp_path) as (provider, _):
+        error = await failure_of(provider, ask("say x", response_format=wanted))
+        assert isinstance(error, InvalidRequestError)
+        assert str(wanted["type"]) in error.message
+
+
+async def test_a_required_tool_that_is_not_offered_is_refused(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, journal):
+        error = await failure_of(provider, ask("say x", tools=(TIME,), tool_choice="nothing"))
+        assert isinstance(error, InvalidRequestError)
+        assert "time" in error.message
+        assert journal.having("generate") == []
 
 
 async def test_check_generates_one_token_and_says_what_answered(tmp_path: Path) -> None:
@@ -256,6 +304,28 @@ def test_penalties_stay_the_operators_unless_allowed() -> None:
     assert resolve_sampling(defaults, request, allow_penalties=True) == SamplingConfig(
         temperature=0.9, repeat_penalty=1.9, frequency_penalty=1.0, seed=0
     )
+
+
+def test_shapers_are_the_requests_and_dry_is_a_penalty() -> None:
+    wishes = Sampling(
+        xtc_probability=0.5, dry_multiplier=0.8, logit_bias={7: -2.0}, logprobs=True, top_logprobs=3
+    )
+    request = ChatRequest(messages=(), sampling=wishes)
+    shaped = SamplingConfig(
+        xtc_probability=0.5, logit_bias=((7, -2.0),), logprobs=True, top_logprobs=3
+    )
+    assert resolve_sampling(SamplingConfig(), request) == shaped
+    allowed = resolve_sampling(SamplingConfig(), request, allow_penalties=True)
+    assert allowed == msgspec.structs.replace(shaped, dry_multiplier=0.8)
+
+
+def test_a_preset_gives_way_to_what_is_given_beside_it() -> None:
+    request = ChatRequest(messages=(), sampling=Sampling(preset="wild", top_p=0.5))
+    got = resolve_sampling(SamplingConfig(repeat_penalty=1.2), request)
+    assert (got.temperature, got.top_p, got.xtc_probability) == (1.5, 0.5, 0.5)
+    assert got.repeat_penalty == 1.2
+    request = ChatRequest(messages=(), temperature=0.1, sampling=Sampling(preset="wild"))
+    assert resolve_sampling(SamplingConfig(), request).temperature == 0.1
 
 
 def test_greedy_is_kept_when_a_request_is_silent() -> None:

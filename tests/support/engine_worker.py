@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
+    Grammar,
     Load,
     Loaded,
     LoadFailed,
@@ -115,6 +117,8 @@ class WorkerClient:
         self,
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> int:
         """Send a request and return its id."""
         if isinstance(messages, str):
@@ -122,7 +126,11 @@ class WorkerClient:
         number = next(self._ids)
         self.send(
             Generate(
-                id=number, messages=messages, sampling=sampling or SamplingConfig(temperature=0)
+                id=number,
+                messages=messages,
+                sampling=sampling or SamplingConfig(temperature=0),
+                grammar=grammar or Grammar(),
+                tools=tools,
             )
         )
         return number
@@ -142,9 +150,11 @@ class WorkerClient:
         self,
         messages: tuple[ChatMessage, ...] | str,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> Answer:
         """Send a request and wait for its end."""
-        return self.finish(self.start(messages, sampling))
+        return self.finish(self.start(messages, sampling, grammar, tools))
 
     def _follow(self, number: int, limit_s: float) -> Iterator[None]:
         """Receive a generation's events until its last, yielding after each."""

@@ -21,6 +21,8 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from clawd.engine.protocol import (
     CancelGeneration,
     CountTokens,
@@ -177,6 +179,7 @@ class FakeWorker:
                         "max_tokens": frame.sampling.max_tokens,
                         "temperature": frame.sampling.temperature,
                         "stop": frame.sampling.stop,
+                        "grammar": msgspec.to_builtins(frame.grammar),
                     }
                 )
             ]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
-from clawd.engine.protocol import SamplingConfig
+from clawd.engine.protocol import SamplingConfig, TokenLogprob
 from clawd.engine.worker.buffers import Buffer
+from clawd.engine.worker.grammar import GrammarPlan
 
 
 class DecodeResult(IntEnum):
@@ -59,8 +60,20 @@ class Vocabulary(Protocol):
 class Sampler(Protocol):
     """Picks tokens for one generation; `close` must be called exactly once."""
 
+    def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
+        """Hold the generation to a grammar; called before the first sample.
+
+        Args:
+            plan: the grammar, and from where on it holds.
+            in_reasoning: the prompt ends inside of reasoning, which the grammar leaves alone.
+        """
+        ...
+
     def sample(self, row: int) -> int:
-        """Pick a token from the last batch's output at index `row`, and remember it."""
+        """Pick a token from the last batch's output at index `row`, and remember it.
+
+        NOTHING_FITS (constraint.py) means that the grammar forbids every token.
+        """
         ...
 
     def close(self) -> None:
@@ -155,4 +168,12 @@ class Backend(Protocol):
         Raises:
             ValueError: a value that no sampler takes.
         """
+        ...
+
+    def accepts_grammar(self, gbnf: str) -> bool:
+        """Return whether a sampler can be held to a grammar."""
+        ...
+
+    def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
+        """Return a token's log probability at a row of the last batch, and the `top` likeliest."""
         ...

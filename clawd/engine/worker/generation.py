@@ -6,6 +6,7 @@ from clawd.engine.protocol import (
     PromptEvaluated,
     PromptProgress,
     SamplingConfig,
+    TokenLogprob,
     Tokens,
 )
 from clawd.engine.worker.backend import Sampler
@@ -40,6 +41,8 @@ class Generation:
         self._text: list[str] = []
         self._new_text: list[str] = []
         self._new_tokens = 0
+        self._new_logprobs: list[TokenLogprob] = []
+        self.quarantined: dict[str, str] = {}
 
     @property
     def pending(self) -> int:
@@ -76,6 +79,7 @@ class Generation:
             cached=self.cached_tokens,
             elapsed_ms=(now - self.admitted_at) * 1000,
             n_ctx=n_ctx,
+            quarantined=self.quarantined,
         )
 
     def push(self, token: int, piece: bytes) -> DoneReason | None:
@@ -92,6 +96,10 @@ class Generation:
             return "length"
         return None
 
+    def note_logprob(self, logprob: TokenLogprob) -> None:
+        """Take the log probability of the token that is pushed next."""
+        self._new_logprobs.append(logprob)
+
     def take_tokens(self) -> Tokens | None:
         """Return what was generated since the last call, or None if nothing was."""
         text = "".join(self._new_text)
@@ -99,7 +107,9 @@ class Generation:
         if not self._new_tokens and not text:
             return None
         count, self._new_tokens = self._new_tokens, 0
-        return Tokens(id=self.number, text=text, count=count)
+        logprobs = tuple(self._new_logprobs)
+        self._new_logprobs.clear()
+        return Tokens(id=self.number, text=text, count=count, logprobs=logprobs)
 
     def finish(self, reason: DoneReason, now: float) -> tuple[Tokens | None, GenerationDone]:
         """Return the last text and the event that ends the generation; frees the sampler."""

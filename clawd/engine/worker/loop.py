@@ -36,6 +36,8 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.backend import Vocabulary
 from clawd.engine.worker.fingerprint import fingerprint
+from clawd.engine.worker.gbnf import SchemaError
+from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.llama import LoadError
 from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError
@@ -67,12 +69,14 @@ class Engine:
         info: ModelInfo,
         vocabulary: Vocabulary,
         prompts: PromptBuilder,
+        grammars: GrammarPlanner,
         scheduler: Scheduler,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
         self._vocabulary = vocabulary
         self._prompts = prompts
+        self._grammars = grammars
 
     def generate(self, request: Generate) -> list[FromWorker]:
         """Build the prompt and queue it; return why not when it cannot be."""
@@ -88,7 +92,11 @@ class Engine:
             )
         except PromptTooLongError as error:
             return [context_full(request.id, f"{error.length} characters", self.info.n_ctx)]
-        failed = self.scheduler.submit(request.id, parts, request.sampling)
+        try:
+            grammar = self._grammars.plan(request.grammar)
+        except SchemaError as error:
+            return [_unusable_schema(request.id, error)]
+        failed = self.scheduler.submit(request.id, parts, request.sampling, grammar)
         return [failed] if failed is not None else []
 
     def count_tokens(self, request: CountTokens) -> TokenCounts:
@@ -126,7 +134,13 @@ def load_model(load: Load) -> Engine:
         store=state_store(model, config),
     )
     info = model.info((time.monotonic() - started) * 1000)
-    return Engine(info=info, vocabulary=model, prompts=prompts, scheduler=scheduler)
+    return Engine(
+        info=info,
+        vocabulary=model,
+        prompts=prompts,
+        grammars=GrammarPlanner(model.accepts_grammar),
+        scheduler=scheduler,
+    )
 
 
 def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
@@ -301,6 +315,15 @@ class Worker:
             self._socket.sendall(self._unsent)
         except OSError as error:
             logger.warning("could not send the last events: %s", error)
+
+
+def _unusable_schema(number: int, error: SchemaError) -> GenerationFailed:
+    return GenerationFailed(
+        id=number,
+        code="invalid_request",
+        message=f"the answer cannot be held to its schema: {error}",
+        hint="simplify the schema, or ask without requiring it",
+    )
 
 
 def _encoded(event: FromWorker) -> bytes:

@@ -7,13 +7,12 @@ builds batches; what it answers with an error becomes an exception or a DecodeRe
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig
-from clawd.engine.worker import sampling
+from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenLogprob
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.llama import (
@@ -25,6 +24,14 @@ from clawd.engine.worker.llama import (
     new_context,
     pointer,
     start,
+)
+from clawd.engine.worker.sampler import (
+    Candidates,
+    LlamaSampler,
+    VocabularyHandle,
+    accepts_grammar,
+    new_sampler,
+    token_logprob,
 )
 
 # What a processor core of today multiplies per second; only the first step's size hangs on it.
@@ -83,35 +90,6 @@ class _Batch:
         return end - 1
 
 
-class LlamaSampler:
-    """A chain of llama.cpp samplers."""
-
-    def __init__(self, context: Any, vocab_size: int, stages: Sequence[sampling.Stage]) -> None:
-        self._context = context
-        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-        for stage in stages:
-            sampler = _new_stage(stage, vocab_size)
-            if not sampler:
-                self.close()
-                raise ValueError(f"the sampler does not take {stage}")
-            lib.llama_sampler_chain_add(self._chain, sampler)
-
-    def sample(self, row: int) -> int:
-        """Pick a token from the last batch's output at index `row`, and remember it."""
-        return int(lib.llama_sampler_sample(self._chain, self._context, row))
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Count tokens as if they had been sampled."""
-        for token in tokens:
-            lib.llama_sampler_accept(self._chain, token)
-
-    def close(self) -> None:
-        """Free the chain and its samplers."""
-        chain, self._chain = self._chain, None
-        if chain:
-            lib.llama_sampler_free(chain)
-
-
 class LlamaModel:
     """A loaded model with one context; answers `Backend` and `Vocabulary`."""
 
@@ -144,6 +122,16 @@ class LlamaModel:
         bos = int(lib.llama_vocab_bos(self._vocab))
         adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.leading_token = bos if adds_bos and bos >= 0 else None
+        self._candidates = Candidates(self.n_vocab)
+        self._handle = VocabularyHandle(
+            context=self._context,
+            vocab=self._vocab,
+            size=self.n_vocab,
+            n_ctx=self.n_ctx,
+            piece=self.piece,
+            ends_generation=self.ends_generation,
+            tokenize=partial(self.tokenize, parse_special=True),
+        )
         self._warm_up()
 
     @property
@@ -269,13 +257,19 @@ class LlamaModel:
         self.cut(sequence, 0)
         return False
 
+    # Sampling
+
     def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> LlamaSampler:
         """Return a sampler; the prompt's last tokens count for penalties."""
-        stages = sampling.plan_stages(config, model_seed=self._config.seed)
-        sampler = LlamaSampler(self._context, self.n_vocab, stages)
-        if sampling.has_penalties(config):
-            sampler.accept(prompt[-config.penalty_last_n :])
-        return sampler
+        return new_sampler(self._handle, self._candidates, config, prompt, self._config.seed)
+
+    def accepts_grammar(self, gbnf: str) -> bool:
+        """Return whether a sampler can be held to a grammar."""
+        return accepts_grammar(self._vocab, gbnf)
+
+    def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
+        """Return a token's log probability at a row of the last batch, and the `top` likeliest."""
+        return token_logprob(self._handle, row, token, top)
 
     def close(self) -> None:
         """Free the context and the model; nothing else may be called after it."""
@@ -320,27 +314,3 @@ class LlamaModel:
         buffer = ctypes.create_string_buffer(256)
         count = lib.llama_model_meta_val_str(self._model, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", errors="replace") if count >= 0 else ""
-
-
-def _new_stage(stage: sampling.Stage, vocab_size: int) -> Any:
-    sampler: Any
-    match stage:
-        case sampling.Penalties():
-            sampler = lib.llama_sampler_init_penalties(
-                vocab_size, stage.last_n, stage.repeat, stage.frequency, stage.presence
-            )
-        case sampling.TopK():
-            sampler = lib.llama_sampler_init_top_k(stage.k)
-        case sampling.Typical():
-            sampler = lib.llama_sampler_init_typical(stage.p, 1)
-        case sampling.TopP():
-            sampler = lib.llama_sampler_init_top_p(stage.p, 1)
-        case sampling.MinP():
-            sampler = lib.llama_sampler_init_min_p(stage.p, 1)
-        case sampling.Temperature():
-            sampler = lib.llama_sampler_init_temp(stage.t)
-        case sampling.Draw():
-            sampler = lib.llama_sampler_init_dist(stage.seed)
-        case sampling.Greedy():
-            sampler = lib.llama_sampler_init_greedy()
-    return sampler

@@ -1,7 +1,7 @@
-"""Which samplers a generation goes through, in which order; model.py builds them.
+"""Which samplers a generation goes through, in which order; sampler.py builds them.
 
-The order is llama.cpp's own: penalties, top-k (early: what follows costs per candidate),
-typical, top-p, min-p, temperature, and at last the draw.
+The order is llama.cpp's own: logit bias, penalties, DRY, top-k (early: what follows costs per
+candidate), typical, top-p, min-p, XTC, temperature, and at last the draw.
 """
 
 import math
@@ -12,6 +12,9 @@ import msgspec
 from clawd.engine.protocol import SamplingConfig
 
 MAX_SEED = 0xFFFF_FFFE
+MAX_TOP_LOGPROBS = 20
+MAX_BREAKERS = 64
+MAX_LOOK_BACK = 1 << 20
 _FRACTIONS = (
     "temperature",
     "top_p",
@@ -20,7 +23,17 @@ _FRACTIONS = (
     "repeat_penalty",
     "frequency_penalty",
     "presence_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "xtc_probability",
+    "xtc_threshold",
 )
+
+
+class LogitBias(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Add to the logits of single tokens."""
+
+    biases: tuple[tuple[int, float], ...]
 
 
 class Penalties(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -30,6 +43,16 @@ class Penalties(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     repeat: float
     frequency: float
     presence: float
+
+
+class Dry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Make a token less likely the longer the repetition that it would continue."""
+
+    multiplier: float
+    base: float
+    allowed_length: int
+    last_n: int
+    breakers: tuple[str, ...]
 
 
 class TopK(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -56,6 +79,14 @@ class MinP(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     p: float
 
 
+class Xtc(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Sometimes drop all but the least likely of those above a threshold."""
+
+    probability: float
+    threshold: float
+    seed: int
+
+
 class Temperature(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Divide the logits by `t`."""
 
@@ -72,7 +103,8 @@ class Greedy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Take the likeliest."""
 
 
-Stage = Penalties | TopK | Typical | TopP | MinP | Temperature | Draw | Greedy
+Shaper = TopK | Typical | TopP | MinP | Xtc | Temperature
+Stage = LogitBias | Penalties | Dry | Shaper | Draw | Greedy
 
 
 def plan_stages(config: SamplingConfig, *, model_seed: int = 0) -> tuple[Stage, ...]:
@@ -86,18 +118,10 @@ def plan_stages(config: SamplingConfig, *, model_seed: int = 0) -> tuple[Stage, 
         ValueError: a value that makes no sense to a sampler.
     """
     _check(config)
-    stages: list[Stage] = []
-    if has_penalties(config):
-        stages.append(
-            Penalties(
-                last_n=config.penalty_last_n,
-                repeat=config.repeat_penalty,
-                frequency=config.frequency_penalty,
-                presence=config.presence_penalty,
-            )
-        )
+    stages = _biasing(config)
     if config.temperature <= 0:
         return (*stages, Greedy())
+    seed = _seed(config.seed, model_seed)
     if config.top_k > 0:
         stages.append(TopK(k=config.top_k))
     if config.typical_p < 1:
@@ -106,9 +130,33 @@ def plan_stages(config: SamplingConfig, *, model_seed: int = 0) -> tuple[Stage, 
         stages.append(TopP(p=config.top_p))
     if config.min_p > 0:
         stages.append(MinP(p=config.min_p))
+    if config.xtc_probability > 0:
+        stages.append(
+            Xtc(probability=config.xtc_probability, threshold=config.xtc_threshold, seed=seed)
+        )
     if config.temperature != 1:
         stages.append(Temperature(t=config.temperature))
-    return (*stages, Draw(seed=_seed(config.seed, model_seed)))
+    return (*stages, Draw(seed=seed))
+
+
+def remembered_tokens(config: SamplingConfig) -> int:
+    """Return how many of the prompt's last tokens the stages look back on; DRY's may be all."""
+    dry = 0 if config.dry_multiplier <= 0 else config.dry_last_n
+    if dry < 0:
+        return MAX_LOOK_BACK
+    return max(config.penalty_last_n if has_penalties(config) else 0, dry)
+
+
+def negligible_gap(config: SamplingConfig) -> float | None:
+    """Return how far below the likeliest a token's logit must be to have no chance at all.
+
+    None where no logit says so: it may be moved, or nothing drops what is unlikely.
+    """
+    if _biasing(config):
+        return None
+    if config.temperature <= 0:
+        return 0.0
+    return -math.log(config.min_p) if 0 < config.min_p <= 1 else None
 
 
 def has_penalties(config: SamplingConfig) -> bool:
@@ -118,6 +166,33 @@ def has_penalties(config: SamplingConfig) -> bool:
     )
 
 
+def _biasing(config: SamplingConfig) -> list[Stage]:
+    """Return the stages that move logits, before any that drops candidates."""
+    stages: list[Stage] = []
+    if config.logit_bias:
+        stages.append(LogitBias(biases=config.logit_bias))
+    if has_penalties(config):
+        stages.append(
+            Penalties(
+                last_n=config.penalty_last_n,
+                repeat=config.repeat_penalty,
+                frequency=config.frequency_penalty,
+                presence=config.presence_penalty,
+            )
+        )
+    if config.dry_multiplier > 0 and config.dry_last_n != 0:
+        stages.append(
+            Dry(
+                multiplier=config.dry_multiplier,
+                base=config.dry_base,
+                allowed_length=config.dry_allowed_length,
+                last_n=config.dry_last_n,
+                breakers=config.dry_breakers,
+            )
+        )
+    return stages
+
+
 def _check(config: SamplingConfig) -> None:
     for name in _FRACTIONS:
         value = getattr(config, name)
@@ -125,6 +200,19 @@ def _check(config: SamplingConfig) -> None:
             raise ValueError(f"{name} is {value}, expected a finite number")
     if config.repeat_penalty <= 0:
         raise ValueError(f"repeat_penalty is {config.repeat_penalty}, expected more than 0")
+    if not 0 <= config.top_logprobs <= MAX_TOP_LOGPROBS:
+        raise ValueError(f"top_logprobs is {config.top_logprobs}, expected 0 to {MAX_TOP_LOGPROBS}")
+    if config.dry_multiplier > 0 and config.dry_base < 1:
+        raise ValueError(f"dry_base is {config.dry_base}, expected at least 1")
+    if config.dry_allowed_length < 0:
+        raise ValueError(f"dry_allowed_length is {config.dry_allowed_length}, expected 0 or more")
+    if len(config.dry_breakers) > MAX_BREAKERS:
+        raise ValueError(
+            f"dry_breakers are {len(config.dry_breakers)}, expected at most {MAX_BREAKERS}"
+        )
+    for token, bias in config.logit_bias:
+        if math.isnan(bias) or bias == math.inf:
+            raise ValueError(f"logit_bias of token {token} is {bias}, expected a number")
 
 
 def _seed(asked: int, model_seed: int) -> int:

@@ -18,7 +18,9 @@ from clawd.engine.protocol import (
     SamplingConfig,
 )
 from clawd.engine.worker.backend import Backend, DecodeResult
+from clawd.engine.worker.constraint import NOTHING_FITS
 from clawd.engine.worker.generation import Generation
+from clawd.engine.worker.grammar import REASONING_OPEN, GrammarPlan
 from clawd.engine.worker.pace import Pace
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
@@ -113,7 +115,11 @@ class Scheduler:
         )
 
     def submit(
-        self, number: int, parts: tuple[Part, ...], sampling: SamplingConfig
+        self,
+        number: int,
+        parts: tuple[Part, ...],
+        sampling: SamplingConfig,
+        grammar: GrammarPlan | None = None,
     ) -> GenerationFailed | None:
         """Queue a generation; return why not when its prompt can never fit."""
         generation = Generation(number, parts, sampling)
@@ -128,6 +134,9 @@ class Scheduler:
             generation.sampler = self._backend.new_sampler(sampling, generation.tokens)
         except ValueError as error:
             return GenerationFailed(id=number, code="invalid_request", message=str(error))
+        if grammar is not None:
+            generation.sampler.constrain(grammar, in_reasoning=_ends_in_reasoning(parts))
+            generation.quarantined = grammar.quarantined
         self._queue.append(generation)
         return None
 
@@ -259,12 +268,21 @@ class Scheduler:
         for planned, token in sampled:
             if not planned.generation.is_evaluated:
                 events.append(planned.generation.mark_evaluated(now, self._backend.n_ctx))
-            events += self._take(planned.generation, token)
+            events += self._take(planned, token)
         return events
 
-    def _take(self, generation: Generation, token: int) -> list[FromWorker]:
+    def _take(self, planned: _Planned, token: int) -> list[FromWorker]:
+        generation = planned.generation
+        if token == NOTHING_FITS:
+            return self._fail(
+                generation, "engine", "no token of the vocabulary goes on as the grammar wants"
+            )
         if self._backend.ends_generation(token):
             return self._end(generation, "stop")
+        sampling = generation.sampling
+        if sampling.logprobs:
+            top = sampling.top_logprobs
+            generation.note_logprob(self._backend.logprob(planned.row, token, top))
         reason = generation.push(token, self._backend.piece(token))
         if reason is None and len(generation.tokens) > self._backend.n_ctx:
             reason = "length"
@@ -328,6 +346,11 @@ def context_full(number: int, size: str, n_ctx: int) -> GenerationFailed:
         message=f"the prompt has {size}, the context holds {n_ctx} and needs room for an answer",
         hint="shorten the conversation, or raise ctx_size of the model",
     )
+
+
+def _ends_in_reasoning(parts: tuple[Part, ...]) -> bool:
+    """Return whether the prompt ends with the marker that opens reasoning."""
+    return bool(parts) and parts[-1].text.rstrip().endswith(REASONING_OPEN.decode())
 
 
 def _reserve(generation: Generation) -> int:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clawd.engine.protocol import SamplingConfig
+from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.buffers import Buffer
+from clawd.engine.worker.constraint import NOTHING_FITS
+from clawd.engine.worker.grammar import GrammarPlan
 
 END = 0
 LETTERS = 26
@@ -40,9 +42,16 @@ class FakeSampler:
     def __init__(self, backend: "FakeBackend") -> None:
         self._backend = backend
         self.closed = 0
+        self.constrained: tuple[GrammarPlan, bool] | None = None
+        self.nothing_fits = False
+
+    def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
+        self.constrained = (plan, in_reasoning)
 
     def sample(self, row: int) -> int:
         assert not self.closed
+        if self.nothing_fits:
+            return NOTHING_FITS
         return next_token(self._backend.outputs[row], self._backend.end_every)
 
     def close(self) -> None:
@@ -161,3 +170,14 @@ class FakeBackend:
             raise ValueError("repeat_penalty must be over 0")
         self.samplers.append(FakeSampler(self))
         return self.samplers[-1]
+
+    def accepts_grammar(self, gbnf: str) -> bool:
+        return gbnf.startswith("root ::= ")
+
+    def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
+        assert next_token(self.outputs[row], self.end_every) == token
+        likely = tuple(
+            TopLogprob(token=token + at, piece=self.piece(token + at), logprob=-1.0 - at)
+            for at in range(top)
+        )
+        return TokenLogprob(token=token, piece=self.piece(token), logprob=-1.0, top=likely)

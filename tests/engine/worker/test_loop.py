@@ -30,6 +30,7 @@ from clawd.engine.protocol import (
     decode_from_worker,
     encode,
 )
+from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.loop import Engine, Worker
 from clawd.engine.worker.prompt import PromptBuilder
 from clawd.engine.worker.scheduler import Scheduler
@@ -65,6 +66,7 @@ def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
         info=INFO,
         vocabulary=Characters(),
         prompts=PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000),
+        grammars=GrammarPlanner(backend.accepts_grammar),
         scheduler=Scheduler(backend, n_parallel=2, max_queue=2, prefill_chunk=8, store=store),
     )
 

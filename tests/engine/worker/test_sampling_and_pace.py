@@ -5,28 +5,52 @@ import pytest
 from clawd.engine.protocol import SamplingConfig
 from clawd.engine.worker.pace import MIN_CHUNK, Pace
 from clawd.engine.worker.sampling import (
+    MAX_LOOK_BACK,
     Draw,
+    Dry,
     Greedy,
+    LogitBias,
     MinP,
     Penalties,
     Temperature,
     TopK,
     TopP,
     Typical,
+    Xtc,
+    negligible_gap,
     plan_stages,
+    remembered_tokens,
 )
 
 
 def test_all_stages_come_in_llama_cpps_order() -> None:
     config = SamplingConfig(
-        temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, typical_p=0.8, repeat_penalty=1.1, seed=5
+        temperature=0.7,
+        top_k=20,
+        top_p=0.9,
+        min_p=0.1,
+        typical_p=0.8,
+        repeat_penalty=1.1,
+        seed=5,
+        dry_multiplier=0.8,
+        xtc_probability=0.5,
+        logit_bias=((3, -1.5),),
     )
     assert plan_stages(config) == (
+        LogitBias(biases=((3, -1.5),)),
         Penalties(last_n=64, repeat=1.1, frequency=0.0, presence=0.0),
+        Dry(
+            multiplier=0.8,
+            base=1.75,
+            allowed_length=2,
+            last_n=-1,
+            breakers=("\n", ":", '"', "*"),
+        ),
         TopK(k=20),
         Typical(p=0.8),
         TopP(p=0.9),
         MinP(p=0.1),
+        Xtc(probability=0.5, threshold=0.1, seed=5),
         Temperature(t=0.7),
         Draw(seed=5),
     )
@@ -48,6 +72,39 @@ def test_penalties_over_no_tokens_are_none() -> None:
     assert plan_stages(config) == (Greedy(),)
 
 
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (SamplingConfig(), 0),
+        (SamplingConfig(repeat_penalty=1.1), 64),
+        (SamplingConfig(dry_multiplier=1, dry_last_n=100), 100),
+        (SamplingConfig(dry_multiplier=1, dry_last_n=10, repeat_penalty=1.1), 64),
+        (SamplingConfig(dry_multiplier=1), MAX_LOOK_BACK),
+        (SamplingConfig(dry_multiplier=1, dry_last_n=0), 0),
+    ],
+)
+def test_samplers_are_shown_as_much_of_the_prompt_as_they_look_back_on(
+    config: SamplingConfig, count: int
+) -> None:
+    assert remembered_tokens(config) == count
+
+
+@pytest.mark.parametrize(
+    ("config", "gap"),
+    [
+        (SamplingConfig(temperature=0), 0.0),
+        (SamplingConfig(min_p=0.1), pytest.approx(2.302585)),
+        (SamplingConfig(min_p=0), None),
+        (SamplingConfig(temperature=0, presence_penalty=1), None),
+        (SamplingConfig(temperature=0, logit_bias=((1, 5.0),)), None),
+    ],
+)
+def test_what_can_never_be_drawn_need_not_be_masked(
+    config: SamplingConfig, gap: float | None
+) -> None:
+    assert negligible_gap(config) == gap
+
+
 def test_the_models_seed_serves_requests_without_one() -> None:
     config = SamplingConfig(temperature=1, top_k=0, top_p=1, min_p=0)
     assert plan_stages(config, model_seed=9) == (Draw(seed=9),)
@@ -61,6 +118,14 @@ def test_the_models_seed_serves_requests_without_one() -> None:
         SamplingConfig(repeat_penalty=0),
         SamplingConfig(temperature=float("nan")),
         SamplingConfig(frequency_penalty=float("inf")),
+        SamplingConfig(top_logprobs=21),
+        SamplingConfig(top_logprobs=-1),
+        SamplingConfig(dry_multiplier=1, dry_base=0.5),
+        SamplingConfig(dry_allowed_length=-1),
+        SamplingConfig(dry_breakers=("x",) * 65),
+        SamplingConfig(xtc_threshold=float("nan")),
+        SamplingConfig(logit_bias=((1, float("nan")),)),
+        SamplingConfig(logit_bias=((1, float("inf")),)),
     ],
 )
 def test_values_without_meaning_are_refused(config: SamplingConfig) -> None:

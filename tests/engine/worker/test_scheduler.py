@@ -16,6 +16,7 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, expected_text
@@ -361,3 +362,48 @@ def test_any_load_is_answered_exactly(
         if number not in cancelled:
             assert done.completion_tokens == min(max_tokens, 129 - length)
     assert all(sampler.closed == 1 for sampler in run.backend.samplers)
+
+
+def test_a_grammar_reaches_the_sampler_and_its_quarantine_the_daemon() -> None:
+    run = Run()
+    plan = GrammarPlan(gbnf='root ::= "x"', quarantined={"bad": "why"})
+    asked = SamplingConfig(temperature=0, max_tokens=2)
+    thinking = (Part(text="assistant\n<think>\n", tokens=(1, 2, 3), generated=False),)
+    assert run.scheduler.submit(1, parts(prompt(1, 5)), asked, plan) is None
+    assert run.scheduler.submit(2, thinking, asked, plan) is None
+    assert run.scheduler.submit(3, parts(prompt(3, 5)), asked) is None
+    assert [sampler.constrained for sampler in run.backend.samplers] == [
+        (plan, False),
+        (plan, True),
+        None,
+    ]
+    run.finish()
+    told = {e.id: e.quarantined for e in run.events if isinstance(e, PromptEvaluated)}
+    assert told == {1: {"bad": "why"}, 2: {"bad": "why"}, 3: {}}
+
+
+def test_a_grammar_that_nothing_fits_fails_its_generation_only() -> None:
+    run = Run()
+    run.submit(1, prompt(1, 5), max_tokens=20)
+    run.submit(2, prompt(2, 5), max_tokens=20)
+    run.step()
+    run.backend.samplers[0].nothing_fits = True
+    run.finish()
+    (failed,) = (e for e in run.events if isinstance(e, GenerationFailed))
+    assert (failed.id, failed.code) == (1, "engine")
+    assert "grammar" in failed.message
+    assert run.backend.samplers[0].closed == 1
+    assert run.done(2).completion_tokens == 20
+
+
+def test_log_probabilities_come_with_the_tokens_that_they_are_of() -> None:
+    run = Run()
+    asked = SamplingConfig(temperature=0, max_tokens=6, logprobs=True, top_logprobs=2, stop=("zz",))
+    run.scheduler.submit(1, parts(prompt(1, 9)), asked)
+    run.submit(2, prompt(2, 5), max_tokens=6)
+    run.finish()
+    events = [e for e in run.events if isinstance(e, Tokens)]
+    assert [len(e.logprobs) for e in events if e.id == 1] == [e.count for e in events if e.id == 1]
+    found = [logprob for e in events for logprob in e.logprobs]
+    assert b"".join(one.piece for one in found).decode() == run.text(1)
+    assert {len(one.top) for one in found} == {2}

@@ -1,0 +1,296 @@
+"""What an answer is held to, from where on, and that nothing forbidden is ever fed to a grammar."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from clawd.engine.protocol import Grammar
+from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
+from clawd.engine.worker.gbnf import SchemaError
+from clawd.engine.worker.grammar import GrammarPlanner, Trigger
+from tests.support.grammar_text import GrammarText
+
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+BAD = {"type": "object", "not": {"required": ["x"]}}
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
+END = -7
+
+
+def planner() -> GrammarPlanner:
+    return GrammarPlanner(lambda gbnf: gbnf.startswith("root ::= "))
+
+
+def test_nothing_asked_for_is_no_plan() -> None:
+    assert planner().plan(Grammar()) is None
+
+
+def test_a_required_call_is_one_call_of_a_tool_that_is_there() -> None:
+    plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH, "time": True}))
+    assert plan is not None
+    assert (plan.trigger, plan.quarantined) == (b"", {})
+    text = GrammarText(plan.gbnf, max_depth=10)
+    assert text.describes(CALL)
+    assert text.describes('<tool_call>{"name":"time","arguments":{}}</tool_call>')
+    assert not text.describes(CALL + CALL)
+    assert not text.describes(CALL.replace("read", "write"))
+    assert not text.describes(CALL.replace('"a"', "1"))
+
+
+def test_a_lazy_call_begins_behind_its_marker() -> None:
+    plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH}, lazy=True))
+    assert plan is not None
+    assert plan.trigger == b"<tool_call>"
+    assert GrammarText(plan.gbnf, max_depth=10).describes(CALL.removeprefix("<tool_call>"))
+
+
+def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None:
+    tools = {"ab": {"const": {"p": 1}}, "abc": {"const": 1}, 'q"': {"const": 1}, "x" * 200: True}
+    plan = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
+    assert plan is not None
+    assert list(plan.quarantined) == ["x" * 200]
+    text = GrammarText(plan.gbnf, max_depth=11)
+    for name in ("a", "abz", "abcd", "b", "Ab", "ä", "web_search", "q"):
+        assert text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
+    for name in ("ab", "abc", 'q\\"', ""):
+        assert not text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
+    assert text.describes('{"name": "ab", "arguments": {"p": 1}}</tool_call>')
+    required = planner().plan(Grammar(kind="tool_call", tools=tools))
+    assert required is not None
+    call = '<tool_call>{"name": "web", "arguments": {}}</tool_call>'
+    assert not GrammarText(required.gbnf).describes(call)
+
+
+def test_a_bad_schema_takes_no_other_tool_down() -> None:
+    tools = {"read": PATH, "bad": BAD}
+    lazy = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
+    required = planner().plan(Grammar(kind="tool_call", tools=tools))
+    assert lazy is not None
+    assert required is not None
+    assert lazy.quarantined == required.quarantined == {"bad": "not cannot be written as a grammar"}
+    call = '{"name": "bad", "arguments": {"any": 1}}</tool_call>'
+    assert GrammarText(lazy.gbnf, max_depth=10).describes(call)
+    assert not GrammarText(required.gbnf, max_depth=10).describes(f"<tool_call>{call}")
+    assert GrammarText(required.gbnf, max_depth=10).describes(CALL)
+
+
+def test_a_bad_schema_is_a_failure_where_it_is_the_one_required() -> None:
+    with pytest.raises(SchemaError, match="bad: not cannot"):
+        planner().plan(Grammar(kind="tool_call", tools={"bad": BAD}))
+    with pytest.raises(SchemaError, match="not cannot"):
+        planner().plan(Grammar(kind="json_schema", schema=BAD))
+
+
+def test_a_grammar_that_llama_cpp_refuses_is_quarantined_too() -> None:
+    refusing = GrammarPlanner(lambda gbnf: "forbidden" not in gbnf)
+    tools = {"read": PATH, "odd": {"const": "forbidden"}}
+    plan = refusing.plan(Grammar(kind="tool_call", tools=tools))
+    assert plan is not None
+    assert list(plan.quarantined) == ["odd"]
+
+
+def test_an_answer_by_schema_may_be_a_call_where_tools_are_offered() -> None:
+    plan = planner().plan(Grammar(kind="json_schema", schema=PATH, tools={"read": PATH}))
+    assert plan is not None
+    text = GrammarText(plan.gbnf, max_depth=11)
+    assert text.describes('{"path": "a"}')
+    assert text.describes(CALL)
+    assert not text.describes("hello")
+
+
+def test_equal_requests_are_planned_once() -> None:
+    asked: list[str] = []
+
+    def accepts(gbnf: str) -> bool:
+        asked.append(gbnf)
+        return True
+
+    kept = GrammarPlanner(accepts)
+    first = kept.plan(Grammar(kind="tool_call", tools={"read": PATH}))
+    count = len(asked)
+    assert kept.plan(Grammar(kind="tool_call", tools={"read": dict(PATH)})) is first
+    assert len(asked) == count
+    for number in range(100):
+        kept.plan(Grammar(kind="json_schema", schema={"const": number}))
+    assert kept.plan(Grammar(kind="tool_call", tools={"read": PATH})) == first
+    assert len(asked) > count + 100
+
+
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [
+        ("Look: <tool_call>\n{", "\n{"),
+        ("<tool_call>", ""),
+        ("<tool_<tool_call>x", "x"),
+        ("<think>I use <tool_call> now</think>\n<tool_call>{", "{"),
+        (" \n<think></think><tool_call>", ""),
+        ("no <think><tool_call>y", "y"),
+    ],
+)
+def test_a_marker_is_found_in_every_split_and_not_in_reasoning(text: str, behind: str) -> None:
+    data = text.encode()
+    for first in range(len(data) + 1):
+        for second in range(first, len(data) + 1):
+            trigger = Trigger(b"<tool_call>")
+            got = None
+            for piece in (data[:first], data[first:second], data[second:]):
+                if got is None:
+                    got = trigger.push(piece)
+                else:
+                    got += piece
+            assert got == behind.encode()
+
+
+@pytest.mark.parametrize("text", ["", "<", "<think>", "<tool_call", "<think><tool_call>", "<tool>"])
+def test_what_is_no_marker_starts_nothing(text: str) -> None:
+    trigger = Trigger(b"<tool_call>")
+    assert [trigger.push(piece.encode()) for piece in text] == [None] * len(text)
+
+
+def test_a_prompt_that_opens_reasoning_is_waited_for() -> None:
+    trigger = Trigger(b"", in_reasoning=True)
+    assert trigger.push(b"hm <tool_call> hm</th") is None
+    assert trigger.push(b"ink>\n") == b"\n"
+
+
+class FakePicker:
+    """Bytes as tokens, a grammar that is one text, samplers that want one text whatever comes.
+
+    As llama.cpp does, it ends everything when its grammar is fed what it forbids.
+    """
+
+    def __init__(self, wants: bytes, grammar: bytes) -> None:
+        self.wants = list(wants)
+        self.grammar = grammar
+        self.masks = 0
+        self.starts = 0
+        self.remembered: list[int] = []
+        self.fed = b""
+
+    def pick(self, row: int) -> int:
+        return self.wants[row] if row < len(self.wants) else END
+
+    def pick_allowed(self, row: int, banned: Sequence[int]) -> int:
+        self.masks += 1
+        allowed = [*range(256), END]
+        fitting = [token for token in allowed if token not in banned and self.allows(token)]
+        return fitting[0] if fitting else NOTHING_FITS
+
+    def remember(self, token: int) -> None:
+        self.remembered.append(token)
+
+    def start_grammar(self) -> None:
+        self.starts += 1
+        self.fed = b""
+
+    def allows(self, token: int) -> bool:
+        if token == END:
+            return self.may_end()
+        return self.grammar.startswith(self.fed + bytes([token]))
+
+    def accept(self, token: int) -> None:
+        assert token != END
+        assert self.allows(token), "llama.cpp aborts here"
+        self.fed += bytes([token])
+
+    def may_end(self) -> bool:
+        return self.fed == self.grammar
+
+    def piece(self, token: int) -> bytes:
+        return b"" if token == END else bytes([token])
+
+    def ends_generation(self, token: int) -> bool:
+        return token == END
+
+    def tokenize(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def said(picker: FakePicker, constraint: Constraint, limit: int = 60) -> str:
+    """Return what a generation says, as the sampler does it."""
+    out = b""
+    for row in range(limit):
+        if constraint.is_active:
+            token = constraint.sample(row)
+        else:
+            token = picker.pick(row)
+            constraint.watch(token)
+        if token in {END, NOTHING_FITS}:
+            break
+        out += bytes([token])
+    return out.decode()
+
+
+def test_a_model_that_says_what_fits_pays_for_no_mask() -> None:
+    picker = FakePicker(b'{"a": 1}', b'{"a": 1}')
+    constraint = Constraint(picker, None, repeats=False)
+    assert said(picker, constraint) == '{"a": 1}'
+    assert picker.masks == 0
+    assert bytes(picker.remembered[:-1]) == b'{"a": 1}'
+
+
+def test_a_model_that_says_something_else_is_masked_where_it_must_be() -> None:
+    picker = FakePicker(b'{"b": 2}', b'{"a": 1}')
+    assert said(picker, Constraint(picker, None, repeats=False)) == '{"a": 1}'
+    assert picker.masks == 2
+
+
+def test_a_model_cannot_end_before_the_grammar_does() -> None:
+    picker = FakePicker(b"{", b"{}")
+    assert said(picker, Constraint(picker, None, repeats=False)) == "{}"
+
+
+def test_a_lazy_grammar_holds_behind_each_marker_only() -> None:
+    picker = FakePicker(b"free <c>[9] free <c>[1] end", b"[1]")
+    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    assert said(picker, constraint) == "free <c>[1] free <c>[1] end"
+    assert (picker.starts, picker.masks) == (2, 1)
+    assert not constraint.is_active
+
+
+class LongTokens(FakePicker):
+    """The first token brings the marker and more."""
+
+    def piece(self, token: int) -> bytes:
+        return b"<c>[" if token == 0 else super().piece(token)
+
+
+def test_text_behind_the_marker_in_the_same_token_is_fed() -> None:
+    picker = LongTokens(b"\x007]", b"[1]")
+    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    constraint.watch(0)
+    assert constraint.is_active
+    assert picker.fed == b"["
+    assert constraint.sample(1) == ord("1")
+
+
+def test_text_behind_the_marker_that_does_not_fit_leaves_the_model_alone() -> None:
+    picker = LongTokens(b"\x00", b"(1)")
+    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    constraint.watch(0)
+    assert not constraint.is_active
+    assert picker.fed == b""
+
+
+def test_bytes_that_are_no_utf8_are_never_taken() -> None:
+    class Overlong(FakePicker):
+        def allows(self, token: int) -> bool:
+            return token in {0xC0, 0xE0, 0x80, 0xC3, 0xA4}
+
+        def accept(self, token: int) -> None:
+            self.fed += bytes([token])
+
+    picker = Overlong(b"\xc0\x80", b"")
+    constraint = Constraint(picker, None, repeats=False)
+    assert constraint.sample(0) == 0xC3
+    assert constraint.sample(0) in {0x80, 0xA4}
+    assert constraint.sample(1) == 0xC3
+
+
+def test_where_nothing_fits_it_is_said_and_nothing_is_fed() -> None:
+    class Mute(FakePicker):
+        def allows(self, token: int) -> bool:
+            return False
+
+    picker = Mute(b"x", b"y")
+    assert Constraint(picker, None, repeats=False).sample(0) == NOTHING_FITS
+    assert picker.remembered == []

@@ -1,0 +1,219 @@
+"""Answers held to schemas by real grammars: random weights say only what validates."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, SamplingConfig
+from tests.engine_real.conftest import TEMPLATE, StartWorker
+from tests.support.engine_worker import WorkerClient
+from tests.support.gguf_models import EMBEDDED, write_random_gguf
+from tests.support.schema_check import is_valid
+
+pytestmark = pytest.mark.real_model
+
+SHORT = {"type": "string", "maxLength": 12}
+TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "name": SHORT,
+                "children": {
+                    "type": "array",
+                    "items": {"$ref": "#/$defs/node"},
+                    "maxItems": 1,
+                },
+            },
+            "required": ["name"],
+        }
+    },
+}
+SCHEMAS: list[Any] = [
+    {"type": "object", "properties": {"path": SHORT}, "required": ["path"]},
+    {
+        "type": "object",
+        "properties": {
+            "count": {"type": "integer", "minimum": -7, "maximum": 250},
+            "share": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+            "mode": {"enum": ["read", "write", None, 3, {"deep": [1, 2]}]},
+            "tags": {"type": "array", "items": SHORT, "minItems": 1, "maxItems": 3},
+        },
+        "required": ["mode", "count"],
+        "additionalProperties": False,
+    },
+    TREE,
+    {
+        "anyOf": [
+            {"type": "object", "properties": {"a": SHORT}, "required": ["a"]},
+            {"type": "object", "properties": {"b": {"const": "fixed"}}, "required": ["b"]},
+        ]
+    },
+    {"type": "string", "pattern": r'^[a-z]{2,6}(-\d{2}|_"q\\")?$'},
+    {"type": "object", "additionalProperties": {"type": "boolean"}, "maxProperties": 3},
+    {"type": ["integer", "null", "boolean"]},
+    {"type": "array", "prefixItems": [{"type": "boolean"}, SHORT], "items": False},
+    {
+        "allOf": [
+            {"type": "object", "properties": {"n": {"type": "integer"}}},
+            {"properties": {"n": {"minimum": 10, "maximum": 99}}, "required": ["n"]},
+        ]
+    },
+    {
+        "type": "object",
+        "properties": {f"p{number}": {"type": "boolean"} for number in range(100)},
+        "required": ["p7", "p93"],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that says anything."""
+    path = tmp_path_factory.mktemp("model") / "random.gguf"
+    return write_random_gguf(path, chat_template=TEMPLATE, chain=False)
+
+
+def test_constrained_answers_of_random_weights_validate_200_times_of_200(
+    start_worker: StartWorker, random_model: Path
+) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=8192, n_parallel=4))
+    runs = []
+    for seed in range(200):
+        schema = SCHEMAS[seed % len(SCHEMAS)]
+        sampling = SamplingConfig(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
+        grammar = Grammar(kind="json_schema", schema=schema)
+        runs.append((schema, worker.start(f"say {seed}", sampling, grammar)))
+        if len(runs) % 40 == 0:
+            check_all(worker, runs[-40:])
+
+
+def check_all(worker: WorkerClient, runs: list[tuple[Any, int]]) -> None:
+    for schema, number in runs:
+        got = worker.finish(number)
+        assert got.done.reason == "stop"
+        assert is_valid(json.loads(got.text), schema), got.text
+
+
+CORPUS: dict[str, Any] = {
+    "recursive": TREE,
+    "root_any_of": SCHEMAS[3],
+    "hundred_properties": SCHEMAS[-1],
+    "bad_regex": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^([a-z"}}},
+    "huge_enum": {
+        "type": "object",
+        "properties": {"value": {"enum": [f"value number {number}" for number in range(10_000)]}},
+        "required": ["value"],
+    },
+    "itself": {"$ref": "#"},
+    "nowhere": {"$ref": "#/$defs/gone"},
+    "exclusion": {"type": "object", "not": {"required": ["a"]}},
+    "no_schema": {"type": 7},
+    "good": SCHEMAS[0],
+}
+QUARANTINED = {"bad_regex", "itself", "nowhere", "exclusion", "no_schema"}
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_bad_schemas_take_no_other_tool_down(
+    start_worker: StartWorker, random_model: Path, lazy: bool
+) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096))
+    limit = 5 if lazy else 0
+    for seed in range(12):
+        sampling = SamplingConfig(temperature=1, top_k=0, min_p=0, seed=seed, max_tokens=limit)
+        got = worker.ask("go", sampling, Grammar(kind="tool_call", tools=CORPUS, lazy=lazy))
+        assert set(got.evaluated.quarantined) == QUARANTINED
+        assert all(got.evaluated.quarantined.values())
+        if not lazy:
+            call = call_in(got.text)
+            assert call["name"] in set(CORPUS) - QUARANTINED
+            assert is_valid(call["arguments"], CORPUS[call["name"]])
+
+
+@pytest.mark.parametrize("name", sorted(QUARANTINED))
+def test_a_bad_schema_that_is_required_fails_its_request_only(
+    start_worker: StartWorker, random_model: Path, name: str
+) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
+    schema = CORPUS[name]
+    for grammar in (
+        Grammar(kind="tool_call", tools={name: schema}),
+        Grammar(kind="json_schema", schema=schema),
+    ):
+        failed = worker.ask("go", grammar=grammar).failed
+        assert failed.code == "invalid_request"
+        assert "cannot be held to its schema" in failed.message
+    assert worker.ask("go", SamplingConfig(temperature=0, max_tokens=3)).done.reason == "length"
+
+
+def call_in(text: str) -> dict[str, Any]:
+    """Return the one call that a text is."""
+    inside = text.removeprefix("<tool_call>").removesuffix("</tool_call>")
+    assert len(inside) == len(text) - len("<tool_call></tool_call>"), text
+    call: dict[str, Any] = json.loads(inside)
+    return call
+
+
+LIST = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "maxLength": 200}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("question", ["what files are in this project?", "hello", "thanks!", "1"])
+@pytest.mark.parametrize("tools", [{"file_list": LIST}, {"unknown_to_it": SCHEMAS[1]}])
+def test_a_required_call_of_the_embedded_model_is_one_valid_call(
+    start_worker: StartWorker, question: str, tools: dict[str, Any]
+) -> None:
+    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
+    got = worker.ask(
+        question, SamplingConfig(temperature=0), Grammar(kind="tool_call", tools=tools)
+    )
+    assert got.done.reason == "stop"
+    call = call_in(got.text)
+    assert list(tools) == [call["name"]]
+    assert is_valid(call["arguments"], tools[call["name"]])
+
+
+def test_a_waiting_grammar_changes_nothing(start_worker: StartWorker, random_model: Path) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
+    lazy = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
+    for seed in range(5):
+        sampling = SamplingConfig(temperature=1, seed=seed, max_tokens=60)
+        assert worker.ask("go", sampling, lazy).text == worker.ask("go", sampling).text
+
+
+def test_a_lazy_grammar_holds_the_embedded_models_own_call(start_worker: StartWorker) -> None:
+    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
+    greedy = SamplingConfig(temperature=0, max_tokens=200)
+    question = "what files are in the src folder?"
+    tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
+    free = worker.ask(question, greedy, tools=tools).text
+    assert call_in(free)["name"] == "file_list"
+    same = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
+    assert worker.ask(question, greedy, same, tools).text == free
+    number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
+    other = Grammar(kind="tool_call", tools={"file_list": number}, lazy=True)
+    assert call_in(worker.ask(question, greedy, other, tools).text)["arguments"] == {"n": 7}
+
+
+def test_many_constrained_streams_do_not_meet(
+    start_worker: StartWorker, random_model: Path
+) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096, n_parallel=4))
+    asked = []
+    for seed, schema in enumerate((SCHEMAS * 2)[:16]):
+        sampling = SamplingConfig(temperature=1, seed=seed)
+        grammar = Grammar(kind="json_schema", schema=schema)
+        asked.append((sampling, grammar, worker.start("go", sampling, grammar)))
+    together = [worker.finish(number).text for _, _, number in asked]
+    for (_, grammar, _), text in zip(asked, together, strict=True):
+        assert is_valid(json.loads(text), grammar.schema)
+    worker.send(CancelGeneration(id=worker.start("go", asked[2][0], asked[2][1])))
+    assert is_valid(json.loads(worker.ask("go", asked[0][0], asked[0][1]).text), SCHEMAS[0])

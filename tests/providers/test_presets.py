@@ -1,0 +1,49 @@
+"""The presets as a table."""
+
+import pytest
+
+from clawd.engine.protocol import SamplingConfig
+from clawd.engine.worker.sampling import plan_stages
+from clawd.errors import InvalidRequestError
+from clawd.providers.base import ChatRequest, Sampling
+from clawd.providers.local import resolve_sampling
+from clawd.providers.openai_request import build_body
+from clawd.providers.presets import PRESETS, with_preset
+
+PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier")
+
+
+def test_there_are_five_and_each_is_taken_by_the_samplers() -> None:
+    assert list(PRESETS) == ["deterministic", "precise", "balanced", "creative", "wild"]
+    for name in PRESETS:
+        request = ChatRequest(messages=(), sampling=Sampling(preset=name, seed=1))
+        assert plan_stages(resolve_sampling(SamplingConfig(), request))
+
+
+def test_each_is_hotter_than_the_one_before() -> None:
+    heats = [preset.temperature for preset in PRESETS.values()]
+    assert heats == sorted(heats, key=lambda heat: heat or 0.0)
+    assert heats[0] == 0.0
+
+
+def test_no_preset_touches_a_penalty() -> None:
+    for preset in PRESETS.values():
+        assert [getattr(preset, name) for name in PENALTIES] == [None] * len(PENALTIES)
+
+
+def test_an_unknown_preset_is_refused_with_those_that_are_there() -> None:
+    with pytest.raises(InvalidRequestError, match="there are: deterministic, precise"):
+        with_preset(Sampling(preset="hot"))
+
+
+def test_a_server_elsewhere_gets_what_every_server_knows_of_a_preset() -> None:
+    request = ChatRequest(messages=(), sampling=Sampling(preset="wild", min_p=0.2))
+    body = build_body(request, model="m", stream=False)
+    assert (body["temperature"], body["top_p"], body["min_p"]) == (1.5, 1.0, 0.2)
+    assert "xtc_probability" not in body
+    assert "top_k" not in body
+
+
+def test_a_bias_goes_elsewhere_with_ids_as_text() -> None:
+    request = ChatRequest(messages=(), sampling=Sampling(logit_bias={5: -1.0}))
+    assert build_body(request, model="m", stream=False)["logit_bias"] == {"5": -1.0}
