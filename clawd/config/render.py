@@ -22,9 +22,9 @@ from clawd.config.schema import (
     ModelProfile,
     ProviderSection,
     ReceiptsSection,
-    Section,
     SecuritySection,
 )
+from clawd.config.section import Section
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
 from clawd.paths import Layout
 

@@ -7,15 +7,14 @@ A field's description is what the written config file and the JSON Schema say ab
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, SecretStr
 
 from clawd.config import defaults
+from clawd.config.section import Section
 
 MAX_SYSTEM_APPEND = 16 * 1024
 MAX_CONTEXT = 1 << 24
 MAX_THREADS = 512  # more than that ends llama.cpp
-MAX_NUMBER = 2**32 - 1
 
 Autonomy = Literal["readonly", "supervised", "full"]
 SandboxMode = Literal["required", "preferred", "off"]
@@ -27,20 +26,6 @@ RopeScaling = Literal["", "none", "linear", "yarn"]
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Paths = Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)]
 OnePath = Annotated[Path, Field(strict=False)]
-
-
-class Section(BaseModel):
-    """The base of all sections: immutable, unknown keys refused, no silent conversion."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    @field_validator("*")
-    @classmethod
-    def _check_size(cls, value: object) -> object:
-        # Numbers go on to the worker's frames and to llama.cpp, which take so many bits.
-        if isinstance(value, int) and value > MAX_NUMBER:
-            raise PydanticCustomError("too_big", f"a value of at most {MAX_NUMBER}")
-        return value
 
 
 class SecuritySection(Section):
@@ -391,9 +376,9 @@ class Config(Section):
     memory: MemorySection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
-    agents: dict[str, AgentProfile] = {}
+    agents: dict[str, AgentProfile] = Field(default_factory=dict)
     engine: EngineSection = EngineSection()
-    model: dict[str, ModelProfile] = {}
+    model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
 
 

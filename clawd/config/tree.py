@@ -13,7 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import SecretStr
 
-from clawd.config.schema import Config, Section
+from clawd.config.schema import Config
+from clawd.config.section import Section
 
 ENV_PREFIX = "CLAWD_"
 TOP_LEVEL_KEYS = ("workspace_dir", "default_provider", "default_model")

@@ -13,6 +13,7 @@ import msgspec
 
 from clawd.providers.toolcalls.json_calls import decode
 
+_BLANKS = " \t\r\n"  # what JSON takes for blanks; str.strip takes more
 _MAX_SCHEMA_NODES = 200
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
@@ -60,7 +61,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 def typed(text: str, accepted: Accepted) -> str:
     """Return a bare value as JSON text."""
-    bare = text.strip()
+    bare = text.strip(_BLANKS)
     if text in accepted.strings or bare in accepted.strings:
         return _quoted(text if text in accepted.strings else bare)
     if accepted.types == {"string"}:

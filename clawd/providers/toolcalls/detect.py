@@ -45,9 +45,10 @@ def looks_like_call(text: str) -> bool:
 
 
 def _opens_reasoning(template: str) -> bool:
-    """Say whether a prompt always ends with `<think>`, so that the answer begins inside of it.
+    """Say whether a prompt ends with `<think>`, so that the answer begins inside of it.
 
-    A template that can also close it there (Qwen3, DeepSeek V3.1) leaves it closed unless asked.
+    A template that closes it there as often as it opens it (Qwen3, DeepSeek V3.1) does so only
+    when it is asked to, and nobody asks.
     """
     end = template.rpartition(_PROMPT_END)[2] if _PROMPT_END in template else ""
-    return plain.OPEN in end and plain.CLOSE not in end
+    return end.count(plain.OPEN) > end.count(plain.CLOSE)
