@@ -30,7 +30,8 @@ class MemoryLedger:
         def act(connection: sqlite3.Connection) -> None:
             _keep(connection, arguments, intent.args_hash)
             connection.execute(
-                "INSERT INTO intents (id, uid, intent) VALUES (?, ?, ?)",
+                "INSERT INTO intents (id, uid, intent) VALUES (?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET uid = excluded.uid, intent = excluded.intent",
                 (intent.id, intent.uid, text),
             )
 

@@ -44,7 +44,7 @@ class Ledger(Protocol):
     """
 
     async def open_intent(self, intent: Intent, arguments: bytes) -> None:
-        """Store the intent and its arguments (by their hash)."""
+        """Store the intent and its arguments (by their hash); one of the same id is replaced."""
         ...
 
     async def close_intent(self, intent_id: str, *, content: bytes, content_hash: str) -> None:

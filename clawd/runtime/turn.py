@@ -79,6 +79,7 @@ class Turn:
         self._persist = persist
         self._hop: asyncio.Task[HopResult] | None = None
         self._is_stopped = False
+        self._stored = 0  # how many of the pending messages are on disk already
         self._guard = LoopGuard()
         self._usage = TurnUsage()
         self._denied = 0
@@ -188,6 +189,9 @@ class Turn:
         calls = _with_unique_ids(result.calls, self._transaction.messages)
         self._transaction.add(Message(role="assistant", content=result.text, tool_calls=calls))
         try:
+            # What was asked is on disk before anything is done about it: a crash in a call must
+            # not leave a receipt that no conversation explains.
+            await self._store_ahead()
             texts = [await self._call(call) for call in calls]
         except BaseException:
             self._transaction.complete_results("the turn ended before this call had a result")
@@ -241,8 +245,20 @@ class Turn:
             raise asyncio.CancelledError
 
     async def _store(self, mark: str) -> None:
-        await self._persist(self._transaction.pending, mark)
+        await self._persist(self._transaction.pending[self._stored :], mark)
         self._transaction.commit()
+        self._stored = 0
+
+    async def _store_ahead(self) -> None:
+        """Store what is pending, without committing: calls in it have no results yet."""
+        pending = self._transaction.pending
+        _, cancelled = await settled(self._persist_some(pending[self._stored :]))
+        self._stored = len(pending)
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def _persist_some(self, messages: tuple[Message, ...]) -> None:
+        await self._persist(messages, "")
 
 
 class Turns:

@@ -10,18 +10,20 @@ from clawd.receipts.verify import find_receipt
 
 INTERRUPTED = "interrupted"
 TEXT = "error: interrupted: clawd ended before this call did"
+TEXT_WAITING = "denied: interrupted: clawd ended before anybody approved this call"
 
 _log = logging.getLogger(__name__)
 
 
 async def close_interrupted(chain: ReceiptChain, ledger: Ledger, log: Path) -> int:
-    """Write a `failed: interrupted` receipt for every intent without one; return how many.
+    """Write an `interrupted` receipt for every intent without one; return how many.
 
-    An intent whose receipt was written just before the crash is only removed.
+    What may have run has failed, what waited for an approval is denied. An intent whose receipt
+    was written just before the crash is only removed.
     """
     closed = 0
-    content = TEXT.encode()
     for intent in await ledger.open_intents():
+        content = (TEXT if _was_let_through(intent) else TEXT_WAITING).encode()
         if find_receipt(log, intent.id) is None:
             receipt = await chain.append(_draft(intent, sha256_hex(content)))
             await ledger.record_head(receipt.seq, receipt.receipt_hash)
@@ -34,6 +36,11 @@ async def close_interrupted(chain: ReceiptChain, ledger: Ledger, log: Path) -> i
     return closed
 
 
+def _was_let_through(intent: Intent) -> bool:
+    """Tell whether the call may have run; one that waited for an approval has not."""
+    return intent.approval != "none"
+
+
 def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
     return ReceiptDraft(
         id=intent.id,
@@ -42,7 +49,7 @@ def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
         tool=intent.tool,
         args_hash=intent.args_hash,
         result_hash=result_hash,
-        status="failed",
+        status="failed" if _was_let_through(intent) else "denied",
         risk=intent.risk,
         uid=intent.uid,
         workspace=intent.workspace,

@@ -209,23 +209,9 @@ class Dispatcher:
             return _denied("receipts are switched off, so only low-risk tools run")
         verdict = self._gate.review(action)
         if isinstance(verdict, Ask):
-            question = ApprovalQuestion(
-                action=action, reason=verdict.reason, tainted_by=verdict.tainted_by
-            )
-            resolution = await self._approvals.ask(question, deliver=scope.deliver)
-            scope.emit(
-                ApprovalResolved(
-                    approval_id=resolution.approval_id,
-                    answer=resolution.answer,
-                    by=resolution.by,
-                    reason=resolution.reason,
-                )
-            )
-            if not resolution.granted:
-                kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
-                return _denied(resolution.reason, kind=kind)
-            entry.approval, entry.approved_by = "user", resolution.by
-            entry.reason = verdict.reason
+            refusal = await self._ask(action, verdict, entry, scope)
+            if refusal is not None:
+                return refusal
         elif isinstance(verdict, Deny):
             return _refusal(verdict)
         else:
@@ -233,6 +219,32 @@ class Dispatcher:
             entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
         last = self._gate.may_start(action)
         return _refusal(last) if isinstance(last, Deny) else None
+
+    async def _ask(
+        self, action: Action, verdict: Ask, entry: Entry, scope: CallScope
+    ) -> _Refused | None:
+        """Put the call to a person; None means yes. The intent is on disk while it waits."""
+        entry.reason = verdict.reason
+        _, cancelled = await settled(self._journal.begin(entry))
+        if cancelled:
+            raise asyncio.CancelledError
+        question = ApprovalQuestion(
+            action=action, reason=verdict.reason, tainted_by=verdict.tainted_by
+        )
+        resolution = await self._approvals.ask(question, deliver=scope.deliver)
+        scope.emit(
+            ApprovalResolved(
+                approval_id=resolution.approval_id,
+                answer=resolution.answer,
+                by=resolution.by,
+                reason=resolution.reason,
+            )
+        )
+        if not resolution.granted:
+            kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
+            return _denied(resolution.reason, kind=kind)
+        entry.approval, entry.approved_by = "user", resolution.by
+        return None
 
     async def _refuse(
         self, entry: Entry, refused: _Refused, request: CallRequest, scope: CallScope

@@ -109,7 +109,7 @@ def test_estop_denies_what_waits_for_an_approval(home: Home) -> None:
 
 @pytest.mark.sandbox
 def test_a_daemon_killed_in_a_call_leaves_an_interrupted_receipt(home: Home) -> None:
-    home.configure(SLEEP, TOLD, tables=FULL)
+    home.configure(SLEEP, TOLD, {"text": "here again"}, tables=FULL)
     home.start()
     before = set(sleepers())
     with connected(home) as client:
@@ -126,6 +126,28 @@ def test_a_daemon_killed_in_a_call_leaves_an_interrupted_receipt(home: Home) -> 
         "interrupted",
         "shell",
     )
+    assert home.ctl("receipt", "verify").returncode == 0
+    (conversation,) = home.json("memory", "list")
+    shown = home.json("memory", "show", conversation["id"])
+    assert [m["role"] for m in shown["messages"]] == ["user", "assistant"]
+    again = home.ctl("agent", "--continue", "-m", "hello")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_daemon_killed_while_an_approval_waits_leaves_a_denied_receipt(home: Home) -> None:
+    write = {"tool_calls": [{"name": "file_write", "arguments": {"path": "a", "content": "b"}}]}
+    home.configure(write, TOLD)
+    home.start()
+    with connected(home) as client, connected(home) as other:
+        client.stream(SendMessage(text="write", interactive=True))
+        wait_for(lambda: len(other.call(ListApprovals()).items) == 1)
+        home.kill()
+    (conversation,) = home.json("memory", "list")
+    shown = home.json("memory", "show", conversation["id"])
+    assert [m["role"] for m in shown["messages"]] == ["user", "assistant"]
+    (receipt,) = home.receipt_lines()
+    assert (receipt["status"], receipt["reason"]) == ("denied", "interrupted")
+    assert not (home.workspace / "a").exists()
     assert home.ctl("receipt", "verify").returncode == 0
 
 

@@ -77,11 +77,19 @@ async def test_one_bad_intent_does_not_harm_those_beside_it(memory: Memory) -> N
         *(memory.ledger.open_intent(made, ARGUMENTS) for made in good[5:]),
         return_exceptions=True,
     )
-    assert [isinstance(answer, StorageError) for answer in answers] == [False] * 5 + [
-        True,
-        True,
-    ] + [False] * 5
+    assert [isinstance(answer, StorageError) for answer in answers] == [False] * 6 + [True] + [
+        False
+    ] * 5
     assert await memory.ledger.open_intents() == good
+
+
+async def test_an_intent_told_again_takes_the_place_of_the_first(memory: Memory) -> None:
+    first, other = intent(id=new_id(), approval="none"), intent(id=new_id())
+    await memory.ledger.open_intent(first, ARGUMENTS)
+    await memory.ledger.open_intent(other, ARGUMENTS)
+    approved = msgspec.structs.replace(first, approval="user", approved_by="uid 1000")
+    await memory.ledger.open_intent(approved, ARGUMENTS)
+    assert await memory.ledger.open_intents() == [approved, other]
 
 
 async def test_the_head_only_moves_forward(memory: Memory) -> None:

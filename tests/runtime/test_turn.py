@@ -121,7 +121,12 @@ async def test_calls_run_one_at_a_time_in_order_and_their_results_go_back(bench:
         (f"id-{index}", "probe", f"did {name}") for index, name in enumerate("abc")
     ]
     assert [receipt.status for receipt in bench.receipts()] == ["allowed"] * 3
-    assert [mark for _, mark in table.stored] == ["", ""]
+    assert [[m.role for m in stored] for stored, _ in table.stored] == [
+        ["user", "assistant"],
+        ["tool"] * 3,
+        ["assistant"],
+    ]
+    assert {mark for _, mark in table.stored} == {""}
     assert table.in_step()
     kinds = [type(e) for e in bench.events if isinstance(e, ToolRequested | ToolFinished)]
     assert kinds == [ToolRequested, ToolFinished] * 3
