@@ -1,5 +1,6 @@
 """State files: whole or not at all, of this model or not used, and never over the quota."""
 
+import contextlib
 import os
 import resource
 import stat
@@ -198,19 +199,24 @@ def test_a_state_used_long_ago_pushes_nothing_newer_out(tmp_path: Path) -> None:
     assert save(folder, [4], size=5000, used_at=900.0) is None
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may grow over 300 bytes: what writing to a full disk comes to."""
+    """No file may grow over 300 bytes: what writing to a full disk comes to.
+
+    Only around the act itself: the report of the tests may be a file as well.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_disk_that_takes_no_more_costs_the_state_only(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path, 10_000, PRINT)
-    assert save(folder, [1]) is None
+    with full_disk():
+        assert save(folder, [1]) is None
     assert list(tmp_path.iterdir()) == []
 
 
