@@ -150,7 +150,7 @@ def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
         try:
             model_print = fingerprint(
                 config,
-                library=model.library_version,
+                library=model.binding_version,
                 architecture=model.architecture,
                 n_ctx=model.n_ctx,
             )

@@ -135,7 +135,7 @@ class LlamaModel:
         self._warm_up()
 
     @property
-    def library_version(self) -> str:
+    def binding_version(self) -> str:
         """Return the version of the binding, which comes with its own llama.cpp."""
         return LIBRARY_VERSION
 
