@@ -31,7 +31,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default.
 
     The three about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
-    disk neither), on disk (0 or no folder: none), and where.
+    disk neither), on disk (0 or no folder: none), and where. Nor is `speculation`: whether tokens
+    are guessed from what was said before, where that pays.
     """
 
     path: str
@@ -53,6 +54,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     yarn_orig_ctx: int = 0
     max_queue: int = 64
     prefill_chunk: int = 128
+    speculation: Literal["auto", "off"] = "auto"
     seed: int = 0
     prefix_cache_ram_mb: int = 1024
     prefix_cache_disk_mb: int = 0
@@ -253,7 +255,10 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
-    """A generation ended; `elapsed_ms` is the time since the prompt was evaluated."""
+    """A generation ended; `elapsed_ms` is the time since the prompt was evaluated.
+
+    Of `drafted_tokens` guessed by speculation, `accepted_tokens` were what the model says.
+    """
 
     id: int
     reason: DoneReason
@@ -261,6 +266,8 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     cached_tokens: int
     completion_tokens: int
     elapsed_ms: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
