@@ -123,6 +123,10 @@ class Backend(Protocol):
         """Add consecutive tokens, the output of the last if wanted; return the last one's row."""
         ...
 
+    def add_draft(self, tokens: Sequence[int], position: int, sequence: int) -> None:
+        """Add consecutive tokens whose outputs are all wanted, in the rows behind the last one."""
+        ...
+
     def decode(self) -> DecodeResult:
         """Run the batch. NO_CELLS leaves the memory as it was."""
         ...

@@ -10,6 +10,7 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from clawd.engine.worker.backend import Sampler
+from clawd.engine.worker.drafts import Drafter
 from clawd.engine.worker.prompt import Part, tokens_of
 from clawd.engine.worker.slots import Slot
 from clawd.engine.worker.text import StopMatcher, Utf8Decoder
@@ -43,6 +44,9 @@ class Generation:
         self._new_tokens = 0
         self._new_logprobs: list[TokenLogprob] = []
         self.quarantined: dict[str, str] = {}
+        self.drafter: Drafter | None = None
+        self.drafted_tokens = 0
+        self.accepted_tokens = 0
 
     @property
     def pending(self) -> int:
@@ -82,9 +86,15 @@ class Generation:
             quarantined=self.quarantined,
         )
 
+    def begin_drafts(self) -> None:
+        """Guess from now on what comes next."""
+        self.drafter = Drafter(self.tokens)
+
     def push(self, token: int, piece: bytes) -> DoneReason | None:
         """Take a sampled token; return why the generation ends with it, if it does."""
         self.tokens.append(token)
+        if self.drafter is not None:
+            self.drafter.push(token)
         self.generated += 1
         self._new_tokens += 1
         text = self._decoder.push(piece)
@@ -125,6 +135,8 @@ class Generation:
             cached_tokens=self.cached_tokens,
             completion_tokens=self.generated,
             elapsed_ms=(now - self._evaluated_at) * 1000 if self._is_evaluated else 0.0,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )
         return self.take_tokens(), done
 

@@ -40,6 +40,7 @@ from clawd.engine.worker.gbnf import SchemaError
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.llama import LoadError
 from clawd.engine.worker.model import LlamaModel
+from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError
 from clawd.engine.worker.scheduler import Scheduler, context_full
 from clawd.engine.worker.statefolder import StateFolder
@@ -128,9 +129,13 @@ def load_model(load: Load) -> Engine:
     prompts = PromptBuilder(model, template, max_characters=model.n_ctx * _MAX_CHARACTERS_PER_TOKEN)
     scheduler = Scheduler(
         model,
+        Planner(
+            model,
+            prefill_chunk=config.prefill_chunk,
+            speculates=config.speculation == "auto",
+        ),
         n_parallel=config.n_parallel,
         max_queue=config.max_queue,
-        prefill_chunk=config.prefill_chunk,
         store=state_store(model, config),
     )
     info = model.info((time.monotonic() - started) * 1000)

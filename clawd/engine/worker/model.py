@@ -89,6 +89,11 @@ class _Batch:
         self.size = end
         return end - 1
 
+    def add_draft(self, tokens: Sequence[int], position: int, sequence: int) -> None:
+        start = self.size
+        last = self.add_prompt(tokens, position, sequence, last_output=True)
+        self._outputs[start:last] = 1
+
 
 class LlamaModel:
     """A loaded model with one context; answers `Backend` and `Vocabulary`."""
@@ -217,6 +222,10 @@ class LlamaModel:
     ) -> int:
         """Add consecutive tokens, the output of the last if wanted; return the last one's row."""
         return self._batch.add_prompt(tokens, position, sequence, last_output=last_output)
+
+    def add_draft(self, tokens: Sequence[int], position: int, sequence: int) -> None:
+        """Add consecutive tokens whose outputs are all wanted, in the rows behind the last one."""
+        self._batch.add_draft(tokens, position, sequence)
 
     def decode(self) -> DecodeResult:
         """Run the batch and empty it."""

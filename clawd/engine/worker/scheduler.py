@@ -1,15 +1,17 @@
 """Continuous batching: many generations through one model, a step at a time.
 
-    step() = admit → build one batch → decode → sample each → events
+    step() = admit → plan → for each batch: decode → sample each → events
 
 A batch holds the last token of every decoding sequence first, then prompt tokens in order of
-arrival. KV cells are shared by all: when they run out, idle sequences go first, then the newest
-generation gives its cells back and waits at the head of the queue; the oldest always goes on.
+arrival; planner.py says when there is more than one, and what is decoded on a guess. KV cells are
+shared by all: when they run out, idle sequences go first, then the newest generation gives its
+cells back and waits at the head of the queue; the oldest always goes on.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 from clawd.engine.protocol import (
     DoneReason,
@@ -21,7 +23,7 @@ from clawd.engine.worker.backend import Backend, DecodeResult
 from clawd.engine.worker.constraint import NOTHING_FITS
 from clawd.engine.worker.generation import Generation
 from clawd.engine.worker.grammar import REASONING_OPEN, GrammarPlan
-from clawd.engine.worker.pace import Pace
+from clawd.engine.worker.planner import Planned, Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
 from clawd.engine.worker.states import StateStore
@@ -32,18 +34,7 @@ ADMISSION_RESERVE = 64
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
 
-
-class _Planned:
-    """What one generation has in the batch: its next `count` tokens, and the row to sample."""
-
-    __slots__ = ("count", "generation", "row", "slot", "was_decoding")
-
-    def __init__(self, generation: Generation, slot: Slot, count: int) -> None:
-        self.generation = generation
-        self.slot = slot
-        self.count = count
-        self.row = -1
-        self.was_decoding = generation.is_decoding
+_Ending = DoneReason | Literal["nothing_fits"]
 
 
 class Scheduler:
@@ -52,20 +43,19 @@ class Scheduler:
     def __init__(
         self,
         backend: Backend,
+        planner: Planner,
         *,
         n_parallel: int,
         max_queue: int,
-        prefill_chunk: int,
         store: StateStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._n_parallel = n_parallel
         self._max_queue = max_queue
-        self._prefill_chunk = prefill_chunk
         self._clock = clock
         self._cache = SlotCache(backend, store)
-        self._pace = Pace(backend.expected_prefill_rate)
+        self._planner = planner
         self._queue: deque[Generation] = deque()
         self._running: list[Generation] = []
         self._mean_duration_s = MIN_RETRY_AFTER_S
@@ -148,21 +138,19 @@ class Scheduler:
         return []
 
     def step(self) -> list[FromWorker]:
-        """Decode one batch and return the events of all generations in it."""
+        """Let every running generation go on, and return the events of all of them."""
         events = self._admit()
         plan = self._plan_within_cells(events)
         if not plan:
             return events
-        started = self._clock()
-        for planned in plan:
-            self._add_to_batch(planned)
-        result = self._backend.decode()
-        if result is DecodeResult.OK:
-            events += self._after_decode(plan, started)
-        elif result is DecodeResult.NO_CELLS:
-            events += self._give_way()
-        else:
-            events += self._fail_all()
+        for batch in self._planner.batches(plan, self._cache.free_cells):
+            result = self._decode(batch, events)
+            if result is DecodeResult.NO_CELLS:
+                events += self._give_way()
+            elif result is DecodeResult.FAILED:
+                events += self._fail_all()
+            if result is not DecodeResult.OK:
+                break
         return events
 
     def rest(self) -> bool:
@@ -202,42 +190,42 @@ class Scheduler:
             generation.admitted_at = admitted_at
         self._running.append(generation)
 
-    def _plan_within_cells(self, events: list[FromWorker]) -> list[_Planned]:
-        """Plan a batch for which there are cells, making room as far as needed."""
-        plan = self._plan()
+    def _plan_within_cells(self, events: list[FromWorker]) -> list[Planned]:
+        """Plan a step for which there are cells, making room as far as needed."""
+        plan = self._planner.plan(self._running)
         while plan and self._cache.free_cells < sum(planned.count for planned in plan):
             if not self._cache.evict_oldest():
                 events += self._give_way()
-                plan = self._plan()
+                plan = self._planner.plan(self._running)
         return plan
 
-    def _plan(self) -> list[_Planned]:
-        decoding: list[_Planned] = []
-        prefilling: list[Generation] = []
-        for generation in self._running:
-            if generation.slot is not None and generation.is_decoding:
-                decoding.append(_Planned(generation, generation.slot, 1))
-            else:
-                prefilling.append(generation)
-        if not prefilling:
-            return decoding
-        largest = self._prefill_chunk if decoding else self._backend.n_batch
-        left = min(self._pace.chunk(largest), self._backend.n_batch - len(decoding))
-        plan = decoding
-        for generation in prefilling:
-            count = min(generation.pending, left)
-            if count > 0 and generation.slot is not None:
-                plan.append(_Planned(generation, generation.slot, count))
-                left -= count
-        return plan
+    def _decode(self, batch: list[Planned], events: list[FromWorker]) -> DecodeResult:
+        started = self._clock()
+        for planned in batch:
+            self._add_to_batch(planned)
+        result = self._backend.decode()
+        if result is not DecodeResult.OK:
+            return result
+        for planned in batch:
+            position = len(planned.slot.tokens)
+            tokens = planned.generation.tokens[position : position + planned.count]
+            self._cache.extend(planned.slot, tokens + planned.draft)
+        endings = [(planned, self._sample(planned)) for planned in batch]
+        now = self._clock()
+        self._planner.measured(batch, now - started)
+        for planned, ending in endings:
+            events += self._told(planned, ending, now)
+        return result
 
-    def _add_to_batch(self, planned: _Planned) -> None:
+    def _add_to_batch(self, planned: Planned) -> None:
         generation, slot = planned.generation, planned.slot
         position = len(slot.tokens)
-        if planned.count == 1 and generation.pending == 1:
+        if generation.pending == 1:
             planned.row = self._backend.add_token(
                 generation.tokens[position], position, slot.number
             )
+            if planned.draft:
+                self._backend.add_draft(planned.draft, position + 1, slot.number)
             return
         is_last = planned.count == generation.pending
         row = self._backend.add_prompt(
@@ -249,47 +237,68 @@ class Scheduler:
         if is_last:
             planned.row = row
 
-    def _after_decode(self, plan: list[_Planned], started: float) -> list[FromWorker]:
-        for planned in plan:
-            generation, slot = planned.generation, planned.slot
-            position = len(slot.tokens)
-            self._cache.extend(slot, generation.tokens[position : position + planned.count])
-        sampled = [
-            (planned, planned.generation.sampler.sample(planned.row))
-            for planned in plan
-            if planned.row >= 0 and planned.generation.sampler is not None
-        ]
-        now = self._clock()
-        prompt_tokens = sum(planned.count for planned in plan if not planned.was_decoding)
-        self._pace.measured(prompt_tokens, now - started)
-        events: list[FromWorker] = [
-            planned.generation.progress() for planned in plan if not planned.generation.is_evaluated
-        ]
-        for planned, token in sampled:
-            if not planned.generation.is_evaluated:
-                events.append(planned.generation.mark_evaluated(now, self._backend.n_ctx))
-            events += self._take(planned, token)
-        return events
+    def _sample(self, planned: Planned) -> _Ending | None:
+        """Sample row after row while guesses are right; return why the generation ends, if so.
 
-    def _take(self, planned: _Planned, token: int) -> list[FromWorker]:
-        generation = planned.generation
+        What the sampler draws is what it would have drawn one token at a time.
+        """
+        generation, sampler = planned.generation, planned.generation.sampler
+        if planned.row < 0 or sampler is None:
+            return None
+        draft = planned.draft
+        ending: _Ending | None = None
+        right = 0
+        for right in range(len(draft) + 1):
+            row = planned.row + right
+            token = sampler.sample(row)
+            ending = self._take(generation, token, row)
+            if ending is not None or right == len(draft) or token != draft[right]:
+                break
+        if draft:
+            generation.drafted_tokens += len(draft)
+            generation.accepted_tokens += right
+            self._drop_wrong(planned, len(draft) - right)
+        return ending
+
+    def _drop_wrong(self, planned: Planned, count: int) -> None:
+        slot = planned.slot
+        if count and not self._cache.trim(slot, len(slot.tokens) - count):
+            self._planner.speculates = False
+            self._cache.evict(slot)
+
+    def _take(self, generation: Generation, token: int, row: int) -> _Ending | None:
         if token == NOTHING_FITS:
-            return self._fail(
-                generation, "engine", "no token of the vocabulary goes on as the grammar wants"
-            )
+            return "nothing_fits"
         if self._backend.ends_generation(token):
-            return self._end(generation, "stop")
+            return "stop"
         sampling = generation.sampling
         if sampling.logprobs:
-            top = sampling.top_logprobs
-            generation.note_logprob(self._backend.logprob(planned.row, token, top))
+            generation.note_logprob(self._backend.logprob(row, token, sampling.top_logprobs))
         reason = generation.push(token, self._backend.piece(token))
         if reason is None and len(generation.tokens) > self._backend.n_ctx:
             reason = "length"
-        if reason is not None:
-            return self._end(generation, reason)
+        return reason
+
+    def _told(self, planned: Planned, ending: _Ending | None, now: float) -> list[FromWorker]:
+        """Return the events of a generation in a step."""
+        generation = planned.generation
+        events: list[FromWorker] = []
+        if not generation.is_evaluated:
+            events.append(generation.progress())
+        if planned.row < 0:
+            return events
+        if not generation.is_evaluated:
+            events.append(generation.mark_evaluated(now, self._backend.n_ctx))
+            if self._planner.speculates:
+                generation.begin_drafts()
+        if ending == "nothing_fits":
+            return events + self._fail(
+                generation, "engine", "no token of the vocabulary goes on as the grammar wants"
+            )
+        if ending is not None:
+            return events + self._end(generation, ending)
         tokens = generation.take_tokens()
-        return [tokens] if tokens is not None else []
+        return [*events, tokens] if tokens is not None else events
 
     def _end(self, generation: Generation, reason: DoneReason) -> list[FromWorker]:
         now = self._clock()

@@ -110,6 +110,10 @@ class SlotCache:
         slot.tokens.extend(tokens)
         self._cells.extend(slot.number, len(tokens))
 
+    def trim(self, slot: Slot, length: int) -> bool:
+        """Drop what was decoded behind `length` tokens; False when the backend cannot."""
+        return self._cut(slot, length)
+
     def release(self, slot: Slot, parts: tuple[Part, ...]) -> None:
         """Make the slot idle, keeping its tokens and the text they came from."""
         self._clock += 1

@@ -4,7 +4,7 @@ The next token is a function of every token in the sequence's memory, so a wrong
 or foreign prefix, or a token decoded twice changes the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,11 +28,22 @@ def next_token(tokens: Sequence[int], end_every: int = 0) -> int:
     return ord("a") + value % LETTERS
 
 
-def expected_text(prompt: Sequence[int], count: int) -> str:
+def repetitive_token(tokens: Sequence[int], end_every: int = 0) -> int:
+    """Return a successor that is mostly known from the last two tokens, now and then from all."""
+    if end_every and len(tokens) % end_every == 0:
+        return END
+    whole = next_token(tokens)
+    return whole if whole == ord("q") else next_token(tokens[-2:])
+
+
+Successor = Callable[[Sequence[int], int], int]
+
+
+def expected_text(prompt: Sequence[int], count: int, follows: Successor = next_token) -> str:
     """Return what a model with a whole memory says after a prompt."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(next_token(tokens))
+        tokens.append(follows(tokens, 0))
     return "".join(map(chr, tokens[len(prompt) :]))
 
 
@@ -52,7 +63,7 @@ class FakeSampler:
         assert not self.closed
         if self.nothing_fits:
             return NOTHING_FITS
-        return next_token(self._backend.outputs[row], self._backend.end_every)
+        return self._backend.follows(self._backend.outputs[row], self._backend.end_every)
 
     def close(self) -> None:
         self.closed += 1
@@ -69,6 +80,8 @@ class FakeBackend:
         n_sequences: int = 4,
         reuses_whole_only: bool = False,
         end_every: int = 0,
+        follows: Successor = next_token,
+        step_s: Callable[[int], float] = lambda tokens: 1.0 + 0.01 * tokens,
     ) -> None:
         self.n_ctx = n_ctx
         self.n_batch = n_batch
@@ -76,6 +89,9 @@ class FakeBackend:
         self.reuses_whole_only = reuses_whole_only
         self.expected_prefill_rate = 1e9
         self.end_every = end_every
+        self.follows = follows
+        self.step_s = step_s
+        self.now = 0.0
         self.sequences: list[list[list[int]]] = [[] for _ in range(n_sequences)]
         self.outputs: dict[int, list[int]] = {}
         self.samplers: list[FakeSampler] = []
@@ -85,6 +101,9 @@ class FakeBackend:
         self.restored = 0
         self.refuses_states = False
         self._batch: list[tuple[int, int, int, bool]] = []
+
+    def clock(self) -> float:
+        return self.now
 
     @property
     def used_cells(self) -> int:
@@ -103,9 +122,16 @@ class FakeBackend:
             self._batch.append((token, position + index, sequence, is_last and last_output))
         return len(self._batch) - 1
 
+    def add_draft(self, tokens: Sequence[int], position: int, sequence: int) -> None:
+        assert tokens
+        assert self._batch[-1][1:] == (position - 1, sequence, True)
+        for index, token in enumerate(tokens):
+            self._batch.append((token, position + index, sequence, True))
+
     def decode(self) -> DecodeResult:
         batch, self._batch = self._batch, []
         assert 0 < len(batch) <= self.n_batch
+        self.now += self.step_s(len(batch))
         result = self.results.pop(0) if self.results else DecodeResult.OK
         if self.used_cells + len(batch) > self.n_ctx:
             result = DecodeResult.NO_CELLS
@@ -175,7 +201,7 @@ class FakeBackend:
         return gbnf.startswith("root ::= ")
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
-        assert next_token(self.outputs[row], self.end_every) == token
+        assert self.follows(self.outputs[row], self.end_every) == token
         likely = tuple(
             TopLogprob(token=token + at, piece=self.piece(token + at), logprob=-1.0 - at)
             for at in range(top)

@@ -32,6 +32,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.loop import Engine, Worker
+from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import PromptBuilder
 from clawd.engine.worker.scheduler import Scheduler
 from clawd.engine.worker.states import StateStore
@@ -67,7 +68,13 @@ def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
         vocabulary=Characters(),
         prompts=PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000),
         grammars=GrammarPlanner(backend.accepts_grammar),
-        scheduler=Scheduler(backend, n_parallel=2, max_queue=2, prefill_chunk=8, store=store),
+        scheduler=Scheduler(
+            backend,
+            Planner(backend, prefill_chunk=8, speculates=True),
+            n_parallel=2,
+            max_queue=2,
+            store=store,
+        ),
     )
 
 

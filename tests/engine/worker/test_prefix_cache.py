@@ -16,6 +16,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.settings import EngineSettings
 from clawd.engine.worker.loop import SAVE_LIMIT_S
+from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from clawd.engine.worker.statefolder import StateFolder
@@ -44,7 +45,12 @@ class Run:
         states = StateFolder(folder, MEGABYTE, "ab" * 32) if folder else None
         self.store = StateStore(memory, states, whole_only=self.backend.reuses_whole_only)
         self.scheduler = Scheduler(
-            self.backend, n_parallel=2, max_queue=20, prefill_chunk=8, store=self.store
+            self.backend,
+            Planner(self.backend, prefill_chunk=8, speculates=False),
+            n_parallel=2,
+            max_queue=20,
+            store=self.store,
+            clock=self.backend.clock,
         )
         self.events: list[FromWorker] = []
         self.numbers = 0

@@ -17,6 +17,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.grammar import GrammarPlan
+from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, expected_text
@@ -46,9 +47,10 @@ class Run:
         self.backend = backend or FakeBackend()
         self.scheduler = Scheduler(
             self.backend,
+            Planner(self.backend, prefill_chunk=prefill_chunk, speculates=False),
             n_parallel=n_parallel,
             max_queue=max_queue,
-            prefill_chunk=prefill_chunk,
+            clock=self.backend.clock,
         )
         self.events: list[FromWorker] = []
 

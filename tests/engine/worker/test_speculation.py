@@ -1,0 +1,299 @@
+"""Guessing from what was said before: what is guessed, when it pays, and that answers stay."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawd.engine.protocol import FromWorker, GenerationDone, SamplingConfig, Tokens
+from clawd.engine.worker.costs import Grouping, StepCosts, draft_length
+from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
+from clawd.engine.worker.planner import Planner
+from clawd.engine.worker.prompt import Part
+from clawd.engine.worker.scheduler import Scheduler
+from tests.engine.worker.fake_backend import FakeBackend, expected_text, repetitive_token
+
+MAX_STEPS = 5000
+CERTAIN = [0.99**count for count in range(1, 33)]
+HOPELESS = [0.01**count for count in range(1, 33)]
+
+
+def alphabet(tokens: Sequence[int], _end_every: int = 0) -> int:
+    """Say the alphabet again and again."""
+    return ord("a") + (tokens[-1] - ord("a") + 1) % 26
+
+
+class Run:
+    """A scheduler that guesses, over a fake backend and its clock."""
+
+    def __init__(self, backend: FakeBackend, *, n_parallel: int = 2) -> None:
+        self.backend = backend
+        self.planner = Planner(backend, prefill_chunk=8, speculates=True)
+        self.scheduler = Scheduler(
+            backend, self.planner, n_parallel=n_parallel, max_queue=20, clock=backend.clock
+        )
+        self.events: list[FromWorker] = []
+        self.numbers = 0
+
+    def submit(self, tokens: Sequence[int], sampling: SamplingConfig) -> int:
+        self.numbers += 1
+        parts = (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
+        assert self.scheduler.submit(self.numbers, parts, sampling) is None
+        return self.numbers
+
+    def finish(self) -> None:
+        for _ in range(MAX_STEPS):
+            if not self.scheduler.has_work:
+                return
+            self.events += self.scheduler.step()
+        raise AssertionError("it never ends")
+
+    def ask(self, tokens: Sequence[int], max_tokens: int, stop: tuple[str, ...] = ()) -> str:
+        sampling = SamplingConfig(temperature=0, max_tokens=max_tokens, stop=stop)
+        number = self.submit(tokens, sampling)
+        self.finish()
+        return self.text(number)
+
+    def text(self, number: int) -> str:
+        return "".join(e.text for e in self.events if isinstance(e, Tokens) and e.id == number)
+
+    def done(self, number: int = 1) -> GenerationDone:
+        (event,) = (e for e in self.events if isinstance(e, GenerationDone) and e.id == number)
+        return event
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+class TestGuesses:
+    def test_nothing_is_guessed_where_nothing_repeats(self) -> None:
+        drafter = Drafter(range(100))
+        for token in range(100, 200):
+            assert drafter.guess(8) == []
+            drafter.push(token)
+
+    def test_it_goes_on_as_the_newest_tokens_did_before(self) -> None:
+        assert Drafter([1, 2, 3, 4, 5, 6, 9, 2, 3, 4]).guess(2) == [5, 6]
+
+    def test_of_two_places_it_follows_the_later(self) -> None:
+        drafter = Drafter([1, 2, 3, 40, 1, 2, 3, 50, 1, 2, 3])
+        assert drafter.guess(1) == [50]
+
+    def test_a_loop_is_guessed_beyond_its_end(self) -> None:
+        assert Drafter([7, 8, 7, 8, 7]).guess(5) == [8, 7, 8, 7, 8]
+
+    def test_it_goes_on_behind_a_token_that_was_replaced(self) -> None:
+        source = list(range(20))
+        drafter = Drafter([*source, 99, 0, 1, 2])
+        for token in (3, 4, 55):
+            drafter.push(token)
+        assert drafter.guess(3) == [6, 7, 8]
+
+    def test_it_gives_a_place_up_that_goes_elsewhere(self) -> None:
+        drafter = Drafter([*range(20), 99, 0, 1, 2])
+        for token in (55, 56, 57):
+            drafter.push(token)
+        assert drafter.guess(3) == []
+
+    def test_it_guesses_no_more_than_asked(self) -> None:
+        drafter = Drafter([*range(100), 0, 1, 2])
+        assert len(drafter.guess(1000)) == MAX_DRAFT
+        assert drafter.guess(0) == []
+
+    def test_the_chances_rise_with_what_held_and_fall_with_what_did_not(self) -> None:
+        good = Drafter([*range(100), 0, 1, 2])
+        bad = Drafter([*range(100), 0, 1, 2])
+        before = good.chances(4)
+        for token in range(3, 50):
+            good.push(token)
+        for token in range(200, 250):
+            for other in (token, -token, 0, 1, 2):
+                bad.push(other)
+        assert good.chances(4)[-1] > before[-1] > bad.chances(4)[-1]
+
+    @given(st.lists(st.integers(0, 3), max_size=60), st.lists(st.integers(0, 3), max_size=60))
+    def test_a_guess_is_always_something_that_stood_there(
+        self, prompt: list[int], said: list[int]
+    ) -> None:
+        drafter = Drafter(prompt)
+        known = list(prompt)
+        for token in said:
+            guess = drafter.guess(8)
+            assert set(guess) <= set(known)
+            assert len(drafter.chances(len(guess))) == len(guess)
+            drafter.push(token)
+            known.append(token)
+
+    def test_a_long_sequence_is_remembered_from_its_end(self) -> None:
+        drafter = Drafter([1, 2, 3, 4, *range(1000, 40_000), 1, 2, 3])
+        assert drafter.guess(1) == []
+
+
+class TestCosts:
+    def test_a_size_between_two_known_ones_lies_between_them(self) -> None:
+        costs = StepCosts()
+        assert costs.expected(4) is None
+        costs.measured(2, 1.0)
+        costs.measured(6, 3.0)
+        assert costs.expected(4) == pytest.approx(2.0)
+        assert costs.expected(1) == 1.0
+        assert costs.expected(12) == pytest.approx(6.0)
+
+    def test_a_long_step_is_believed_slowly(self) -> None:
+        costs = StepCosts()
+        costs.measured(1, 1.0)
+        costs.measured(1, 11.0)
+        assert costs.known(1) == pytest.approx(2.0)
+        costs.measured(1, 1.0)
+        assert costs.known(1) == pytest.approx(1.5)
+
+    def test_sequences_are_decoded_apart_where_a_batch_is_no_bargain(self) -> None:
+        costs = StepCosts()
+        grouping = Grouping(costs)
+        assert not grouping.is_apart(4)
+        costs.measured(4, 40.0)
+        assert grouping.is_apart(4)
+        costs.measured(1, 8.0)
+        assert grouping.is_apart(4)
+        assert not grouping.is_apart(1)
+
+    def test_sequences_are_decoded_together_where_that_is_cheaper(self) -> None:
+        costs = StepCosts()
+        costs.measured(1, 8.0)
+        costs.measured(4, 10.0)
+        assert not Grouping(costs).is_apart(4)
+
+    def test_the_other_way_is_tried_again_but_seldom(self) -> None:
+        costs = StepCosts()
+        costs.measured(1, 1.0)
+        costs.measured(4, 2.0)
+        grouping = Grouping(costs)
+        tried = [step for step in range(2000) if grouping.is_apart(4)]
+        assert 2 <= len(tried) <= 4
+
+    def test_sure_guesses_are_decoded_on_where_larger_steps_cost_little(self) -> None:
+        costs = StepCosts()
+        for size in (1, 8, 17, 33):
+            costs.measured(size, 1.0 + size * 0.02)
+        assert draft_length(costs, 0, CERTAIN) == len(CERTAIN)
+        assert draft_length(costs, 0, HOPELESS) == 0
+
+    def test_nothing_is_decoded_on_where_every_token_costs_the_same(self) -> None:
+        costs = StepCosts()
+        for size in (1, 8, 17, 33):
+            costs.measured(size, float(size))
+        assert draft_length(costs, 0, CERTAIN) == 0
+
+    def test_the_length_is_the_one_that_pays_most(self) -> None:
+        costs = StepCosts()
+        for size, elapsed_s in ((1, 8.0), (2, 30.0), (4, 39.0), (8, 40.0), (17, 90.0), (33, 180.0)):
+            costs.measured(size, elapsed_s)
+        assert draft_length(costs, 0, CERTAIN) == 7
+
+    def test_nothing_is_guessed_before_a_plain_step_is_known(self) -> None:
+        assert draft_length(StepCosts(), 0, CERTAIN) == 0
+
+
+class TestGenerations:
+    def test_a_repeating_answer_is_the_same_in_fewer_steps(self) -> None:
+        run = Run(FakeBackend(n_ctx=1024, follows=alphabet))
+        prompt = letters("abcdefghijklmnopqrstuvwxyzabc")
+        assert run.ask(prompt, 200) == expected_text(prompt, 200, alphabet)
+        done = run.done()
+        assert done.completion_tokens == 200
+        assert done.drafted_tokens >= done.accepted_tokens > 150
+        assert len(run.backend.batches) < 40
+
+    def test_nothing_is_drafted_when_it_is_switched_off(self) -> None:
+        backend = FakeBackend(n_ctx=1024, follows=alphabet)
+        run = Run(backend)
+        run.planner.speculates = False
+        run.ask(letters("abcabc"), 100)
+        assert run.done().drafted_tokens == 0
+        assert len(backend.batches) == 100
+
+    def test_a_memory_that_cannot_be_cut_is_never_guessed_into(self) -> None:
+        run = Run(FakeBackend(n_ctx=1024, follows=alphabet, reuses_whole_only=True))
+        prompt = letters("xyzabcdefghijklmnopqrstuvwxyza")
+        assert run.ask(prompt, 60) == expected_text(prompt, 60, alphabet)
+        assert run.done().drafted_tokens == 0
+
+    def test_a_stop_string_inside_of_a_guess_ends_the_answer_there(self) -> None:
+        run = Run(FakeBackend(n_ctx=1024, follows=alphabet))
+        prompt = letters("abcdefghijklmnopqrstuvwxyzabc")
+        said = run.ask(prompt, 0, stop=("zabcde",))
+        assert said == "defghijklmnopqrstuvwxy"
+        assert run.done().drafted_tokens > 0
+        # What is kept is what was said: the next turn goes on behind it.
+        follow = letters("abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcde!a")
+        assert run.ask(follow, 5) == "bcdef"
+        assert run.done(2).cached_tokens >= len(prompt) + len(said)
+
+    def test_the_end_of_the_context_ends_the_answer(self) -> None:
+        run = Run(FakeBackend(n_ctx=100, follows=alphabet), n_parallel=1)
+        prompt = letters("abcdefghijklmnopqrstuvwxyzabc")
+        said = run.ask(prompt, 0)
+        assert said == expected_text(prompt, len(said), alphabet)
+        assert len(prompt) + len(said) in {100, 101}
+        assert run.done().reason == "length"
+
+    def test_an_end_inside_of_a_guess_ends_the_answer(self) -> None:
+        backend = FakeBackend(
+            n_ctx=1024,
+            end_every=75,
+            follows=lambda tokens, end: 0 if len(tokens) % end == 0 else alphabet(tokens),
+        )
+        run = Run(backend)
+        prompt = letters("abcdefghijklmnopqrstuvwxyzabc")
+        assert len(prompt) + len(run.ask(prompt, 0)) == 75
+        assert run.done().reason == "stop"
+
+    def test_logprobs_are_those_of_each_token(self) -> None:
+        run = Run(FakeBackend(n_ctx=1024, follows=alphabet))
+        sampling = SamplingConfig(temperature=0, max_tokens=50, logprobs=True)
+        number = run.submit(letters("abcdefghijklmnopqrstuvwxyzabc"), sampling)
+        run.finish()
+        found = [
+            each.piece.decode() for e in run.events if isinstance(e, Tokens) for each in e.logprobs
+        ]
+        assert "".join(found) == run.text(number)
+        assert run.done().drafted_tokens > 0
+
+    def test_where_a_wrong_guess_cannot_be_cut_off_all_is_decoded_anew(self) -> None:
+        class Uncut(FakeBackend):
+            def cut(self, sequence: int, length: int) -> bool:
+                return length == 0 and super().cut(sequence, length)
+
+        run = Run(Uncut(n_ctx=1024, follows=repetitive_token))
+        prompt = letters("abcabcabcabc")
+        assert run.ask(prompt, 120) == expected_text(prompt, 120, repetitive_token)
+        assert not run.planner.speculates
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        prompts=st.lists(
+            st.lists(st.sampled_from(letters("abc")), min_size=1, max_size=40),
+            min_size=1,
+            max_size=6,
+        ),
+        base=st.sampled_from([0.0, 0.1, 1.0, 10.0]),
+        per_token=st.sampled_from([0.001, 0.1, 1.0]),
+        lengths=st.lists(st.integers(1, 60), min_size=6, max_size=6),
+    )
+    def test_whatever_steps_cost_the_answers_are_the_same(
+        self, prompts: list[list[int]], base: float, per_token: float, lengths: list[int]
+    ) -> None:
+        backend = FakeBackend(
+            n_ctx=400,
+            n_sequences=6,
+            follows=repetitive_token,
+            step_s=lambda tokens: base + per_token * tokens,
+        )
+        run = Run(backend, n_parallel=3)
+        for prompt, length in zip(prompts, lengths, strict=False):
+            run.submit(prompt, SamplingConfig(temperature=0, max_tokens=length))
+        run.finish()
+        for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=False), 1):
+            assert run.text(number) == expected_text(prompt, length, repetitive_token)
