@@ -34,7 +34,7 @@ _MAX_LOG_LINES = 4
 # ggml.h ggml_log_level; the binding has them wrong in a comment.
 _LOG_WARNING, _LOG_ERROR, _LOG_CONTINUED = 3, 4, 5
 
-_CACHE_TYPES = {
+_CACHE_TYPES: dict[str, int] = {
     "f32": lib.GGML_TYPE_F32,
     "f16": lib.GGML_TYPE_F16,
     "bf16": 30,  # GGML_TYPE_BF16 has no name in the binding
@@ -187,8 +187,8 @@ def _check_file(path: Path) -> None:
 
 def _load_mode(config: ModelConfig) -> int:
     if config.mmap:
-        return lib.LLAMA_LOAD_MODE_MMAP_MLOCK if config.mlock else lib.LLAMA_LOAD_MODE_MMAP
-    return lib.LLAMA_LOAD_MODE_MLOCK if config.mlock else lib.LLAMA_LOAD_MODE_NONE
+        return int(lib.LLAMA_LOAD_MODE_MMAP_MLOCK if config.mlock else lib.LLAMA_LOAD_MODE_MMAP)
+    return int(lib.LLAMA_LOAD_MODE_MLOCK if config.mlock else lib.LLAMA_LOAD_MODE_NONE)
 
 
 def _cache_type(name: str) -> int:
