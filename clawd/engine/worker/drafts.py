@@ -16,33 +16,62 @@ _NGRAM = 3
 # What is remembered of a long prompt: its end.
 _INDEXED_TOKENS = 16_384
 # How far back two places are compared to say how long they have agreed.
-_MAX_AGREED = 16
+_MAX_COMPARED = 16
 # After so many wrong guesses in a row the place is given up.
 _MAX_MISSES = 2
-# Places that have agreed for so long are alike; one guess weighs less the older it is.
-_LEVELS = (1, 4, 8, _MAX_AGREED)
-_FORGET = 0.95
-# What is supposed before anything was seen, by level, and how many guesses that is worth.
-_SUPPOSED = (0.5, 0.4, 0.65, 0.8, 0.9)
+# Places that have agreed for this many tokens more are told apart, up to so many levels.
+_LEVEL_TOKENS = 4
+_LEVELS = 17
+# What is supposed before anything was seen, and how many guesses that is worth; right behind a
+# token that was not the one expected, and elsewhere.
+_SUPPOSED_BEHIND_MISS = 0.5
+_SUPPOSED = 0.85
 _SUPPOSED_WEIGHT = 4.0
+# A guess weighs less the older it is.
+_FORGET = 0.99
 
 
 class _Share:
-    """How often guesses of one level held, of late."""
+    """How often guesses held, of late."""
 
     __slots__ = ("_held", "_made")
 
-    def __init__(self, supposed: float) -> None:
-        self._made = _SUPPOSED_WEIGHT
-        self._held = supposed * _SUPPOSED_WEIGHT
+    def __init__(self) -> None:
+        self._made = 0.0
+        self._held = 0.0
 
     def count(self, *, held: bool) -> None:
         self._made = self._made * _FORGET + 1
         self._held = self._held * _FORGET + held
 
-    @property
-    def value(self) -> float:
-        return self._held / self._made
+    def given(self, supposed: float) -> float:
+        """Return the share, going by what was supposed as long as little was seen."""
+        return (self._held + supposed * _SUPPOSED_WEIGHT) / (self._made + _SUPPOSED_WEIGHT)
+
+
+class _Chances:
+    """How likely a guess holds, by how long two places have agreed.
+
+    Changes tend to come after as many tokens as before: one in every row of a table, or a name
+    wherever it stands. What is known of one level stands in for what is not of another.
+    """
+
+    def __init__(self) -> None:
+        self._behind_miss = _Share()
+        self._all = _Share()
+        self._levels = [_Share() for _ in range(_LEVELS)]
+
+    def count(self, agreed: int, *, held: bool) -> None:
+        if not agreed:
+            self._behind_miss.count(held=held)
+            return
+        self._all.count(held=held)
+        self._levels[_level(agreed)].count(held=held)
+
+    def at(self, agreed: int) -> float:
+        if not agreed:
+            return self._behind_miss.given(_SUPPOSED_BEHIND_MISS)
+        return self._levels[_level(agreed)].given(self._all.given(_SUPPOSED))
 
 
 class Drafter:
@@ -54,7 +83,7 @@ class Drafter:
         self._place = -1
         self._agreed = 0
         self._misses = 0
-        self._shares = [_Share(supposed) for supposed in _SUPPOSED]
+        self._chances = _Chances()
         self._remember(tokens[-_INDEXED_TOKENS:])
 
     def push(self, token: int) -> None:
@@ -63,9 +92,9 @@ class Drafter:
         self._tokens.append(token)
         if place >= 0:
             holds = self._tokens[place] == token
-            self._shares[_level(self._agreed)].count(held=holds)
+            self._chances.count(self._agreed, held=holds)
             self._place += 1
-            self._agreed = min(self._agreed + 1, _MAX_AGREED) if holds else 0
+            self._agreed = self._agreed + 1 if holds else 0
             self._misses = 0 if holds else self._misses + 1
         end = len(self._tokens) - 1
         if end >= _NGRAM:
@@ -88,7 +117,7 @@ class Drafter:
         chances: list[float] = []
         chance = 1.0
         for ahead in range(count):
-            chance *= self._shares[_level(self._agreed + ahead)].value
+            chance *= self._chances.at(self._agreed + ahead)
             chances.append(chance)
         return chances
 
@@ -106,7 +135,7 @@ class Drafter:
         tokens, end = self._tokens, len(self._tokens)
         agreed = _NGRAM
         while (
-            agreed < _MAX_AGREED
+            agreed < _MAX_COMPARED
             and place > agreed
             and tokens[place - agreed - 1] == tokens[end - agreed - 1]
         ):
@@ -123,7 +152,4 @@ class Drafter:
 
 
 def _level(agreed: int) -> int:
-    for level, least in enumerate(_LEVELS):
-        if agreed < least:
-            return level
-    return len(_LEVELS)
+    return min(agreed // _LEVEL_TOKENS, _LEVELS - 1)

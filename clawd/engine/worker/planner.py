@@ -14,6 +14,9 @@ from clawd.engine.worker.slots import Slot
 
 # A rest of a prompt that is at most this share of a chunk goes with the chunk before it.
 _TAIL_SHARE = 0.25
+# Step sizes to know before they are needed, and what a step may take to be worth knowing.
+_TRIED_SIZES = (1, 2, 3, 4, 6, 8, 12, 17, 25, 33)
+_LONGEST_TRIAL_S = 0.25
 # Prompts are cut at multiples of this, which matrix kernels like.
 _ALIGNMENT = 32
 
@@ -82,6 +85,22 @@ class Planner:
                 free_cells -= len(planned.draft)
                 others += 0 if is_apart else len(planned.draft)
         return [[planned] for planned in plan] if is_apart else [plan]
+
+    def size_to_try(self) -> int | None:
+        """Return a step size whose time is not known yet and should be; None when all are."""
+        if not self.speculates:
+            return None
+        largest = min(self._backend.n_batch, MAX_DRAFT + 1)
+        for size in _TRIED_SIZES:
+            if size > largest or (self._costs.expected(size) or 0.0) > _LONGEST_TRIAL_S:
+                return None
+            if self._costs.known(size) is None:
+                return size
+        return None
+
+    def tried(self, size: int, elapsed_s: float) -> None:
+        """Take how long a step of a size took that nobody needed."""
+        self._costs.measured(size, elapsed_s)
 
     def measured(self, batch: Sequence[Planned], elapsed_s: float) -> None:
         """Take how long the decoding of a batch and the sampling of its rows took."""

@@ -34,6 +34,8 @@ ADMISSION_RESERVE = 64
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
 
+_ANY_TOKEN = 0
+
 _Ending = DoneReason | Literal["nothing_fits"]
 
 
@@ -155,7 +157,7 @@ class Scheduler:
 
     def rest(self) -> bool:
         """Use a quiet moment, while there is no work; return whether there was something to do."""
-        return self._cache.rest()
+        return self._cache.rest() or self._try_a_size()
 
     def shut_down(self, limit_s: float) -> None:
         """End everything and save what is worth it, within this time; nothing runs after it."""
@@ -164,6 +166,24 @@ class Scheduler:
             generation.close()
             self._leave(generation)
         self._cache.save(lambda: self._clock() >= deadline)
+
+    def _try_a_size(self) -> bool:
+        """Measure a step of a size that is not known yet; return whether one was."""
+        size = self._planner.size_to_try()
+        sequence = self._cache.spare_sequence(size) if size is not None else None
+        if size is None or sequence is None:
+            return False
+        started = self._clock()
+        row = self._backend.add_token(_ANY_TOKEN, 0, sequence)
+        if size > 1:
+            self._backend.add_draft([_ANY_TOKEN] * (size - 1), 1, sequence)
+        result = self._backend.decode()
+        if result is DecodeResult.OK:
+            # The output is there only when it is read.
+            self._backend.logprob(row, _ANY_TOKEN, 0)
+            self._planner.tried(size, self._clock() - started)
+        self._backend.cut(sequence, 0)
+        return result is DecodeResult.OK
 
     def _admit(self) -> list[FromWorker]:
         events: list[FromWorker] = []

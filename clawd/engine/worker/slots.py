@@ -155,6 +155,12 @@ class SlotCache:
                 return True
         return self._store.rest()
 
+    def spare_sequence(self, length: int) -> int | None:
+        """Return an empty sequence that has so many cells, None when there is none."""
+        if length > self.free_cells:
+            return None
+        return next((s.number for s in self._slots if not s.tokens and not s.in_use), None)
+
     def save(self, is_time_over: Callable[[], bool]) -> None:
         """Copy out what is idle and write it to the disk, until the time is over."""
         for slot in self._idle():

@@ -261,6 +261,25 @@ class TestGenerations:
         assert "".join(found) == run.text(number)
         assert run.done().drafted_tokens > 0
 
+    def test_step_sizes_are_tried_in_quiet_moments_and_leave_nothing_behind(self) -> None:
+        backend = FakeBackend(n_ctx=400, n_batch=64, step_s=lambda tokens: 0.1 + 0.001 * tokens)
+        run = Run(backend)
+        run.ask(letters("abc"), 5)
+        held = backend.used_cells
+        tried = 0
+        while run.scheduler.rest():
+            tried += 1
+            assert backend.used_cells <= held
+        assert tried == 9
+        assert not run.scheduler.rest()
+
+    def test_a_step_that_takes_long_is_not_tried(self) -> None:
+        backend = FakeBackend(n_ctx=400, n_batch=64, step_s=lambda tokens: 0.2 * tokens)
+        run = Run(backend)
+        while run.scheduler.rest():
+            pass
+        assert [sum(dict(batch).values()) for batch in backend.batches] == [1]
+
     def test_where_a_wrong_guess_cannot_be_cut_off_all_is_decoded_anew(self) -> None:
         class Uncut(FakeBackend):
             def cut(self, sequence: int, length: int) -> bool:
