@@ -43,6 +43,11 @@ class Daemon:
         self.socket = layout(home.environ).socket
         self._answer_tokens = answer_tokens
 
+    def restart(self) -> None:
+        """End the daemon in order and start it again in the same home."""
+        self.home.close()
+        self.home.start()
+
     @contextmanager
     def open(self) -> Iterator[Ask]:
         """Connect; every question opens a conversation of its own."""
@@ -81,6 +86,7 @@ class Daemon:
 
 
 def _tables(setup: EngineSetup) -> str:
+    speculation = f'speculation = "{setup.speculation}"\n' if setup.speculation else ""
     return f"""
 [providers.models.{PROVIDER}]
 kind = "local"
@@ -102,4 +108,5 @@ n_threads = {setup.threads}
 flash_attn = "on"
 temperature = 0.0
 max_tokens = {setup.answer_tokens}
-"""
+prefix_cache_disk_mb = {setup.prefix_cache_disk_mb}
+{speculation}"""
