@@ -45,7 +45,7 @@ def rows(bench: Bench, wanted: Sequence[str]) -> Iterator[Row]:
         with side.talk() as other:
             other.say(words(scale.new_words, f"{seed} other"))
         with talk.resumed() as again:
-            return _Restart(cold=cold, resumed=again.say(words(scale.new_words, f"{seed} next")))
+            return _Restart(cold=cold, resumed=again.say(words(scale.next_words, f"{seed} next")))
 
     with bench.both("restart", setup) as pair:
         pairs = pair.rounds("restart", one_round, _told)

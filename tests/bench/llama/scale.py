@@ -25,6 +25,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         opening_words: of the message that a conversation of many hops begins with.
         hop_words: of each result that comes back to it; some 200 tokens.
         kept_words: of a first message that is kept over a restart; some 1,500 tokens are new.
+        next_words: of the message after the restart; some 20 tokens are new.
         edit_tokens: of a text that is repeated with changes; the answer is as long.
     """
 
@@ -42,6 +43,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     opening_words: int
     hop_words: int
     kept_words: int
+    next_words: int
     edit_tokens: int
 
 
@@ -60,6 +62,7 @@ FULL = Scale(
     opening_words=100,
     hop_words=36,
     kept_words=270,
+    next_words=2,
     edit_tokens=400,
 )
 QUICK = Scale(
@@ -77,5 +80,6 @@ QUICK = Scale(
     opening_words=50,
     hop_words=20,
     kept_words=100,
+    next_words=2,
     edit_tokens=200,
 )
