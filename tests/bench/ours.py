@@ -29,7 +29,7 @@ def running_daemon(folder: Path, setup: EngineSetup | None = None) -> Iterator["
     else:
         home.configure(provider=PROVIDER, tables=_tables(setup))
     try:
-        home.start()
+        _start(home)
         yield Daemon(home, answer_tokens=setup.answer_tokens if setup else 0)
     finally:
         home.close()
@@ -46,7 +46,7 @@ class Daemon:
     def restart(self) -> None:
         """End the daemon in order and start it again in the same home."""
         self.home.close()
-        self.home.start()
+        _start(self.home)
 
     @contextmanager
     def open(self) -> Iterator[Ask]:
@@ -83,6 +83,13 @@ class Daemon:
             prompt_tokens=prompt.tokens,
             cached_tokens=prompt.cached,
         )
+
+
+def _start(home: Home) -> None:
+    try:
+        home.start()
+    except AssertionError as error:
+        raise BenchError(f"the daemon did not start: {home.log()[-2000:]}") from error
 
 
 def _tables(setup: EngineSetup) -> str:
