@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.engine.worker.cpus import usable_cores
+from tests.bench.chain import Vocabulary, chain_of
 from tests.support.gguf_models import write_random_gguf
 
 CHAT_TEMPLATE = (
@@ -23,6 +24,8 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
         streams: the most that run at the same time.
         threads: that compute. On as many as there are cores, whatever else runs (the measuring
             client too) makes llama.cpp's threads wait for each other, on both sides.
+        prefix_cache_disk_mb: for conversations that outlive a restart, on our side.
+        speculation: of `[engine]`, on our side; "" leaves it at its default.
     """
 
     model: Path
@@ -31,6 +34,8 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     context_tokens: int = 4096
     batch_tokens: int = 512
+    prefix_cache_disk_mb: int = 0
+    speculation: str = ""
 
 
 def default_threads() -> int:
@@ -47,6 +52,6 @@ def write_model(path: Path, *, layers: int) -> Path:
         n_head=16,
         n_kv_head=4,
         n_ff=2816,
-        is_printable=True,
+        chain_order=chain_of(Vocabulary()),
         chat_template=CHAT_TEMPLATE,
     )

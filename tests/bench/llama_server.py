@@ -48,19 +48,45 @@ def running_server(folder: Path, setup: EngineSetup) -> Iterator["LlamaServer"]:
 
 
 @contextmanager
-def serving(command: Sequence[str], port: int, log: Path, *, hint: str) -> Iterator[None]:
+def serving(command: Sequence[str], port: int, log: Path, *, hint: str) -> Iterator["Server"]:
     """Run a server of the OpenAI interface, from its first answer on that port to the end."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(log.parent), "LANG": "C.UTF-8"}
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+    server = Server(command, port, log, hint=hint)
     try:
-        _wait_until_it_answers(process, port, log, hint)
-        yield
+        server.start()
+        yield server
     finally:
-        process.kill()
-        process.wait()
+        server.end()
+
+
+class Server:
+    """The process of a server; what it prints is added to the log."""
+
+    def __init__(self, command: Sequence[str], port: int, log: Path, *, hint: str) -> None:
+        self._command = command
+        self._port = port
+        self._log = log
+        self._hint = hint
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the process that runs now; 0 where none does."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        environ = {"PATH": os.environ["PATH"], "HOME": str(self._log.parent), "LANG": "C.UTF-8"}
+        with self._log.open("ab") as file:
+            self._process = subprocess.Popen(
+                self._command, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        _wait_until_it_answers(self._process, self._port, self._log, self._hint)
+
+    def end(self) -> None:
+        """Kill it, for it keeps nothing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 class LlamaServer:

@@ -29,7 +29,7 @@ def running_daemon(folder: Path, setup: EngineSetup | None = None) -> Iterator["
     else:
         home.configure(provider=PROVIDER, tables=_tables(setup))
     try:
-        home.start()
+        _start(home)
         yield Daemon(home, answer_tokens=setup.answer_tokens if setup else 0)
     finally:
         home.close()
@@ -42,6 +42,11 @@ class Daemon:
         self.home = home
         self.socket = layout(home.environ).socket
         self._answer_tokens = answer_tokens
+
+    def restart(self) -> None:
+        """End the daemon in order and start it again in the same home."""
+        self.home.close()
+        _start(self.home)
 
     @contextmanager
     def open(self) -> Iterator[Ask]:
@@ -80,7 +85,15 @@ class Daemon:
         )
 
 
+def _start(home: Home) -> None:
+    try:
+        home.start()
+    except AssertionError as error:
+        raise BenchError(f"the daemon did not start: {home.log()[-2000:]}") from error
+
+
 def _tables(setup: EngineSetup) -> str:
+    speculation = f'speculation = "{setup.speculation}"\n' if setup.speculation else ""
     return f"""
 [providers.models.{PROVIDER}]
 kind = "local"
@@ -102,4 +115,5 @@ n_threads = {setup.threads}
 flash_attn = "on"
 temperature = 0.0
 max_tokens = {setup.answer_tokens}
-"""
+prefix_cache_disk_mb = {setup.prefix_cache_disk_mb}
+{speculation}"""

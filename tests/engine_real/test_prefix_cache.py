@@ -13,7 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from clawd.engine.protocol import ChatMessage, ModelConfig, Ping, Pong, Quit, SamplingConfig
+from clawd.engine.protocol import (
+    ChatMessage,
+    ModelConfig,
+    Ping,
+    Pong,
+    Quit,
+    SamplingConfig,
+    TokenLogprob,
+    Tokens,
+)
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.model import LlamaModel
 from tests.engine_real.conftest import TEMPLATE, StartWorker
@@ -23,6 +32,7 @@ from tests.support.gguf_models import EMBEDDED, write_random_gguf
 pytestmark = pytest.mark.real_model
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)
+TELLING = SamplingConfig(temperature=0, max_tokens=8, logprobs=True, top_logprobs=20)
 TEXT = "the river runs under the green bridge at seven and the children walk home slowly"
 WORDS = TEXT.split()
 Conversation = tuple[ChatMessage, ...]
@@ -189,6 +199,43 @@ def test_a_copy_put_back_gives_the_same_logits_bit_for_bit(thinking_model: Path)
     )
     model.close()
     other.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"cache_type_k": "q8_0", "flash_attn": "on"}])
+def test_log_probabilities_after_a_restart_are_those_of_a_process_that_never_ended(
+    options: dict[str, Any], start_worker: StartWorker, thinking_model: Path, tmp_path: Path
+) -> None:
+    config = on_disk(thinking_model, tmp_path, **options)
+    opening = (user(text(700)),)
+    before = start_worker(config)
+    first = before.ask(opening, GREEDY)
+    assert first.done.prompt_tokens >= 1500
+    turn = (*opening, assistant(first.text), user("and then?"))
+    quit_worker(before)
+    resumed = start_worker(config).ask(turn, TELLING)
+
+    # The same requests where no process ended, so that the last batch has the same shape.
+    stayed = start_worker(ModelConfig(path=str(thinking_model), **options))
+    assert stayed.ask(opening, GREEDY).text == first.text
+    uninterrupted = stayed.ask(turn, TELLING)
+    assert resumed.done.cached_tokens == uninterrupted.done.cached_tokens
+    assert logprobs(resumed) == logprobs(uninterrupted)
+
+    told = first.done.prompt_tokens + first.done.completion_tokens
+    new = resumed.done.prompt_tokens - told
+    assert 0 < new < 40
+    assert resumed.done.prompt_tokens - resumed.done.cached_tokens <= new + 1
+
+
+def logprobs(answer: Answer) -> list[TokenLogprob]:
+    """Return the likeliest tokens at each token of an answer, as exact floats.
+
+    Each log probability has the sum over all tokens of the vocabulary in it.
+    """
+    found = [one for event in answer.events if isinstance(event, Tokens) for one in event.logprobs]
+    assert len(found) == TELLING.max_tokens
+    assert {len(one.top) for one in found} == {TELLING.top_logprobs}
+    return found
 
 
 def _timer() -> Callable[[], float]:

@@ -1,5 +1,6 @@
 """Writes small GGUF models with random weights: real enough for llama.cpp, made in seconds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def write_random_gguf(
     context_length: int = 4096,
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
     chain: bool = True,
-    is_printable: bool = False,
+    chain_order: Sequence[int] = (),
     chat_template: str | None = None,
     seed: int = 1,
 ) -> Path:
@@ -44,8 +45,8 @@ def write_random_gguf(
         chain: the output head maps every token to one fixed ordinary successor, whatever came
             before it: greedy output is known, never ends, and has no near ties. Otherwise the
             head is random too.
-        is_printable: keep the chain to tokens of printable ASCII, so that every piece of the
-            answer is whole text; the tokenizer must be a byte-level one.
+        chain_order: the chain's tokens, each the successor of the one before it and the first
+            that of the last; by default all ordinary ones in random order.
         chat_template: a Jinja template instead of the other model's.
         seed: of all weights.
     """
@@ -73,9 +74,7 @@ def write_random_gguf(
     embeddings = weights.normal(len(kinds), n_embd)
     weights.add("token_embd.weight", embeddings)
     ordinary = [token for token, kind in enumerate(kinds) if kind == _NORMAL_TOKEN]
-    texts = _field(reader, "tokenizer.ggml.tokens")
-    chained = [token for token in ordinary if not is_printable or _is_printable(texts[token])]
-    head = _head(weights, embeddings, ordinary, chained) if chain else None
+    head = _head(weights, embeddings, ordinary, chain_order) if chain else None
     weights.add("output.weight", head, embeddings)
     weights.ones("output_norm.weight", n_embd)
     # A chain's layers must not drown the embedding that the head looks at.
@@ -123,10 +122,10 @@ def _head(
     weights: _Weights,
     embeddings: npt.NDArray[np.float32],
     ordinary: list[int],
-    chained: list[int],
+    chain_order: Sequence[int],
 ) -> npt.NDArray[np.float32]:
     """Return an output matrix that answers each ordinary token with one of the chained ones."""
-    order = weights.random.permutation(np.array(chained))
+    order = np.array(chain_order or weights.random.permutation(np.array(ordinary)))
     strength = np.float32(20.0 / embeddings.shape[1])
     head = weights.normal(*embeddings.shape) * np.float32(0.0005)
     head[np.roll(order, -1)] += embeddings[order] * strength
@@ -135,12 +134,6 @@ def _head(
         successors = weights.random.choice(order, leading_in.size)
         np.add.at(head, successors, embeddings[leading_in] * strength)
     return head
-
-
-def _is_printable(token: str) -> bool:
-    """Tell whether a byte-level token, which writes a space as Ġ, is printable ASCII."""
-    plain = token.replace("\u0120", " ")
-    return plain.isascii() and plain.isprintable()
 
 
 def _add_layer(weights: _Weights, layer: int, sizes: tuple[int, int, int], scale: float) -> None:

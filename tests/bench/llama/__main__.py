@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.engine_setup import default_threads, write_model
-from tests.bench.llama import decode, python_server, stall, turns
+from tests.bench.llama import decode, hops, python_server, restart, speculation, stall, turns
 from tests.bench.llama.aims import BY_NAME, MIN_PAIRS, is_reached, verdicts
 from tests.bench.llama.bench import Bench
 from tests.bench.llama.scale import FULL, QUICK
@@ -26,7 +26,7 @@ from tests.bench.machine import describe
 from tests.bench.report import Row, table, to_json
 from tests.bench.streams import BenchError, now
 
-PARTS = (decode, turns, stall, python_server)
+PARTS = (decode, turns, stall, hops, restart, speculation, python_server)
 ALONE_LIMIT_S = 300
 
 

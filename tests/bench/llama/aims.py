@@ -20,8 +20,8 @@ MIN_PAIRS = 9
 class Aim(msgspec.Struct, frozen=True, kw_only=True):
     """One row: the ratio clawd ÷ peer that it is to reach.
 
-    A unit that ends in `/s` is a rate, whose ratio is to be at least `limit`; any other is a time,
-    whose ratio is to be at most that.
+    A unit that ends in `/s` is a rate, whose ratio is to be at least `limit`; any other is a time
+    or a size, whose ratio is to be at most that.
     """
 
     name: str
@@ -53,6 +53,12 @@ AIMS = (
     Aim(name="second_turn_ttft", unit="ms", limit=1.0, about="first token of the turn after it"),
     Aim(name="stall_p95", unit="ms", limit=0.1, about="running streams' gap, long prompt arriving"),
     Aim(name="stall_newcomer_ttft", unit="ms", limit=1.3, about="first token of that prompt"),
+    Aim(name="hops_6_total", unit="ms", limit=1.0, about="six hops over one growing prefix"),
+    Aim(name="restart_ttft", unit="ms", limit=0.2, about="first token of the turn after a restart"),
+    Aim(name="restart_own_cold", unit="ms", limit=0.05, about="the same against our own, cold"),
+    Aim(name="speculation_edit", unit="tok/s", limit=1.3, about="repeats its input, against off"),
+    Aim(name="speculation_plain", unit="tok/s", limit=0.98, about="repeats nothing, against off"),
+    Aim(name="memory_rss", unit="MB", limit=1.3, about="RAM after 8 streams; informative"),
     Aim(name="llama_cpp_server_8", unit="tok/s", limit=1.5, about="8 streams, llama_cpp.server"),
 )
 BY_NAME = {aim.name: aim for aim in AIMS}

@@ -56,6 +56,32 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         ):
             yield Pair(ours, peer, self, part)
 
+    def rounds(
+        self,
+        title: str,
+        sides: tuple[Side, Side],
+        measure: Callable[[Side, str], T],
+        told: Callable[[T], str],
+        *,
+        names: tuple[str, str] = ("ours", PEER),
+    ) -> list[tuple[T, T]]:
+        """Measure one side, the other, the one; `measure` gets a seed that a pair shares."""
+        count = self.scale.pairs
+        began = now()
+
+        def measured(side: Side, name: str) -> Callable[[int], T]:
+            def one_round(number: int) -> T:
+                result = measure(side, f"{title} {number}")
+                self.say(f"{title}, pair {number + 1} of {count}, {name}: {told(result)}")
+                return result
+
+            return one_round
+
+        one, other = (measured(*each) for each in zip(sides, names, strict=True))
+        pairs = measured_in_turn(one, other, count)
+        self.say(f"{title}: {now() - began:.0f} s")
+        return pairs
+
 
 class Pair:
     """Both sides, and how a round goes through both."""
@@ -76,21 +102,7 @@ class Pair:
         self, title: str, measure: Callable[[Side, str], T], told: Callable[[T], str]
     ) -> list[tuple[T, T]]:
         """Measure ours, the peer, ours and so on; `measure` gets a seed that both halves share."""
-        count = self._bench.scale.pairs
-        began = now()
-
-        def measured(side: Side, name: str) -> Callable[[int], T]:
-            def one_round(number: int) -> T:
-                result = measure(side, f"{title} {number}")
-                self._bench.say(f"{title}, pair {number + 1} of {count}, {name}: {told(result)}")
-                return result
-
-            return one_round
-
-        ours, peer = measured(self._ours, "ours"), measured(self._peer, PEER)
-        pairs = measured_in_turn(ours, peer, count)
-        self._bench.say(f"{title}: {now() - began:.0f} s")
-        return pairs
+        return self._bench.rounds(title, (self._ours, self._peer), measure, told)
 
     def _match_prompts(self) -> None:
         """Load both models and make their prompts equally long."""

@@ -17,9 +17,11 @@ from tests.bench.llama_server import (
     JSON_HEADERS,
     PATH,
     LlamaServer,
+    Server,
     free_port,
     serving,
 )
+from tests.bench.memory import memory_mb
 from tests.bench.streams import BenchError, now
 
 HINT = "`make bench-engine` builds it; without make, name its folder with --binaries."
@@ -50,12 +52,26 @@ def running_peer(binaries: Path, folder: Path, setup: EngineSetup) -> Iterator["
     """Start llama-server and wait until it answers; its log is in the folder."""
     port = free_port()
     command = [str(binaries / "llama-server"), *_options(setup, port)]
-    with serving(command, port, folder / "llama-server.log", hint=HINT):
-        yield Peer(port, answer_tokens=setup.answer_tokens)
+    with serving(command, port, folder / "llama-server.log", hint=HINT) as server:
+        yield Peer(server, port, setup)
 
 
 class Peer(LlamaServer):
     """A llama-server that answers."""
+
+    def __init__(self, server: Server, port: int, setup: EngineSetup) -> None:
+        super().__init__(port, answer_tokens=setup.answer_tokens)
+        self._server = server
+        self._model = setup.model
+
+    def restart(self) -> None:
+        """End the server and start it again; it keeps nothing."""
+        self._server.end()
+        self._server.start()
+
+    def memory_mb(self) -> float:
+        """Return what it takes in RAM."""
+        return memory_mb(self._server.pid, self._model)
 
     @contextmanager
     def talk(self) -> Iterator[Talk]:
@@ -71,6 +87,11 @@ class _Conversation:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._past: list[dict[str, str]] = []
+
+    @contextmanager
+    def resumed(self) -> Iterator[Talk]:
+        # Its past is sent with every turn, on a connection of its own.
+        yield self
 
     def say(self, text: str, is_enough: IsEnough | None = None) -> Heard:
         body = self._peer.body(text)
@@ -117,6 +138,7 @@ class _Conversation:
             tokens=timings.predicted_n,
             prompt_tokens=timings.cache_n + timings.prompt_n,
             cached_tokens=timings.cache_n,
+            text="".join(pieces),
         )
 
     def _timings(self, last: _Chunk | None, status: int) -> _Timings:

@@ -21,6 +21,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         idle_count: conversations that fill it.
         long_words: of a long first message; its prompt has some 1,500 tokens.
         arriving_words: of a message that comes beside running streams; its prompt has some 2,000.
+        hop_tokens: of a hop's answer, as long as a tool call.
+        opening_words: of the message that a conversation of many hops begins with.
+        hop_words: of each result that comes back to it; some 200 tokens.
+        kept_words: of a first message that is kept over a restart; some 1,500 tokens are new.
+        next_words: of the message after the restart; some 20 tokens are new.
+        edit_tokens: of a text that is repeated with changes; the answer is as long.
     """
 
     layers: int
@@ -33,6 +39,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     idle_count: int
     long_words: int
     arriving_words: int
+    hop_tokens: int
+    opening_words: int
+    hop_words: int
+    kept_words: int
+    next_words: int
+    edit_tokens: int
 
 
 FULL = Scale(
@@ -46,6 +58,12 @@ FULL = Scale(
     idle_count=8,
     long_words=225,
     arriving_words=320,
+    hop_tokens=32,
+    opening_words=100,
+    hop_words=36,
+    kept_words=270,
+    next_words=2,
+    edit_tokens=400,
 )
 QUICK = Scale(
     layers=2,
@@ -58,4 +76,10 @@ QUICK = Scale(
     idle_count=8,
     long_words=100,
     arriving_words=250,
+    hop_tokens=16,
+    opening_words=50,
+    hop_words=20,
+    kept_words=100,
+    next_words=2,
+    edit_tokens=200,
 )

@@ -25,6 +25,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
         tokens: generated; 0 where the answer was not heard to its end.
         prompt_tokens: of the whole prompt; 0 where the answer was not heard to its end.
         cached_tokens: of these, not computed anew.
+        text: of the answer; "" where it was not heard to its end.
     """
 
     sent_at: float
@@ -33,6 +34,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    text: str = ""
 
     @property
     def first_token_ms(self) -> float:
@@ -55,12 +57,21 @@ class Talk(Protocol):
             BenchError: the answer does not have the length that was asked for.
         """
 
+    def resumed(self) -> AbstractContextManager["Talk"]:
+        """Connect again to go on with this conversation, after a restart."""
+
 
 class Side(Protocol):
     """One of the two that are compared."""
 
     def talk(self) -> AbstractContextManager[Talk]:
         """Connect for a conversation of its own."""
+
+    def restart(self) -> None:
+        """End the server's processes and start them again; connections are lost."""
+
+    def memory_mb(self) -> float:
+        """Return what its processes take in RAM, in millions of bytes."""
 
 
 def never(_pieces: int) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.bench.llama.__main__ import PARTS
 from tests.bench.llama.aims import AIMS, MIN_PAIRS, is_reached, median_interval, row, verdicts
 from tests.bench.llama.scale import FULL
 
@@ -9,6 +10,11 @@ from tests.bench.llama.scale import FULL
 def test_every_row_has_a_name_of_its_own_and_enough_pairs() -> None:
     assert len({aim.name for aim in AIMS}) == len(AIMS)
     assert FULL.pairs >= MIN_PAIRS
+
+
+def test_every_row_is_measured_by_one_part() -> None:
+    measured = [name for part in PARTS for name in part.ROWS]
+    assert sorted(measured) == sorted(aim.name for aim in AIMS)
 
 
 @pytest.mark.parametrize(
