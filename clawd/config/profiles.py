@@ -1,7 +1,8 @@
 """The engine's settings for one model: the `[engine]` section under its `[model."pattern"]`."""
 
+from clawd.config.engine import EngineSection
 from clawd.config.load import Loaded
-from clawd.config.schema import Config, EngineSection
+from clawd.config.schema import Config
 
 
 def matching_pattern(config: Config, model_file: str) -> str | None:

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from clawd.config.engine import EngineSection
 from clawd.config.load import Loaded
 from clawd.config.profiles import engine_settings, matching_pattern
-from clawd.config.schema import EngineSection, ProviderSection
+from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
 from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import ModelConfig, SamplingConfig
