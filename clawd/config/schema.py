@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr
 
 from clawd.config import defaults
-from clawd.config.engine import EngineSection, ModelProfile
+from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.section import Section
 
 MAX_SYSTEM_APPEND = 16 * 1024
@@ -216,6 +216,9 @@ class AgentProfile(Section):
 
     system_prompt: str = Field(default="", description="Its own prompt, after the base prompt.")
     model: str = Field(default="", description="Its model; empty is default_model.")
+    preset: Preset = Field(
+        default="", description="How it samples, as in [engine]; empty is the model's own way."
+    )
     tools_allow: Words = Field(default=("*",), description="The tools offered to it.")
 
 
