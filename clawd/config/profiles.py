@@ -23,7 +23,8 @@ def engine_settings(
     """Return the engine's settings for a model file.
 
     Command line and environment win over the pattern, the pattern over the section. A preset
-    fills in its values below the keys that stand beside it, and above everything further away.
+    fills in its values below the keys that stand beside it, and above everything further away;
+    an empty one takes away what a preset further away filled in.
     """
     engine = loaded.config.engine
     inside: dict[str, Any] = {}
@@ -36,8 +37,11 @@ def engine_settings(
             inside[name] = value
     pattern = matching_pattern(loaded.config, model_file)
     profile = loaded.config.model[pattern] if pattern is not None else ()
+    shape: Mapping[str, Any] = {}
     values: dict[str, Any] = {}
     for layer in (inside, {name: value for name, value in profile if value is not None}, outside):
-        values |= presets.get(layer.get(PRESET, ""), {})
+        if PRESET in layer:
+            shape = presets.get(layer[PRESET], {})
+            values = {name: value for name, value in values.items() if name not in shape}
         values |= layer
-    return engine.model_copy(update=values)
+    return engine.model_copy(update={**shape, **values})

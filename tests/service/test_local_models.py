@@ -168,6 +168,12 @@ class TestPresets:
         text = "[engine]\npreset = 'wild'\n[model.my]\npreset = 'balanced'"
         assert found(tmp_path, text).sampling == SamplingConfig()
 
+    def test_an_empty_preset_takes_another_one_away_and_leaves_the_keys(
+        self, tmp_path: Path
+    ) -> None:
+        text = "[engine]\npreset = 'wild'\ntop_p = 0.7\n[model.my]\npreset = ''"
+        assert found(tmp_path, text).sampling == SamplingConfig(top_p=0.7)
+
     def test_the_environment_wins_over_all_of_the_file(self, tmp_path: Path) -> None:
         text = "[engine]\ntop_k = 3\n[model.my]\ntemperature = 0.2\npreset = 'wild'"
         sampling = found(tmp_path, text, CLAWD_ENGINE__PRESET="precise").sampling
