@@ -20,6 +20,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     provider: str = ""
     model: str = ""
+    preset: str = ""
     resume: bool = False
     interactive: bool = True
     progress: bool = True
@@ -34,6 +35,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             provider=self.provider,
             model=self.model,
             agent=self.agent,
+            preset=self.preset,
             interactive=interactive,
         )
 

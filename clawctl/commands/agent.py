@@ -31,6 +31,7 @@ PIPE_PATIENCE_S = 0.5
 @click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
 @click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
 @click.option("--model", metavar="NAME", default="", help="A model of the provider.")
+@click.option("--preset", metavar="NAME", default="", help="How it samples, as precise or wild.")
 @click.option("--continue", "resume", is_flag=True, help="Go on with the newest conversation.")
 @click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
@@ -77,6 +78,7 @@ def _choice(options: dict[str, object]) -> Choice:
         agent=str(options["agent"]),
         provider=str(options["provider"]),
         model=str(options["model"]),
+        preset=str(options["preset"]),
         resume=bool(options["resume"]),
         interactive=not options["no_input"],
         progress=not options["no_prompt_progress"],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from clawd.config.expand import engine_sections
 from clawd.config.problems import Problem, nearest, refused
 from clawd.config.tree import Tree, value_at
 
@@ -113,12 +114,21 @@ def _rounds(tree: Tree) -> Iterator[Problem]:
 
 
 def _batches(tree: Tree) -> Iterator[Problem]:
-    batch = value_at(tree, ("engine", "n_batch"))
-    ubatch = value_at(tree, ("engine", "n_ubatch"))
-    batch = 512 if batch is None else batch
-    ubatch = 512 if ubatch is None else ubatch
-    if isinstance(batch, int) and isinstance(ubatch, int) and 0 < batch < ubatch:
-        yield refused(("engine", "n_ubatch"), ubatch, f"at most n_batch ({batch})")
+    sizes: dict[str, Any] = {"n_batch": 512, "n_ubatch": 512}
+    for at in engine_sections(tree):
+        own = {name: value_at(tree, (*at, name)) for name in sizes}
+        merged = sizes | {name: value for name, value in own.items() if value is not None}
+        sizes = merged if at == ("engine",) else sizes
+        batch, ubatch = merged.values()
+        if isinstance(batch, int) and isinstance(ubatch, int) and 0 < batch < ubatch:
+            yield refused((*at, "n_ubatch"), ubatch, f"at most n_batch ({batch})")
+
+
+def _rpc_servers(tree: Tree) -> Iterator[Problem]:
+    for at in engine_sections(tree):
+        for index, server in _texts(tree, (*at, "rpc_servers")):
+            if server.startswith("[") or not _is_host_and_port(server):
+                yield refused((*at, "rpc_servers", index), server, "host:port, as 10.0.0.2:50052")
 
 
 def _domains(tree: Tree) -> Iterator[Problem]:
@@ -161,6 +171,7 @@ _CHECKS: tuple[Callable[[Tree], Iterator[Problem]], ...] = (
     _provider_sections,
     _rounds,
     _batches,
+    _rpc_servers,
     _domains,
     _addresses,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from clawd.config.adapters import split_adapter
 from clawd.config.problems import Problem, refused
 from clawd.config.tree import Key, Tree, value_at
 from clawd.paths import Layout
@@ -34,6 +35,18 @@ def expand_paths(
     for key, base in bases:
         yield from _expand_at(tree, key, partial(_path, base=base, environ=environ))
     yield from _expand_models(tree, environ)
+    for section in engine_sections(tree):
+        expand = partial(_adapter, base=folder, environ=environ)
+        yield from _expand_at(tree, (*section, "lora"), expand)
+
+
+def engine_sections(tree: Tree) -> list[Key]:
+    """Return where the engine's keys may stand: its section and each model's."""
+    models = tree.get("model")
+    return [
+        ("engine",),
+        *(("model", name) for name in (models if isinstance(models, dict) else ())),
+    ]
 
 
 def _expand_models(tree: Tree, environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -74,6 +87,11 @@ def _path(text: str, base: Path | None, environ: Mapping[str, str]) -> str:
     if base is None:
         raise ValueError("an absolute path, or one that begins with ~ or a $VARIABLE")
     return str(base / filled)
+
+
+def _adapter(text: str, base: Path, environ: Mapping[str, str]) -> str:
+    file, _ = split_adapter(text)
+    return _path(file, base, environ) + text[len(file) :]
 
 
 def _filled_in(text: str, environ: Mapping[str, str]) -> str:

@@ -1,7 +1,13 @@
 """The engine's settings for one model: the `[engine]` section under its `[model."pattern"]`."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from clawd.config.engine import EngineSection
 from clawd.config.load import Loaded
-from clawd.config.schema import Config, EngineSection
+from clawd.config.schema import Config
+
+PRESET = "preset"
 
 
 def matching_pattern(config: Config, model_file: str) -> str | None:
@@ -11,23 +17,31 @@ def matching_pattern(config: Config, model_file: str) -> str | None:
     return max(matching, key=len, default=None)
 
 
-def engine_settings(loaded: Loaded, model_file: str) -> EngineSection:
+def engine_settings(
+    loaded: Loaded, model_file: str, presets: Mapping[str, Mapping[str, Any]]
+) -> EngineSection:
     """Return the engine's settings for a model file.
 
-    Command line and environment win over the pattern, the pattern over the section.
+    Command line and environment win over the pattern, the pattern over the section. A preset
+    fills in its values below the keys that stand beside it, and above everything further away;
+    an empty one takes away what a preset further away filled in.
     """
     engine = loaded.config.engine
+    inside: dict[str, Any] = {}
+    outside: dict[str, Any] = {}
+    for name, value in engine:
+        source = loaded.source_of(f"engine.{name}")
+        if source == "command line" or source.startswith("environment "):
+            outside[name] = value
+        elif source != "default":
+            inside[name] = value
     pattern = matching_pattern(loaded.config, model_file)
-    if pattern is None:
-        return engine
-    overrides = {
-        name: value
-        for name, value in loaded.config.model[pattern]
-        if value is not None and not _is_set_from_outside(loaded, f"engine.{name}")
-    }
-    return engine.model_copy(update=overrides)
-
-
-def _is_set_from_outside(loaded: Loaded, key: str) -> bool:
-    source = loaded.source_of(key)
-    return source == "command line" or source.startswith("environment ")
+    profile = loaded.config.model[pattern] if pattern is not None else ()
+    shape: Mapping[str, Any] = {}
+    values: dict[str, Any] = {}
+    for layer in (inside, {name: value for name, value in profile if value is not None}, outside):
+        if PRESET in layer:
+            shape = presets.get(layer[PRESET], {})
+            values = {name: value for name, value in values.items() if name not in shape}
+        values |= layer
+    return engine.model_copy(update={**shape, **values})

@@ -10,16 +10,15 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
+from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.load import Loaded
 from clawd.config.schema import (
     AgentProfile,
     AgentSection,
     CliSection,
     Config,
-    EngineSection,
     LimitsSection,
     MemorySection,
-    ModelProfile,
     ProviderSection,
     ReceiptsSection,
     SecuritySection,

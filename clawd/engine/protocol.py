@@ -27,8 +27,17 @@ HEADER = struct.Struct(">I")
 DoneReason = Literal["stop", "length", "cancelled"]
 
 
+class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter over a model: its file, and how much of it counts (0 nothing, 1 all)."""
+
+    path: str
+    scale: float = 1.0
+
+
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default.
+
+    `rpc_servers` are `host:port` pairs whose devices take a share of the layers.
 
     The three about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
     disk neither), on disk (0 or no folder: none), and where. Nor is `speculation`: whether tokens
@@ -52,6 +61,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     rope_scaling: Literal["", "none", "linear", "yarn"] = ""
     rope_freq_scale: float = 0.0
     yarn_orig_ctx: int = 0
+    lora: tuple[LoraAdapter, ...] = ()
+    rpc_servers: tuple[str, ...] = ()
     max_queue: int = 64
     prefill_chunk: int = 128
     speculation: Literal["auto", "off"] = "auto"

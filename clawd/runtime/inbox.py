@@ -22,7 +22,8 @@ from clawd.errors import (
     NotFoundError,
 )
 from clawd.memory.rows import NewMessage
-from clawd.providers.base import Message, Provider
+from clawd.providers.base import Message, Provider, Sampling
+from clawd.providers.presets import check_preset
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import BLOCK, FACTS, ConversationBook, LiveConversation
@@ -49,6 +50,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     model: str = ""
     agent: str = ""
+    preset: str = ""
     interactive: bool = False
     detach: bool = False
 
@@ -222,6 +224,7 @@ class Inbox:
     # --- one message
 
     def _check(self, incoming: IncomingMessage) -> None:
+        check_preset(incoming.preset)
         size = len(incoming.text.encode(errors="replace"))
         if not incoming.text.strip():
             raise InvalidRequestError("the message is empty")
@@ -326,6 +329,7 @@ class Inbox:
             model=model,
             limits=settings.limits,
             scope=scope,
+            sampling=Sampling(preset=incoming.preset or agent.preset),
         )
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn

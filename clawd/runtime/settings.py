@@ -10,10 +10,11 @@ from clawd.runtime.turn import TurnLimits
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A named agent: its prompt, its model ("" is the default one) and the tools it is offered."""
+    """A named agent: its prompt, its model and sampling ("" is the default) and its tools."""
 
     prompt: str = ""
     model: str = ""
+    preset: str = ""
     tools_allow: tuple[str, ...] = ("*",)
 
 

@@ -4,18 +4,21 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from clawd.config.adapters import split_adapter
+from clawd.config.engine import EngineSection
 from clawd.config.load import Loaded
 from clawd.config.profiles import engine_settings, matching_pattern
-from clawd.config.schema import EngineSection, ProviderSection
+from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
 from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
-from clawd.engine.protocol import ModelConfig, SamplingConfig
+from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
@@ -53,7 +56,10 @@ class State:
             ConfigError: a provider of it cannot be built; the old one stays in force.
         """
         before = self.loaded.config
-        if loaded.config.providers != before.providers or loaded.config.engine != before.engine:
+        if any(
+            getattr(loaded.config, name) != getattr(before, name)
+            for name in ("providers", "engine", "model")
+        ):
             providers = self._build(loaded)
             self._retired += self.providers.values()
             self.providers = providers
@@ -112,6 +118,7 @@ class State:
                     self._engine,
                     LocalModels(loaded).find,
                     default_model=section.model or EMBEDDED,
+                    allow_request_penalties=loaded.config.engine.allow_request_penalties,
                 )
             case "mock":
                 path = section.script or self._environ.get(MOCK_SCRIPT)
@@ -176,11 +183,13 @@ class LocalModels:
             ModelNotFoundError: there is none of this name; says which are there.
         """
         path = self._folder.find(name)
-        settings = engine_settings(self._loaded, path.name)
+        settings = engine_settings(self._loaded, path.name, preset_values())
         sampling = _sampling(settings)
         if path == self._folder.find(EMBEDDED):
             sampling = SamplingConfig(
-                temperature=0.0, max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS
+                temperature=0.0,
+                seed=settings.seed,
+                max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS,
             )
         # One name for each file, whatever it was asked for by: no model is loaded twice.
         alias = self._folder.name_of(path)
@@ -243,7 +252,10 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         cli_enabled=config.channels.cli.enabled,
         agents={
             name: AgentSettings(
-                prompt=agent.system_prompt, model=agent.model, tools_allow=agent.tools_allow
+                prompt=agent.system_prompt,
+                model=agent.model,
+                preset=agent.preset,
+                tools_allow=agent.tools_allow,
             )
             for name, agent in config.agents.items()
         },
@@ -282,6 +294,9 @@ def _model_config(
         rope_scaling=settings.rope_scaling,
         rope_freq_scale=settings.rope_freq_scale,
         yarn_orig_ctx=settings.yarn_orig_ctx,
+        lora=tuple(map(_adapter, settings.lora)),
+        rpc_servers=settings.rpc_servers,
+        speculation=settings.speculation,
         max_queue=settings.max_queue,
         prefill_chunk=settings.prefill_chunk,
         prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
@@ -290,15 +305,29 @@ def _model_config(
     )
 
 
+def _adapter(text: str) -> LoraAdapter:
+    path, scale = split_adapter(text)
+    return LoraAdapter(path=path, scale=scale)
+
+
 def _sampling(settings: EngineSection) -> SamplingConfig:
     return SamplingConfig(
         temperature=settings.temperature,
         top_k=settings.top_k,
         top_p=settings.top_p,
         min_p=settings.min_p,
+        typical_p=settings.typical_p,
+        xtc_probability=settings.xtc_probability,
+        xtc_threshold=settings.xtc_threshold,
         repeat_penalty=settings.repeat_penalty,
         frequency_penalty=settings.frequency_penalty,
         presence_penalty=settings.presence_penalty,
+        penalty_last_n=settings.penalty_last_n,
+        dry_multiplier=settings.dry_multiplier,
+        dry_base=settings.dry_base,
+        dry_allowed_length=settings.dry_allowed_length,
+        dry_last_n=settings.dry_last_n,
+        dry_breakers=settings.dry_breakers,
         seed=settings.seed,
         max_tokens=settings.max_tokens,
     )

@@ -106,7 +106,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
 
     Without `conversation_id` a new conversation is opened. The turn is cancelled when the
     connection closes, unless `detach`. `interactive` says that approvals and questions can be
-    asked here.
+    asked here. `preset` names how this turn samples; empty is the agent's or the model's way.
     """
 
     streams: ClassVar[bool] = True
@@ -116,6 +116,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     provider: str = ""
     model: str = ""
     agent: str = ""
+    preset: str = ""
     interactive: bool = False
     detach: bool = False
 

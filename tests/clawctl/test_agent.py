@@ -253,7 +253,7 @@ class TestTheMessage:
         daemon.handlers["send_message"] = finished("ok")
         clawctl(
             "agent", "-m", "x", "-C", str(tmp_path), "--conversation", "conv-7", "--agent", "rev",
-            "--provider", "p", "--model", "m",
+            "--provider", "p", "--model", "m", "--preset", "precise",
         )  # fmt: skip
         (request,) = daemon.calls_of(SendMessage)
         assert request == SendMessage(
@@ -263,6 +263,7 @@ class TestTheMessage:
             agent="rev",
             provider="p",
             model="m",
+            preset="precise",
         )
 
     def test_continues_the_newest_conversation(self, daemon: FakeDaemon, clawctl: Run) -> None:

@@ -103,6 +103,36 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
             "engine.n_ubatch = 1024: expected at most n_batch (512)",
         ),
         (
+            "[engine]\nn_batch = 256\nn_ubatch = 256\n[model.qwen]\nn_batch = 64",
+            "model.qwen.n_ubatch = 256: expected at most n_batch (64)",
+        ),
+        (
+            "[engine]\nrepeat_penalty = 0",
+            "engine.repeat_penalty = 0: expected a value above 0",
+        ),
+        (
+            '[model.qwen]\npreset = "hot"',
+            'model.qwen.preset = "hot": expected one of "", deterministic, precise, balanced, '
+            "creative, wild",
+        ),
+        (
+            '[engine]\nspeculation = "on"',
+            'engine.speculation = "on": expected one of auto, off',
+        ),
+        (
+            '[model.qwen]\nlora = ["a.gguf", "b.gguf:half"]',
+            'model.qwen.lora[1] = "b.gguf:half": expected a .gguf file, or one with a scale '
+            'behind it, as "style.gguf:0.5"',
+        ),
+        (
+            '[engine]\nrpc_servers = ["10.0.0.2:50052", "10.0.0.3"]',
+            'engine.rpc_servers[1] = "10.0.0.3": expected host:port, as 10.0.0.2:50052',
+        ),
+        (
+            '[model.qwen]\nrpc_servers = ["[::1]:50052"]',
+            'model.qwen.rpc_servers[0] = "[::1]:50052": expected host:port, as 10.0.0.2:50052',
+        ),
+        (
             '[agent]\nknowledge_cutoff = "2025-13"',
             'agent.knowledge_cutoff = "2025-13": expected a month, YYYY-MM',
         ),
@@ -303,6 +333,21 @@ def test_tilde_and_variables_are_filled_in_wherever_a_path_stands(home: Path) ->
     assert config.memory.path == home / "db/memory.sqlite"
     assert config.receipts.path == Path("/home/ada/receipts.log")
     assert config.providers.models["mock"].script == home / "replies.json"
+
+
+def test_paths_of_adapters_are_filled_in_and_keep_their_scale(home: Path) -> None:
+    config = load_text(
+        home,
+        """
+        [engine]
+        lora = ["~/a.gguf:0.5", "adapters/b:c.GGUF"]
+        [model.qwen]
+        lora = ["$DIR/c.gguf:-1"]
+        """,
+        DIR="/srv",
+    ).config
+    assert config.engine.lora == ("/home/ada/a.gguf:0.5", str(home / "adapters/b:c.GGUF"))
+    assert config.model["qwen"].lora == ("/srv/c.gguf:-1",)
 
 
 def test_a_provider_of_the_file_does_not_mix_with_the_built_in_one(home: Path) -> None:

@@ -111,11 +111,11 @@ class TestProfiles:
     def test_the_longest_matching_pattern_wins_in_any_case(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text(self.CONFIG)
         loaded = load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"})
-        coder = engine_settings(loaded, "/models/qwen3-coder-30B.gguf")
+        coder = engine_settings(loaded, "/models/qwen3-coder-30B.gguf", {})
         assert (coder.temperature, coder.top_k, coder.ctx_size) == (0.2, 20, 4096)
-        small = engine_settings(loaded, "QWEN2.gguf")
+        small = engine_settings(loaded, "QWEN2.gguf", {})
         assert (small.temperature, small.top_k, small.ctx_size) == (0.1, 10, 0)
-        assert engine_settings(loaded, "llama.gguf") == loaded.config.engine
+        assert engine_settings(loaded, "llama.gguf", {}) == loaded.config.engine
         assert matching_pattern(loaded.config, "/qwen/llama.gguf") is None
 
     def test_the_environment_and_the_command_line_win_over_a_pattern(self, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ class TestProfiles:
             "CLAWD_ENGINE__TEMPERATURE": "0.9",
         }
         loaded = load(environ=env, overrides={"engine.top_k": 7})
-        coder = engine_settings(loaded, "qwen3-coder.gguf")
+        coder = engine_settings(loaded, "qwen3-coder.gguf", {})
         assert (coder.temperature, coder.top_k, coder.ctx_size) == (0.9, 7, 4096)
 
 

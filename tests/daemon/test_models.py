@@ -69,6 +69,39 @@ def test_a_garbage_file_fails_readably_and_the_daemon_serves_on(home: Home) -> N
     assert "84" in home.ctl("agent", "-m", "what is 12 times 7?").stdout
 
 
+def test_an_adapter_that_does_not_fit_fails_readably_and_the_daemon_serves_on(home: Home) -> None:
+    from clawd.engine.embedded import embedded_model_path
+
+    adapters = home.path / "adapters"
+    home.configure(provider="local", tables='[model.mine]\nlora = ["adapters/style.gguf:0.5"]')
+    home.start()
+    models = home.path / "models"
+    models.mkdir(exist_ok=True)
+    (models / "mine.gguf").write_bytes(embedded_model_path().read_bytes())
+    done = home.ctl("agent", "--model", "mine", "-m", "hello")
+    assert done.returncode == 1
+    assert f"the LoRA adapter {adapters / 'style.gguf'} does not exist" in done.stderr
+
+    adapters.mkdir()
+    (adapters / "style.gguf").write_bytes(embedded_model_path().read_bytes())
+    done = home.ctl("model", "load", "mine")
+    assert done.returncode == 1
+    assert str(adapters / "style.gguf") in done.stderr
+    assert "expect general.type to be 'adapter'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "84" in home.ctl("agent", "-m", "what is 12 times 7?").stdout
+
+
+def test_a_preset_of_the_command_line_is_taken_and_an_unknown_one_refused(home: Home) -> None:
+    home.configure(provider="local")
+    home.start()
+    done = home.ctl("agent", "--preset", "deterministic", "-m", "what is 12 times 7?")
+    assert "84" in done.stdout, done.stderr
+    done = home.ctl("agent", "--preset", "hot", "-m", "what is 12 times 7?")
+    assert done.returncode == 1
+    assert "no sampling preset 'hot'; there are: deterministic, precise, balanced" in done.stderr
+
+
 def test_an_added_model_answers_under_every_spelling_with_one_worker(home: Home) -> None:
     from clawd.engine.embedded import embedded_model_path
 

@@ -8,7 +8,7 @@ from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Sampling
 from clawd.providers.local import resolve_sampling
 from clawd.providers.openai_request import build_body
-from clawd.providers.presets import PRESETS, with_preset
+from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
 
 PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier")
 
@@ -31,9 +31,34 @@ def test_no_preset_touches_a_penalty() -> None:
         assert [getattr(preset, name) for name in PENALTIES] == [None] * len(PENALTIES)
 
 
+def test_a_preset_leaves_nothing_of_another_one_behind() -> None:
+    for other in PRESETS:
+        wild = with_preset(Sampling(preset=other))
+        defaults = resolve_sampling(SamplingConfig(), ChatRequest(messages=(), sampling=wild))
+        request = ChatRequest(messages=(), sampling=Sampling(preset="balanced", seed=3))
+        assert resolve_sampling(defaults, request) == SamplingConfig(seed=3)
+
+
+def test_values_of_presets_go_by_the_names_of_the_settings() -> None:
+    values = preset_values()
+    assert list(values) == list(PRESETS)
+    assert values["deterministic"] == {
+        "temperature": 0.0, "typical_p": 1.0, "xtc_probability": 0.0
+    }  # fmt: skip
+    for preset in values.values():
+        assert set(preset) <= set(SamplingConfig.__struct_fields__)
+
+
+@pytest.mark.parametrize("name", ["", *PRESETS])
+def test_no_preset_and_each_there_is_pass_the_check(name: str) -> None:
+    check_preset(name)
+
+
 def test_an_unknown_preset_is_refused_with_those_that_are_there() -> None:
     with pytest.raises(InvalidRequestError, match="there are: deterministic, precise"):
         with_preset(Sampling(preset="hot"))
+    with pytest.raises(InvalidRequestError, match="no sampling preset 'Wild'; there are: determ"):
+        check_preset("Wild")
 
 
 def test_a_server_elsewhere_gets_what_every_server_knows_of_a_preset() -> None:

@@ -224,6 +224,35 @@ async def test_a_forgotten_conversation_is_read_again(bench: Bench) -> None:
         await house.book.load(conversation_id, ADA)
 
 
+async def test_a_turn_samples_by_its_preset_else_by_its_agents(bench: Bench) -> None:
+    from clawd.runtime.settings import AgentSettings
+
+    house = House(bench, says("ok"))
+    house.change(agents={"poet": AgentSettings(preset="wild")})
+
+    def preset() -> str:
+        sampling = house.model.requests[-1].sampling
+        return sampling.preset if sampling is not None else ""
+
+    conversation_id = (await house.say("hi", agent="poet")).conversation_id
+    assert preset() == "wild"
+    await house.say("count", conversation_id, preset="deterministic")
+    assert preset() == "deterministic"
+    await house.say("go on", conversation_id)
+    assert preset() == "wild"
+    await house.say("hello")
+    assert preset() == ""
+
+
+async def test_an_unknown_preset_is_refused_before_a_conversation_is_opened(bench: Bench) -> None:
+    house = House(bench, says("ok"))
+    with pytest.raises(InvalidRequestError, match=r"preset 'hot'; there are: deterministic, prec"):
+        await house.say("hi", preset="hot")
+    assert house.model.requests == []
+    page = await bench.memory.conversations.list(owner=None, limit=10, cursor="")
+    assert page.conversations == ()
+
+
 async def test_the_agent_and_the_model_of_a_conversation_are_used(bench: Bench) -> None:
     from clawd.runtime.settings import AgentSettings
 

@@ -8,9 +8,10 @@ import pytest
 from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ProviderError
-from clawd.providers.base import ChatRequest, Message, collect
+from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.router import RouterProvider
 from clawd.service.state import LocalModels, State
+from tests.support.engines import Journal, fake_engine
 
 FLEET = """
 [providers.models.fleet]
@@ -76,6 +77,39 @@ def test_models_are_listed_with_the_profile_that_applies(tmp_path: Path) -> None
         ("other", ""),
     ]
     assert listed.items[1].size_bytes == 3
+
+
+async def test_penalties_of_requests_count_where_the_operator_allows_it(tmp_path: Path) -> None:
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    wishes = Sampling(repeat_penalty=1.5, temperature=0.5)
+    request = ChatRequest(messages=(Message(role="user", content="say yes"),), sampling=wishes)
+
+    async def asked(state: State, journal: Journal) -> tuple[float, float]:
+        answer = await collect(state.providers["local"].chat(request))
+        assert answer.final_text == "yes"
+        done = journal.having("generate")[-1]
+        return done["repeat_penalty"], done["temperature"]
+
+    config = tmp_path / "config.toml"
+    config.write_text("[engine]\nrepeat_penalty = 1.1")
+    async with fake_engine(tmp_path) as (engine, journal):
+        state = State(load(environ=environ), engine, environ)
+        assert await asked(state, journal) == (1.0, 0.5)
+        config.write_text("[engine]\nallow_request_penalties = true")
+        assert state.adopt(load(environ=environ)) == ""
+        assert await asked(state, journal) == (1.5, 0.5)
+        await state.close()
+
+
+async def test_a_profile_that_changed_is_in_force_after_a_reload(tmp_path: Path) -> None:
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    engine = Engine()
+    state = State(load(environ=environ), engine, environ)
+    (tmp_path / "config.toml").write_text('[model."tiny"]\nctx_size = 777')
+    assert state.adopt(load(environ=environ)) == ""
+    assert state.providers["local"].capabilities().context_size == 777
+    await state.close()
+    await engine.close()
 
 
 def test_a_file_has_one_engine_name_whatever_it_is_asked_for_by(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ class FakeWorker:
 
     def generate(self, frame: Generate) -> None:
         word, _, rest = frame.messages[-1].content.partition(" ")
-        self.note(generate=frame.id, word=word, temperature=frame.sampling.temperature)
+        sampling = msgspec.to_builtins(frame.sampling)
+        self.note(generate=frame.id, word=word, **sampling)
         self._cancelled[frame.id] = threading.Event()
         match word:
             case "die":

@@ -88,6 +88,59 @@ def write_random_gguf(
     return path
 
 
+def write_random_lora(
+    path: Path,
+    base: Path,
+    *,
+    rank: int = 4,
+    seed: int = 1,
+    invocation: Sequence[int] = (),
+    **metadata: Any,
+) -> Path:
+    """Write a LoRA adapter with random weights for every attention matrix of a model.
+
+    Args:
+        path: where to write it.
+        base: the model; `write_random_gguf` made it.
+        rank: of each pair of matrices.
+        seed: of all weights.
+        invocation: tokens that make it an activated adapter, which counts behind them only.
+        metadata: other values for `general_type`, `architecture`, `adapter_type`.
+    """
+    known = {"general_type": "adapter", "architecture": "llama", "adapter_type": "lora"} | metadata
+    writer = gguf.GGUFWriter(path, known["architecture"])
+    writer.add_type(known["general_type"])
+    writer.add_string("adapter.type", known["adapter_type"])
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    if invocation:
+        kinds = gguf.GGUFValueType
+        key = "adapter.alora.invocation_tokens"
+        writer.add_key_value(key, list(invocation), kinds.ARRAY, sub_type=kinds.UINT32)
+    weights = _Weights(writer, gguf.GGMLQuantizationType.F32, seed)
+    for tensor in gguf.GGUFReader(base).tensors:
+        if "attn_" in tensor.name and "norm" not in tensor.name:
+            columns, rows = map(int, tensor.shape)
+            weights.add(f"{tensor.name}.lora_a", weights.normal(rank, columns) * np.float32(0.3))
+            weights.add(f"{tensor.name}.lora_b", weights.normal(rows, rank) * np.float32(0.3))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_vision_part(path: Path) -> Path:
+    """Write a file that begins as the vision part of a model (mmproj) does; return its path."""
+    writer = gguf.GGUFWriter(path, "clip")
+    writer.add_type("mmproj")
+    writer.add_tensor("v.patch_embd.weight", np.ones((32, 32), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 class _Weights:
     """Random tensors of one file."""
 

@@ -11,7 +11,7 @@ _SAMPLE_BYTES = 1024 * 1024
 # What changes speed, place or policy, but not what a token's keys and values are.
 _IRRELEVANT = frozenset({
     "path", "alias", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel", "mlock", "mmap",
-    "max_queue", "prefill_chunk", "seed",
+    "max_queue", "prefill_chunk", "speculation", "seed",
     "prefix_cache_ram_mb", "prefix_cache_disk_mb", "prefix_cache_folder",
 })  # fmt: skip
 
@@ -20,18 +20,27 @@ def fingerprint(config: ModelConfig, *, library: str, architecture: str, n_ctx: 
     """Return the fingerprint of a model that is loaded.
 
     The file counts by its size, its time of change and a hash of its first and last megabyte:
-    hashing all of a large one would take longer than what the cache saves. Options that are not
-    known to be harmless count too, those added later included.
+    hashing all of a large one would take longer than what the cache saves. So does each LoRA
+    adapter's, with its scale. Options that are not known to be harmless count too, those added
+    later included.
 
     Raises:
-        OSError: the model file cannot be read.
+        OSError: the model file, or an adapter's, cannot be read.
     """
     options = {
         name: value
         for name, value in msgspec.to_builtins(config).items()
-        if name not in _IRRELEVANT
+        if name not in _IRRELEVANT and name != "lora"
     }
-    described = (library, architecture, n_ctx, sorted(options.items()), _file_facts(config.path))
+    adapters = [(_file_facts(adapter.path), adapter.scale) for adapter in config.lora]
+    described = (
+        library,
+        architecture,
+        n_ctx,
+        sorted(options.items()),
+        _file_facts(config.path),
+        adapters,
+    )
     return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
 
 

@@ -4,6 +4,7 @@ model.py works on what is loaded here.
 """
 
 import ctypes
+import logging
 import sys
 from collections import deque
 from pathlib import Path
@@ -12,15 +13,19 @@ from typing import Any
 import llama_cpp
 import llama_cpp.llama_cpp as lib
 
-from clawd.engine.protocol import ModelConfig
+from clawd.engine.protocol import LoraAdapter, ModelConfig
 from clawd.engine.worker.cpus import usable_cores
+from clawd.engine.worker.files import LoadError, check_file
+from clawd.engine.worker.remote import add_rpc_servers
 
 __all__ = [
     "LIBRARY_VERSION",
     "LoadError",
+    "context_params",
     "lib",
     "load_file",
     "log_reasons",
+    "model_params",
     "new_context",
     "pointer",
     "start",
@@ -31,6 +36,7 @@ LIBRARY_VERSION = str(llama_cpp.__version__)
 MAX_DEFAULT_CTX = 8192
 TINY_MODEL_PARAMS = 32_000_000
 _MAX_LOG_LINES = 4
+_VISION_PART = "CLIP cannot be used as main model"  # llama.cpp's words
 # ggml.h ggml_log_level; the binding has them wrong in a comment.
 _LOG_WARNING, _LOG_ERROR, _LOG_CONTINUED = 3, 4, 5
 
@@ -64,13 +70,7 @@ _ROPE_SCALING = {
 }
 
 
-class LoadError(Exception):
-    """The model cannot be loaded; `code` is model_not_found or model_load."""
-
-    def __init__(self, message: str, *, code: str = "model_load") -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+logger = logging.getLogger(__name__)
 
 
 class _Log:
@@ -106,17 +106,22 @@ def load_file(config: ModelConfig) -> Any:
     """Return the model in the file.
 
     Raises:
-        LoadError: it is missing, or is no GGUF model for text.
+        LoadError: it is missing, is no GGUF model for text, or needs servers that are not there.
     """
     path = Path(config.path)
-    _check_file(path)
-    params = lib.llama_model_default_params()
-    params.n_gpu_layers = config.n_gpu_layers
-    params.split_mode = _SPLIT_MODES[config.split_mode]
-    params.load_mode = _load_mode(config)
-    model = lib.llama_model_load_from_file(str(path).encode(), params)
+    check_file(str(path), path, missing_code="model_not_found")
+    add_rpc_servers(lib, config.rpc_servers)
+    if config.n_gpu_layers > 0 and not lib.llama_supports_gpu_offload():
+        logger.warning("n_gpu_layers is %d, but llama.cpp has no GPU here", config.n_gpu_layers)
+    model = lib.llama_model_load_from_file(str(path).encode(), model_params(config))
     if not model:
-        raise LoadError(f"llama.cpp could not load {path}{log_reasons()}")
+        reasons = log_reasons()
+        if _VISION_PART in reasons:
+            raise LoadError(
+                f"{path} is the vision part of a model (mmproj), and images are not supported; "
+                "load the file of the model itself"
+            )
+        raise LoadError(f"llama.cpp could not load {path}{reasons}")
     if (
         lib.llama_model_has_encoder(model)
         or not lib.llama_model_has_decoder(model)
@@ -128,19 +133,54 @@ def load_file(config: ModelConfig) -> Any:
 
 
 def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
-    """Return a context for the model, one KV memory for all sequences.
+    """Return a context for the model, one KV memory for all sequences, its adapters applied.
 
     Raises:
-    LoadError: an option that it does not know, or too little memory.
+        LoadError: an option that it does not know, too little memory, or a bad adapter.
+    """
+    # Before the context, which makes room for what the adapters compute.
+    adapters = [_adapter(model, config, each) for each in config.lora]
+    params = context_params(
+        config,
+        n_ctx_train=int(lib.llama_model_n_ctx_train(model)),
+        default_threads=_default_threads(model),
+        n_sequences=n_sequences,
+    )
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        raise LoadError(
+            f"llama.cpp could not make a context of {params.n_ctx} tokens for {config.path}"
+            f"{log_reasons()}"
+        )
+    if adapters:
+        _apply(context, adapters, config)
+    return context
+
+
+def model_params(config: ModelConfig) -> Any:
+    """Return llama.cpp's options for loading a model (llama.h llama_model_params)."""
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = config.n_gpu_layers
+    params.split_mode = _SPLIT_MODES[config.split_mode]
+    params.load_mode = _load_mode(config)
+    return params
+
+
+def context_params(
+    config: ModelConfig, *, n_ctx_train: int, default_threads: int, n_sequences: int
+) -> Any:
+    """Return llama.cpp's options for a context (llama.h llama_context_params).
+
+    Raises:
+        LoadError: a cache type that it does not know.
     """
     params = lib.llama_context_default_params()
-    n_ctx_train = int(lib.llama_model_n_ctx_train(model))
     params.n_ctx = config.n_ctx or min(n_ctx_train, MAX_DEFAULT_CTX)
     params.n_batch = max(config.n_batch, config.n_parallel)
     params.n_ubatch = min(config.n_ubatch, params.n_batch)
     params.n_seq_max = n_sequences
     params.kv_unified = True
-    params.n_threads = params.n_threads_batch = config.n_threads or _default_threads(model)
+    params.n_threads = params.n_threads_batch = config.n_threads or default_threads
     params.type_k = _cache_type(config.cache_type_k)
     params.type_v = _cache_type(config.cache_type_v)
     params.flash_attn_type = _FLASH_ATTENTION[config.flash_attn]
@@ -148,13 +188,32 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
     params.rope_freq_scale = config.rope_freq_scale
     params.yarn_orig_ctx = config.yarn_orig_ctx
     params.no_perf = True
-    context = lib.llama_init_from_model(model, params)
-    if not context:
+    return params
+
+
+def _adapter(model: Any, config: ModelConfig, wanted: LoraAdapter) -> Any:
+    """Return a LoRA adapter; it is freed with the model."""
+    path = Path(wanted.path)
+    check_file(f"the LoRA adapter {path}", path)
+    adapter = lib.llama_adapter_lora_init(model, str(path).encode())
+    if not adapter:
         raise LoadError(
-            f"llama.cpp could not make a context of {params.n_ctx} tokens for {config.path}"
-            f"{log_reasons()}"
+            f"llama.cpp could not load {path} as a LoRA adapter of {config.path}{log_reasons()}"
         )
-    return context
+    if lib.llama_adapter_get_alora_n_invocation_tokens(adapter):
+        raise LoadError(
+            f"{path} is an activated LoRA adapter, which counts from certain tokens on; expected "
+            "a plain one, which counts everywhere"
+        )
+    return adapter
+
+
+def _apply(context: Any, adapters: list[Any], config: ModelConfig) -> None:
+    count = len(adapters)
+    scales = (ctypes.c_float * count)(*(each.scale for each in config.lora))
+    handles = (lib.llama_adapter_lora_p_ctypes * count)(*adapters)
+    if lib.llama_set_adapters_lora(context, handles, count, scales) != 0:
+        raise LoadError(f"llama.cpp could not apply the adapters of {config.path}{log_reasons()}")
 
 
 def _default_threads(model: Any) -> int:
@@ -171,18 +230,6 @@ def log_reasons() -> str:
 def pointer(array: Any, element: Any) -> Any:
     """Return a numpy array's memory as a C pointer; the array must outlive it."""
     return array.ctypes.data_as(ctypes.POINTER(element))
-
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except FileNotFoundError:
-        raise LoadError(f"{path} does not exist", code="model_not_found") from None
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror}") from None
-    if magic != b"GGUF":
-        raise LoadError(f"{path} is no GGUF file: it begins with {magic!r}")
 
 
 def _load_mode(config: ModelConfig) -> int:

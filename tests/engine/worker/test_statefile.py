@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clawd.engine.protocol import ModelConfig
+from clawd.engine.protocol import LoraAdapter, ModelConfig
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.fingerprint import fingerprint
 from clawd.engine.worker.prompt import Part
@@ -240,6 +240,7 @@ def test_a_fingerprint_changes_with_the_model_and_what_shapes_its_memory(tmp_pat
 
     plain = taken()
     assert taken(n_parallel=9, alias="x", n_batch=1, prefix_cache_ram_mb=7) == plain
+    assert taken(speculation="off") == plain
     others = {
         taken(library="2"),
         taken(architecture="qwen3"),
@@ -255,3 +256,34 @@ def test_a_fingerprint_changes_with_the_model_and_what_shapes_its_memory(tmp_pat
     others.add(taken())
     assert len(others) == 8
     assert plain not in others
+
+
+def test_a_fingerprint_changes_with_each_adapter_its_scale_and_its_file(tmp_path: Path) -> None:
+    for name in ("model", "one", "two", "three"):
+        (tmp_path / f"{name}.gguf").write_bytes(b"GGUF" + name.encode() * 100)
+        os.utime(tmp_path / f"{name}.gguf", (1, 1))
+
+    def taken(*adapters: tuple[str, float]) -> str:
+        lora = tuple(
+            LoraAdapter(path=str(tmp_path / f"{name}.gguf"), scale=scale)
+            for name, scale in adapters
+        )
+        config = ModelConfig(path=str(tmp_path / "model.gguf"), lora=lora)
+        return fingerprint(config, library="1", architecture="llama", n_ctx=64)
+
+    one = taken(("one", 1.0))
+    others = {
+        taken(),
+        taken(("one", 0.5)),
+        taken(("two", 1.0)),
+        taken(("one", 1.0), ("two", 1.0)),
+        taken(("two", 1.0), ("one", 1.0)),
+    }
+    (tmp_path / "one.gguf").rename(tmp_path / "moved.gguf")
+    assert taken(("moved", 1.0)) == one
+    (tmp_path / "three.gguf").replace(tmp_path / "one.gguf")
+    others.add(taken(("one", 1.0)))
+    assert len(others) == 6
+    assert one not in others
+    with pytest.raises(FileNotFoundError):
+        taken(("absent", 1.0))

@@ -1,0 +1,199 @@
+"""The sections of the built-in engine: [engine], and [model."pattern"] over it for one model."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from clawd.config.section import Section
+
+MAX_CONTEXT = 1 << 24
+MAX_THREADS = 512  # more than that ends llama.cpp
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
+RopeScaling = Literal["", "none", "linear", "yarn"]
+FlashAttention = Literal["auto", "on", "off"]
+Speculation = Literal["auto", "off"]
+Preset = Literal["", "deterministic", "precise", "balanced", "creative", "wild"]
+Texts = Annotated[tuple[str, ...], Field(strict=False)]
+Breakers = Annotated[tuple[str, ...], Field(strict=False, max_length=64)]
+
+# Ranges that a model's profile shares with the section.
+Layers = Annotated[int, Field(ge=-1)]
+Context = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
+Threads = Annotated[int, Field(ge=0, le=MAX_THREADS)]
+Sequences = Annotated[int, Field(ge=1, le=256)]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+CountOrAll = Annotated[int, Field(ge=-1)]
+Scale = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Heat = Annotated[float, Field(ge=0, le=10)]
+Repetition = Annotated[float, Field(gt=0, le=10)]
+Frequency = Annotated[float, Field(ge=0, le=2)]
+Presence = Annotated[float, Field(ge=-2, le=2)]
+Base = Annotated[float, Field(ge=1)]
+
+
+class EngineSection(Section):
+    """The built-in engine (llama.cpp) and how it samples."""
+
+    keep_alive_s: float = Field(
+        default=300.0,
+        ge=0,
+        description="An idle model is unloaded after that long; 0 keeps it loaded.",
+    )
+    max_loaded: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="Models loaded at once; the least recently used one goes.",
+    )
+    n_gpu_layers: Layers = Field(default=-1, description="Layers on the GPU; -1 is all, 0 none.")
+    ctx_size: Context = Field(
+        default=0, description="Context in tokens; 0 is the model's own, at most 8192."
+    )
+    n_batch: Positive = Field(default=512, description="Tokens of one decode call, at most.")
+    n_ubatch: Positive = Field(default=512, description="Tokens computed at once, at most n_batch.")
+    n_threads: Threads = Field(default=0, description="CPU threads; 0 chooses.")
+    n_parallel: Sequences = Field(default=4, description="Sequences that run at the same time.")
+    cache_type_k: CacheType = Field(default="f16", description="Type of the key cache.")
+    cache_type_v: CacheType = Field(
+        default="f16",
+        description="Type of the value cache; all but f32, f16 and bf16 need flash_attn.",
+    )
+    flash_attn: FlashAttention = Field(default="auto", description="Flash attention.")
+    mlock: bool = Field(default=False, description="Keep the model in memory, never swapped.")
+    mmap: bool = Field(default=True, description="Map the model's file instead of reading it.")
+    split_mode: SplitMode = Field(default="layer", description="How a model is split over GPUs.")
+    rope_scaling: RopeScaling = Field(
+        default="", description="none, linear or yarn; empty is the model's."
+    )
+    rope_freq_scale: Scale = Field(
+        default=0.0, description="RoPE frequency scale; 0 is the model's."
+    )
+    yarn_orig_ctx: Count = Field(default=0, description="Context before YaRN; 0 is the model's.")
+    lora: Texts = Field(
+        default=(),
+        description='LoRA adapters: GGUF files, each with ":0.5" behind it to let it count half. '
+        'They fit one model, so they belong below its [model."pattern"].',
+    )
+    rpc_servers: Texts = Field(
+        default=(),
+        description="host:port of llama.cpp's rpc-servers, which take a share of the layers; "
+        "unencrypted, and only with a llama.cpp built with GGML_RPC.",
+    )
+    speculation: Speculation = Field(
+        default="auto",
+        description="Guess tokens from what was said before, where that pays; the text is the "
+        "same. off never does.",
+    )
+    max_queue: int = Field(
+        default=64, ge=1, description="Requests that may wait; more are told to retry."
+    )
+    prefill_chunk: int = Field(
+        default=128,
+        ge=1,
+        description="Prompt tokens taken per step while other sequences generate.",
+    )
+    load_timeout_s: float = Field(default=300.0, gt=0, description="To load a model.")
+    watchdog_s: float = Field(
+        default=30.0, gt=0, description="A worker silent that long is replaced."
+    )
+    seed: int = Field(default=-1, description="Seed of sampling; below 0 draws one each time.")
+    preset: Preset = Field(
+        default="",
+        description="deterministic, precise, balanced, creative or wild: sets the shape of "
+        "sampling; keys that stand beside it win.",
+    )
+    temperature: Heat = Field(default=0.8, description="Randomness; 0 is greedy.")
+    top_k: Count = Field(default=40, description="Only the k likeliest tokens; 0 is all.")
+    top_p: Share = Field(default=0.95, description="Nucleus: the likeliest with this share.")
+    min_p: Share = Field(default=0.05, description="Drop tokens below this share of the best.")
+    typical_p: Share = Field(
+        default=1.0, description="Locally typical tokens with this share; 1 is all."
+    )
+    xtc_probability: Share = Field(
+        default=0.0, description="XTC: how often the likeliest are left out; 0 is never."
+    )
+    xtc_threshold: Share = Field(
+        default=0.1, description="XTC: of those above this share all but the last go."
+    )
+    repeat_penalty: Repetition = Field(default=1.0, description="1 is none.")
+    frequency_penalty: Frequency = Field(default=0.0, description="0 is none.")
+    presence_penalty: Presence = Field(default=0.0, description="0 is none.")
+    penalty_last_n: Count = Field(
+        default=64, description="How many tokens back these three penalties look."
+    )
+    dry_multiplier: Scale = Field(
+        default=0.0, description="DRY: strength of the penalty on repeated runs; 0 is none."
+    )
+    dry_base: Base = Field(default=1.75, description="DRY: its growth with each token.")
+    dry_allowed_length: Count = Field(default=2, description="DRY: runs up to that long are free.")
+    dry_last_n: CountOrAll = Field(
+        default=-1, description="DRY: how many tokens back it looks; -1 is all."
+    )
+    dry_breakers: Breakers = Field(
+        default=("\n", ":", '"', "*"), description="DRY: texts that end a run."
+    )
+    allow_request_penalties: bool = Field(
+        default=False,
+        description="Let requests set penalties too; otherwise the values here hold.",
+    )
+    max_tokens: Count = Field(
+        default=0, description="Tokens of one answer; 0 is to the end of context."
+    )
+    prefix_cache_ram_mb: int = Field(
+        default=1024,
+        ge=0,
+        description="RAM of each model for conversations that are idle; 0 keeps none outside the "
+        "context, on disk neither.",
+    )
+    prefix_cache_disk_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Disk for conversations of all models, so that they go on where they were "
+        "after a restart; 0 keeps none.",
+    )
+
+
+class ModelProfile(Section):
+    """Overrides for models whose file name contains the pattern: [model."pattern"]."""
+
+    preset: Preset | None = None
+    temperature: Heat | None = None
+    top_p: Share | None = None
+    top_k: Count | None = None
+    min_p: Share | None = None
+    typical_p: Share | None = None
+    xtc_probability: Share | None = None
+    xtc_threshold: Share | None = None
+    repeat_penalty: Repetition | None = None
+    frequency_penalty: Frequency | None = None
+    presence_penalty: Presence | None = None
+    penalty_last_n: Count | None = None
+    dry_multiplier: Scale | None = None
+    dry_base: Base | None = None
+    dry_allowed_length: Count | None = None
+    dry_last_n: CountOrAll | None = None
+    dry_breakers: Breakers | None = None
+    seed: int | None = None
+    max_tokens: Count | None = None
+    ctx_size: Context | None = None
+    n_batch: Positive | None = None
+    n_ubatch: Positive | None = None
+    n_threads: Threads | None = None
+    n_parallel: Sequences | None = None
+    n_gpu_layers: Layers | None = None
+    split_mode: SplitMode | None = None
+    cache_type_k: CacheType | None = None
+    cache_type_v: CacheType | None = None
+    flash_attn: FlashAttention | None = None
+    mlock: bool | None = None
+    mmap: bool | None = None
+    rope_scaling: RopeScaling | None = None
+    rope_freq_scale: Scale | None = None
+    yarn_orig_ctx: Count | None = None
+    lora: Texts | None = None
+    rpc_servers: Texts | None = None
+    speculation: Speculation | None = None

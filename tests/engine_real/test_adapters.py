@@ -1,0 +1,123 @@
+"""LoRA adapters in llama.cpp: what they change, what they must not, and bad ones."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Quit, SamplingConfig
+from tests.engine_real.conftest import TEMPLATE, StartWorker
+from tests.support.engine_worker import WorkerClient
+from tests.support.gguf_models import write_random_gguf, write_random_lora
+
+pytestmark = pytest.mark.real_model
+
+GREEDY = SamplingConfig(temperature=0, max_tokens=16)
+QUESTION = "the river runs under the green bridge at seven " * 8
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose head is random, one of another shape, and two adapters of the first."""
+    folder = tmp_path_factory.mktemp("adapters")
+    base = write_random_gguf(folder / "base.gguf", chat_template=TEMPLATE, chain=False)
+    wide = write_random_gguf(folder / "wide.gguf", chat_template=TEMPLATE, n_embd=192, n_head=6)
+    write_random_lora(folder / "one.gguf", base)
+    write_random_lora(folder / "two.gguf", base, seed=2)
+    write_random_lora(folder / "of-wide.gguf", wide)
+    return folder
+
+
+@pytest.fixture
+def bad(folder: Path, tmp_path: Path) -> Path:
+    """Files that are no adapter of the model, beside it."""
+    base, good = folder / "base.gguf", (folder / "one.gguf").read_bytes()
+    (tmp_path / "text.gguf").write_text("no adapter at all")
+    (tmp_path / "header.gguf").write_bytes(b"GGUF" + b"\xff" * 400)
+    (tmp_path / "half.gguf").write_bytes(good[: len(good) // 2])
+    (tmp_path / "folder.gguf").mkdir()
+    write_random_lora(tmp_path / "other.gguf", base, architecture="qwen2")
+    write_random_lora(tmp_path / "kind.gguf", base, adapter_type="control_vector")
+    write_random_lora(tmp_path / "activated.gguf", base, invocation=(5, 6))
+    shutil.copy(base, tmp_path / "model.gguf")
+    shutil.copy(folder / "of-wide.gguf", tmp_path / "of-wide.gguf")
+    return tmp_path
+
+
+def config_of(folder: Path, *adapters: tuple[str, float], **options: Any) -> ModelConfig:
+    lora = tuple(LoraAdapter(path=str(folder / name), scale=scale) for name, scale in adapters)
+    return ModelConfig(path=str(folder / "base.gguf"), lora=lora, **options)
+
+
+def said(start_worker: StartWorker, config: ModelConfig) -> str:
+    return start_worker(config).ask(QUESTION, GREEDY).text
+
+
+def test_an_adapter_changes_the_answer_and_one_of_scale_0_does_not(
+    folder: Path, start_worker: StartWorker
+) -> None:
+    plain = said(start_worker, config_of(folder))
+    one = said(start_worker, config_of(folder, ("one.gguf", 1.0)))
+    assert one != plain
+    assert said(start_worker, config_of(folder, ("one.gguf", 1.0))) == one
+    assert said(start_worker, config_of(folder, ("one.gguf", 0.0))) == plain
+
+
+def test_several_adapters_count_together_each_by_its_scale(
+    folder: Path, start_worker: StartWorker
+) -> None:
+    one = said(start_worker, config_of(folder, ("one.gguf", 1.0)))
+    two = said(start_worker, config_of(folder, ("two.gguf", 1.0)))
+    both = said(start_worker, config_of(folder, ("one.gguf", 1.0), ("two.gguf", 1.0)))
+    assert len({one, two, both}) == 3
+    swapped = said(start_worker, config_of(folder, ("two.gguf", 1.0), ("one.gguf", 0.0)))
+    assert swapped == two
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("absent.gguf", "does not exist"),
+        ("text.gguf", "is no GGUF file"),
+        ("folder.gguf", "cannot be read"),
+        ("header.gguf", "could not load"),
+        ("half.gguf", "incomplete"),
+        ("model.gguf", "expect general.type to be 'adapter'"),
+        ("kind.gguf", "expect adapter.type to be 'lora'"),
+        ("activated.gguf", "is an activated LoRA adapter"),
+        ("other.gguf", "arch mismatch"),
+        ("of-wide.gguf", "wrong base model"),
+    ],
+)
+def test_a_bad_adapter_is_a_clean_failure_that_names_it(
+    folder: Path, bad: Path, name: str, reason: str
+) -> None:
+    adapter = LoraAdapter(path=str(bad / name))
+    with WorkerClient() as worker:
+        failed = worker.load(ModelConfig(path=str(folder / "base.gguf"), lora=(adapter,)))
+        assert isinstance(failed, LoadFailed)
+        assert failed.code == "model_load"
+        assert str(bad / name) in failed.message
+        assert reason in failed.message
+        assert worker.process.wait(10) == 0
+
+
+def test_a_saved_state_is_used_with_the_same_adapters_only(
+    folder: Path, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    kept: dict[str, Any] = {"prefix_cache_disk_mb": 100, "prefix_cache_folder": str(tmp_path)}
+    saving = start_worker(config_of(folder, ("one.gguf", 1.0), **kept))
+    saving.ask(QUESTION, GREEDY)
+    saving.send(Quit())
+    assert saving.process.wait(10) == 0
+    assert any(tmp_path.iterdir())
+
+    def cached(*adapters: tuple[str, float]) -> int:
+        worker = start_worker(config_of(folder, *adapters, **kept))
+        return worker.ask(QUESTION, GREEDY).evaluated.cached
+
+    assert cached(("one.gguf", 1.0)) > 0
+    assert cached() == 0
+    assert cached(("one.gguf", 0.5)) == 0
+    assert cached(("two.gguf", 1.0)) == 0
