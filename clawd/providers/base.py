@@ -193,12 +193,13 @@ Delta = Text | Reasoning | CallDelta | Progress | Evaluated | Finished | Failed
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider can do for its default model."""
+    """What a provider can do for its default model; `heeds_hints` as a router does."""
 
     streaming: bool = True
     tools: bool = True
     local: bool = False
     context_size: int = 0
+    heeds_hints: bool = False
 
 
 class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
