@@ -250,7 +250,7 @@ class Provider(Protocol):
 
 
 class CallAssembler:
-    """Folds call deltas into whole calls, in order of first appearance of their index."""
+    """Folds call deltas into whole calls, in the order of their index: the order to make them."""
 
     def __init__(self) -> None:
         self._ids: dict[int, str] = {}
@@ -275,7 +275,7 @@ class CallAssembler:
                 name=self._names.get(index, ""),
                 arguments="".join(pieces) or "{}",
             )
-            for index, pieces in self._arguments.items()
+            for index, pieces in sorted(self._arguments.items())
         )
 
 

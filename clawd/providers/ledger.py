@@ -122,7 +122,8 @@ class TokenBook:
         ask: Callable[[Sequence[str]], Awaitable[tuple[int, ...]]],
     ) -> tuple[int, ...]:
         """Return the tokens of each text; `ask` counts those that are new to this tokenizer."""
-        named = {_key(tokenizer, text): text for text in texts}
+        keys = [_key(tokenizer, text) for text in texts]
+        named = dict(zip(keys, texts, strict=True))
         found = {key: self._recall(key) for key in named if key in self._known}
         new = {key: text for key, text in named.items() if key not in found}
         for batch in _batches(new):
@@ -131,7 +132,7 @@ class TokenBook:
             for (key, text), head, count in zip(batch.items(), heads, counts, strict=True):
                 found[key] = count * len(text) // max(len(head), 1)
                 self._remember(key, found[key])
-        return tuple(found[_key(tokenizer, text)] for text in texts)
+        return tuple(found[key] for key in keys)
 
     def _recall(self, key: bytes) -> int:
         self._known.move_to_end(key)
