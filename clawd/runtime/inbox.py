@@ -27,6 +27,7 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.hints import hints_for
 from clawd.runtime.prompt import system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, UserWords, to_rows
@@ -299,7 +300,7 @@ class Inbox:
         model = incoming.model or agent.model or self._model_for(provider, settings)
         # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
         workspace = settings.resolve_workspace(live.record.workspace)
-        hints = _hints(live, incoming, provider)
+        hints = hints_for(provider, live.hints, incoming.hints)
         emit(
             TurnStarted(
                 conversation_id=live.record.id,
@@ -377,22 +378,6 @@ class Inbox:
         ticket.events.close()
         if not task.cancelled():
             task.exception()
-
-
-def _hints(live: LiveConversation, incoming: IncomingMessage, provider: Provider) -> dict[str, str]:
-    """Return what the conversation asks of a router.
-
-    Raises:
-        InvalidRequestError: the provider is none: a private text would go anywhere.
-    """
-    hints = {name: value for name, value in (live.hints | incoming.hints).items() if value}
-    if hints and not provider.capabilities().heeds_hints:
-        told = ", ".join(f"{name}={value}" for name, value in hints.items())
-        raise InvalidRequestError(
-            f"the conversation asks for {told}, and provider {provider.name()} is no router",
-            hint="Choose a router as the provider, or take the hint back: an empty value does.",
-        )
-    return hints
 
 
 def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:

@@ -88,7 +88,7 @@ async def test_a_private_conversation_does_not_go_on_elsewhere(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"privcy": "local"}, "no hint 'privcy'; known: model, cost, privacy, size"),
+        ({"secrecy": "local"}, "no hint 'secrecy'; known: model, cost, privacy, size"),
         ({"conversation_id": "x"}, "no hint 'conversation_id'"),
         ({"size": "x" * 201}, "hint size has 201 characters; the limit is 200"),
     ],
