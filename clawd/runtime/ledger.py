@@ -11,7 +11,7 @@ from clawd.providers.base import ChatRequest, Provider, Usage
 from clawd.providers.ledger import PartTokens, TokenCounter, estimated, tokens_by_kind
 from clawd.wire.events import TokenLedger, TokenPart
 
-PATIENCE_S = 1.0
+PATIENCE_S = 2.0
 
 
 class TurnLedger:
