@@ -13,6 +13,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         workspace: absolute folder, or empty for the configured one.
         resume: go on with the newest conversation of the workspace.
         interactive: whether a person may be asked.
+        hints: what a router is asked for.
     """
 
     conversation_id: str = ""
@@ -25,6 +26,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     interactive: bool = True
     progress: bool = True
     quiet: bool = False
+    hints: dict[str, str] = {}
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
@@ -37,6 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             agent=self.agent,
             preset=self.preset,
             interactive=interactive,
+            hints=self.hints,
         )
 
     def resumed(self, client: Client) -> str:

@@ -18,7 +18,9 @@ from clawd.wire.events import (
     ApprovalResolved,
     ContextCompressed,
     Event,
+    HopFinished,
     HopReset,
+    HopUsage,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -26,10 +28,12 @@ from clawd.wire.events import (
     QuestionAsked,
     ReasoningDelta,
     TextDelta,
+    TokenLedger,
     ToolFinished,
     ToolProgress,
     ToolRequested,
     ToolStarted,
+    TurnFinished,
     TurnStarted,
     TurnUsage,
 )
@@ -81,6 +85,7 @@ class TurnView:
         conversation_id: of the turn, once it began.
         calls: its tool calls, in order.
         notices: texts of its notices.
+        hops: what each of its requests to the model cost, in order.
         context_size: the last one heard of, 0 for unknown.
     """
 
@@ -100,6 +105,7 @@ class TurnView:
         self.conversation_id = ""
         self.calls: dict[str, CallRecord] = {}
         self.notices: list[str] = []
+        self.hops: list[HopUsage] = []
         self.context_size = 0
 
     @property
@@ -123,6 +129,8 @@ class TurnView:
                 self._text(event.text)
             case HopReset():
                 self._hop_reset(event.reason)
+            case HopFinished():
+                self.hops.append(event.usage)
             case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
                 self._show_tool(event)
             case _:
@@ -138,7 +146,7 @@ class TurnView:
         """Leave the line to somebody else, who asks a question."""
         self._close_line()
 
-    def finish(self, text: str | None, usage: TurnUsage | None = None) -> None:
+    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         shown = self._hop_text or self._last_text
         if text is not None and text != shown:
@@ -147,8 +155,11 @@ class TurnView:
                 self._hop_text = ""
             self._text(text.removeprefix(self._hop_text))
         self._close_line()
-        if usage is not None and self._options.metrics:
-            self._row(self._palette.dim(usage_line(usage)))
+        if finished is None or not self._options.metrics:
+            return
+        if self._options.details and finished.ledger.parts:
+            self._row(self._palette.dim(ledger_line(finished.ledger)))
+        self._row(self._palette.dim(usage_line(finished.usage)))
 
     def _show_remark(self, event: Event) -> None:
         match event:
@@ -232,6 +243,10 @@ class TurnView:
         fresh = event.tokens - event.cached
         speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
         line = f"● prompt eval: {fresh} tok · {event.elapsed_ms:.0f} ms · {speed:.1f} t/s"
+        if event.cached:
+            line += f" · {event.cached} cached"
+        if event.reevaluated > 1:
+            line += f" · {event.reevaluated} known ones again"
         if event.context_size:
             line += f" · ctx {100 * event.context_used // event.context_size}%"
         if self._options.metrics:
@@ -339,6 +354,15 @@ def follow(
     if stream.is_cancelled:
         raise ClawError("interrupted", code="cancelled")
     return stream.result
+
+
+def ledger_line(ledger: TokenLedger) -> str:
+    """Return what fills the context, by part."""
+    parts = [f"{visible_line(part.name)} {part.tokens}" for part in ledger.parts]
+    if ledger.context_size:
+        parts.append(f"free {ledger.free}")
+    about = "about " if ledger.is_estimate else ""
+    return f"● context: {about}{' · '.join(parts)}"
 
 
 def usage_line(usage: TurnUsage) -> str:

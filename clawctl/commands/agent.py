@@ -32,6 +32,13 @@ PIPE_PATIENCE_S = 0.5
 @click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
 @click.option("--model", metavar="NAME", default="", help="A model of the provider.")
 @click.option("--preset", metavar="NAME", default="", help="How it samples, as precise or wild.")
+@click.option(
+    "--hint",
+    "hints",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Ask a router for a model, cost, privacy or size; the conversation keeps it.",
+)
 @click.option("--continue", "resume", is_flag=True, help="Go on with the newest conversation.")
 @click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
@@ -83,7 +90,16 @@ def _choice(options: dict[str, object]) -> Choice:
         interactive=not options["no_input"],
         progress=not options["no_prompt_progress"],
         quiet=bool(options["quiet"]),
+        hints=_hints(options["hints"]),
     )
+
+
+def _hints(given: object) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given] if isinstance(given, tuple) else []
+    for name, equals, value in pairs:
+        if not equals:
+            raise click.UsageError(f"--hint {name}{value}: expected NAME=VALUE, e.g. privacy=local")
+    return {name: value for name, _, value in pairs}
 
 
 def _whole_text(message: str | None, *, reads_stdin: bool) -> str:
@@ -145,7 +161,7 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
     finally:
         if terminal is not None:
             terminal.close()
-    view.finish(None if as_json else finished.text, finished.usage)
+    view.finish(None if as_json else finished.text, finished)
     if as_json:
         emit_json({**to_builtins(finished), **_facts(view), "type": "answer"})
     return _exit_code(finished, quiet=choice.quiet or as_json)
@@ -155,6 +171,7 @@ def _facts(view: TurnView) -> dict[str, object]:
     facts: dict[str, object] = {
         "tool_calls": [to_builtins(call) for call in view.calls.values()],
         "notices": view.notices,
+        "hops": to_builtins(view.hops),
     }
     if view.conversation_id:
         facts["conversation_id"] = view.conversation_id

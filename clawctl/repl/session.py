@@ -180,7 +180,7 @@ class Session:
             if finished is None:
                 view.finish(None)
             else:
-                view.finish(finished.text, finished.usage)
+                view.finish(finished.text, finished)
         if finished is None:
             return
         self._finished = finished

@@ -193,12 +193,13 @@ Delta = Text | Reasoning | CallDelta | Progress | Evaluated | Finished | Failed
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider can do for its default model."""
+    """What a provider can do for its default model; `heeds_hints` as a router does."""
 
     streaming: bool = True
     tools: bool = True
     local: bool = False
     context_size: int = 0
+    heeds_hints: bool = False
 
 
 class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +250,7 @@ class Provider(Protocol):
 
 
 class CallAssembler:
-    """Folds call deltas into whole calls, in order of first appearance of their index."""
+    """Folds call deltas into whole calls, in the order of their index: the order to make them."""
 
     def __init__(self) -> None:
         self._ids: dict[int, str] = {}
@@ -274,7 +275,7 @@ class CallAssembler:
                 name=self._names.get(index, ""),
                 arguments="".join(pieces) or "{}",
             )
-            for index, pieces in self._arguments.items()
+            for index, pieces in sorted(self._arguments.items())
         )
 
 

@@ -52,6 +52,14 @@ from clawd.providers.base import (
     Usage,
 )
 from clawd.providers.constraint import grammar_for, offered_tools
+from clawd.providers.ledger import (
+    MAX_COUNTED_CHARACTERS,
+    PartTokens,
+    TokenBook,
+    biggest_parts,
+    estimated,
+    parts_of,
+)
 from clawd.providers.presets import with_preset
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect
@@ -114,6 +122,7 @@ class LocalProvider:
         self._find = find
         self._default_model = default_model
         self._allow_request_penalties = allow_request_penalties
+        self._tokens = TokenBook()
 
     def name(self) -> str:
         """Return the name under which the config knows it."""
@@ -146,9 +155,39 @@ class LocalProvider:
             async with aclosing(self._engine.generate(model.config, generate)) as events:
                 async for event in events:
                     for delta in answer.take(event):
-                        yield delta
+                        yield await self._explained(delta, request)
         except ClawError as error:
             yield Failed(error=error, partial=answer.has_content)
+
+    async def count_parts(self, request: ChatRequest) -> PartTokens:
+        """Count the parts of a request by the model's tokenizer, or estimate if it is not loaded.
+
+        A text is counted once; what is over 128 Ki characters by its beginning.
+        """
+        try:
+            config = self._find(request.model or self._default_model).config
+            if self._engine.info(config) is None:
+                return estimated(request)
+            parts = parts_of(request)
+            counts = await self._tokens.count(
+                config.path,
+                [part.text for part in parts],
+                lambda texts: self._engine.count_tokens(config, texts),
+            )
+        except ClawError as error:
+            logger.info("tokens are estimated: %s", error.code)
+            return estimated(request)
+        is_long = any(len(part.text) > MAX_COUNTED_CHARACTERS for part in parts)
+        return PartTokens(parts=parts, counts=counts, is_estimate=is_long)
+
+    async def _explained(self, delta: Delta, request: ChatRequest) -> Delta:
+        """Name the biggest parts of a prompt that does not fit."""
+        if not isinstance(delta, Failed) or not isinstance(delta.error, ContextFullError):
+            return delta
+        error = delta.error
+        biggest = biggest_parts(await self.count_parts(request))
+        told = ContextFullError(f"{error.message}; its biggest parts: {biggest}", hint=error.hint)
+        return msgspec.structs.replace(delta, error=told)
 
     async def check(self) -> str:
         """Generate one token.

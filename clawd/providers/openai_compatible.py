@@ -194,6 +194,10 @@ class OpenAICompatibleProvider:
                     )
                     await _refuse_status(response)
                     first = await response.content.readany()
+            if not first:
+                raise ProviderError(
+                    f"{self._url} ended the answer without a single byte", kind="network"
+                )
             is_open = True
             return response, first
         except ProviderError as error:

@@ -70,10 +70,13 @@ class ReliableProvider:
         return self._name
 
     def capabilities(self) -> Capabilities:
-        """Return what the first provider can do; local only when all are."""
-        first = self._providers[0].capabilities()
-        is_local = all(provider.capabilities().local for provider in self._providers)
-        return msgspec.structs.replace(first, local=is_local)
+        """Return what the first provider can do; local, or heeding hints, only when all are."""
+        each = [provider.capabilities() for provider in self._providers]
+        return msgspec.structs.replace(
+            each[0],
+            local=all(one.local for one in each),
+            heeds_hints=all(one.heeds_hints for one in each),
+        )
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request with the first provider that can be reached."""

@@ -99,6 +99,7 @@ class RouterProvider:
             tools=all(one.tools for one in each),
             local=all(one.local for one in each),
             context_size=min(sizes, default=0),
+            heeds_hints=True,
         )
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import BusyError, ProviderError, ProviderErrorKind
+from clawd.errors import BusyError, InvalidRequestError, ProviderError, ProviderErrorKind
 from clawd.providers.base import ChatRequest
 
 # One prompt that a server answers with 500 must not take every backend down: these alone say that
@@ -18,6 +18,7 @@ _UNAVAILABLE = frozenset({502, 503, 504})
 _TOO_MANY_REQUESTS = 429
 _UNREACHED: frozenset[ProviderErrorKind] = frozenset({"network", "auth", "timeout"})
 _MAX_DOUBLINGS = 32
+_MAX_HINT_CHARACTERS = 200
 
 
 class Labels(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,22 @@ def wanted_labels(request: ChatRequest) -> Labels:
         privacy=hints.get("privacy", ""),
         size=hints.get("size", ""),
     )
+
+
+def check_hints(hints: Mapping[str, str]) -> None:
+    """Refuse hints that no router knows: a wish for privacy with a slip in it must not be lost.
+
+    Raises:
+        InvalidRequestError: a name is none of the four, or a value is too long.
+    """
+    names = Labels.__struct_fields__
+    for name, value in hints.items():
+        if name not in names:
+            raise InvalidRequestError(f"there is no hint {name!r}; known: {', '.join(names)}")
+        if len(value) > _MAX_HINT_CHARACTERS:
+            raise InvalidRequestError(
+                f"hint {name} has {len(value)} characters; the limit is {_MAX_HINT_CHARACTERS}"
+            )
 
 
 def meets(labels: Labels, wanted: Labels) -> bool:

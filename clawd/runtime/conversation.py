@@ -6,24 +6,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
 from clawd.memory.conversations import Conversations
 from clawd.memory.messages import Messages
 from clawd.memory.rows import Conversation, NewMessage, StoredMessage
-from clawd.providers.base import Message
 from clawd.runtime.broadcast import Broadcast
-from clawd.runtime.context import Context, with_block
+from clawd.runtime.context import Context
 from clawd.runtime.prompt import facts_now, volatile
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.stored import TokensRead, shown, shown_facts, tokens_read
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 
 MAX_OPEN = 64
-BLOCK = "context_block"
-FACTS = "context_facts"
 TAINT = "untrusted_sources"
+HINTS = "hints"
 
 _log = logging.getLogger(__name__)
 
@@ -37,17 +34,20 @@ class LiveConversation:
         broadcast: everybody who follows it.
         lock: held by the turn that runs; first come, first served.
         waiting: turns that run or wait.
+        hints: what its messages asked of a router, the newest word of each name. They stay with
+            the conversation: what was said in private must not go elsewhere with the next message.
+        read: how many tokens of it which model has read.
     """
 
     def __init__(self, record: Conversation, history: Sequence[StoredMessage]) -> None:
         self.record = record
-        self.context = Context([_as_shown(stored) for stored in history])
+        self.context = Context([shown(stored) for stored in history])
         self.broadcast = Broadcast()
         self.lock = asyncio.Lock()
         self.waiting = 0
-        self._shown: dict[str, str] = {}
-        for stored in history:
-            self._shown.update(stored.metadata.get(FACTS, {}))
+        self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
+        self.read = tokens_read(history)
+        self._shown = shown_facts(history)
 
     @property
     def is_in_use(self) -> bool:
@@ -61,9 +61,15 @@ class LiveConversation:
         changed = {name: text for name, text in facts.items() if self._shown.get(name) != text}
         return block, changed
 
-    def note_shown(self, facts: Mapping[str, str]) -> None:
-        """Remember facts that a committed message showed."""
+    def note_stored(self, facts: Mapping[str, str], read: TokensRead) -> None:
+        """Remember facts that a committed message showed, and how far it was read."""
         self._shown.update(facts)
+        self.read = read
+
+    def known_tokens(self, provider: str, model: str) -> int:
+        """Return how many tokens of it this model has read, 0 for none or unknown."""
+        is_same = (self.read.provider, self.read.model) == (provider, model)
+        return self.read.tokens if is_same else 0
 
 
 class ConversationBook:
@@ -149,9 +155,10 @@ class ConversationBook:
         if not live.record.title:
             first = next((new.message for new in messages if new.message.role == "user"), None)
             changes["title"] = title_of(first.content or "") if first else ""
+        before = live.record.metadata
         sources = list(self._taint.sources(live.record.id))
-        if sources != live.record.metadata.get(TAINT, []):
-            changes["metadata"] = {**live.record.metadata, TAINT: sources}
+        if sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {}):
+            changes["metadata"] = {**before, TAINT: sources, HINTS: dict(live.hints)}
         if changes:
             live.record = await self._conversations.change(
                 live.record.id,
@@ -177,12 +184,3 @@ class ConversationBook:
         for key in idle[: max(len(self._live) - MAX_OPEN, 0)]:
             if key != live.record.id:
                 del self._live[key]
-
-
-def _as_shown(stored: StoredMessage) -> Message:
-    """Return a stored message as it was shown to the model: its block in front again."""
-    block = stored.metadata.get(BLOCK, "")
-    if stored.message.role != "user":
-        return stored.message
-    text = with_block(str(block), stored.message.content or "")
-    return msgspec.structs.replace(stored.message, content=text)

@@ -20,7 +20,15 @@ from clawd.providers.base import (
     Text,
     ToolCall,
 )
-from clawd.wire.events import Event, PromptEvaluated, PromptProgress, ReasoningDelta, TextDelta
+from clawd.wire.events import (
+    Event,
+    HopFinished,
+    HopUsage,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+)
 
 Emit = Callable[[Event], None]
 
@@ -32,6 +40,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
         failure: why it broke off; text before it is in `text`.
         overlong: the answer was cut at the limit of bytes.
         evaluated: the prompt's evaluation, where the provider reports it.
+        has_reasoning: reasoning came with the answer; it is in no later prompt.
     """
 
     text: str
@@ -40,13 +49,35 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: Exception | None = None
     overlong: bool = False
     evaluated: Evaluated | None = None
+    has_reasoning: bool = False
+
+    @property
+    def sequence_tokens(self) -> int:
+        """How many tokens a next prompt of the conversation begins with; 0 for unknown.
+
+        An answer that came with reasoning is no part of them: without it, every token of the
+        answer stands elsewhere.
+        """
+        if self.finished is not None and self.finished.usage.prompt_tokens:
+            usage = self.finished.usage
+            kept = 0 if self.has_reasoning else usage.completion_tokens
+            return usage.prompt_tokens + kept
+        return self.evaluated.tokens if self.evaluated is not None else 0
 
 
 async def run_hop(
-    provider: Provider, request: ChatRequest, emit: Emit, *, limit_bytes: int
+    provider: Provider,
+    request: ChatRequest,
+    emit: Emit,
+    *,
+    limit_bytes: int,
+    known_tokens: int = 0,
 ) -> HopResult:
-    """Stream one answer. Failures of the provider are in the result, never raised."""
-    collected = _Collected(emit, limit_bytes)
+    """Stream one answer. Failures of the provider are in the result, never raised.
+
+    `known_tokens` is the `sequence_tokens` of the hop before.
+    """
+    collected = _Collected(emit, limit_bytes, known_tokens)
     deltas = provider.chat(request)
     try:
         return await collected.drain(deltas)
@@ -57,9 +88,11 @@ async def run_hop(
 
 
 class _Collected:
-    def __init__(self, emit: Emit, limit_bytes: int) -> None:
+    def __init__(self, emit: Emit, limit_bytes: int, known_tokens: int) -> None:
         self._emit = emit
         self._room = limit_bytes
+        self._known_tokens = known_tokens
+        self._has_reasoning = False
         self._text: list[str] = []
         self._calls = CallAssembler()
         self._evaluated: Evaluated | None = None
@@ -79,6 +112,7 @@ class _Collected:
                 self._text.append(text)
                 self._emit(TextDelta(text=text))
             case Reasoning():
+                self._has_reasoning = True
                 self._emit(ReasoningDelta(text=self._within_limit(delta.text)))
             case CallDelta():
                 self._calls.add(delta)
@@ -90,23 +124,30 @@ class _Collected:
                     )
                 )
             case Evaluated():
-                self._evaluated = delta
-                self._emit(
-                    PromptEvaluated(
-                        tokens=delta.tokens,
-                        cached=delta.cached,
-                        elapsed_ms=delta.elapsed_ms,
-                        context_used=delta.context_used,
-                        context_size=delta.context_size,
-                    )
-                )
+                self._take_evaluated(delta)
             case Failed():
                 return self._result(failure=delta.error)
             case Finished():
+                self._emit(HopFinished(usage=hop_usage(delta, self._known_tokens)))
                 return self._result(finished=delta)
             case _:
                 assert_never(delta)
         return self._result(overlong=True) if self._room < 0 else None
+
+    def _take_evaluated(self, delta: Evaluated) -> None:
+        self._evaluated = delta
+        new = new_tokens(delta.tokens, delta.cached, self._known_tokens)
+        self._emit(
+            PromptEvaluated(
+                tokens=delta.tokens,
+                cached=delta.cached,
+                elapsed_ms=delta.elapsed_ms,
+                context_used=delta.context_used,
+                context_size=delta.context_size,
+                new=new,
+                reevaluated=delta.tokens - delta.cached - new,
+            )
+        )
 
     def _within_limit(self, text: str) -> str:
         """Return what of the text still fits into the answer; less than all of it ends the hop."""
@@ -128,4 +169,25 @@ class _Collected:
             failure=failure,
             overlong=overlong,
             evaluated=self._evaluated,
+            has_reasoning=self._has_reasoning,
         )
+
+
+def hop_usage(finished: Finished, known_tokens: int) -> HopUsage:
+    """Return what a hop cost, given how many tokens the one before had left."""
+    usage = finished.usage
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    new = new_tokens(usage.prompt_tokens, cached, known_tokens)
+    return HopUsage(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=cached,
+        new_tokens=new,
+        reevaluated_tokens=usage.prompt_tokens - cached - new,
+        completion_tokens=usage.completion_tokens,
+        tokens_per_s=finished.tokens_per_s,
+    )
+
+
+def new_tokens(prompt: int, cached: int, known: int) -> int:
+    """Return how many tokens of a prompt were evaluated because they were never seen before."""
+    return min(max(prompt - known, 0), prompt - cached)

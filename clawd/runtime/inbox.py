@@ -21,15 +21,17 @@ from clawd.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from clawd.memory.rows import NewMessage
 from clawd.providers.base import Message, Provider, Sampling
 from clawd.providers.presets import check_preset
+from clawd.providers.routing import check_hints
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.context import with_block
-from clawd.runtime.conversation import BLOCK, FACTS, ConversationBook, LiveConversation
+from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.hints import hints_for
 from clawd.runtime.prompt import system_prompt
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.stored import TokensRead, UserWords, to_rows
 from clawd.runtime.turn import Turn, TurnPlan, Turns
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallScope
@@ -42,7 +44,11 @@ _log = logging.getLogger(__name__)
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a door hands it in; empty names mean the configured ones."""
+    """A message as a door hands it in; empty names mean the configured ones.
+
+    `hints` are for routers (`model`, `cost`, `privacy`, `size`); the conversation keeps them until
+    an empty one takes its name back.
+    """
 
     text: str
     conversation_id: str = ""
@@ -53,6 +59,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     preset: str = ""
     interactive: bool = False
     detach: bool = False
+    hints: dict[str, str] = {}
 
 
 class Ticket:
@@ -233,6 +240,7 @@ class Inbox:
                 f"the message has {size} bytes; the limit is {MAX_MESSAGE_BYTES}",
                 hint="Put long text into a file of the workspace and name the file.",
             )
+        check_hints(incoming.hints)
 
     async def _conversation(
         self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
@@ -295,6 +303,7 @@ class Inbox:
         model = incoming.model or agent.model or self._model_for(provider, settings)
         # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
         workspace = settings.resolve_workspace(live.record.workspace)
+        hints = hints_for(provider, live.hints, incoming.hints)
         emit(
             TurnStarted(
                 conversation_id=live.record.id,
@@ -304,17 +313,18 @@ class Inbox:
                 workspace=str(workspace),
             )
         )
+        live.hints = hints
         block, facts = live.next_block(self._clock())
+        words = UserWords(text=incoming.text, block=block, facts=facts)
         scope = self._scope(live, incoming, principal, workspace, emit)
         tools = tuple(
             tool for tool in self._turns.registry.all() if tool.name in (scope.offered or ())
         )
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
-            await self.book.store(
-                live, ticket.turn_id, _rows(messages, incoming.text, block, facts, mark)
-            )
-            live.note_shown(facts)
+            read = TokensRead(provider=provider.name(), model=model, tokens=turn.known_tokens)
+            await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
+            live.note_stored(facts, read)
 
         plan = TurnPlan(
             turn_id=ticket.turn_id,
@@ -330,6 +340,8 @@ class Inbox:
             limits=settings.limits,
             scope=scope,
             sampling=Sampling(preset=incoming.preset or agent.preset),
+            hints=hints,
+            known_tokens=live.known_tokens(provider.name(), model),
         )
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn
@@ -370,23 +382,6 @@ class Inbox:
         ticket.events.close()
         if not task.cancelled():
             task.exception()
-
-
-def _rows(
-    messages: tuple[Message, ...], text: str, block: str, facts: dict[str, str], mark: str
-) -> list[NewMessage]:
-    """Return committed messages as memory keeps them: the user's own words, the block beside."""
-    rows: list[NewMessage] = []
-    for message in messages:
-        if message.role == "user":
-            own = msgspec.structs.replace(message, content=text)
-            rows.append(NewMessage(message=own, metadata={BLOCK: block, FACTS: facts}))
-        else:
-            rows.append(NewMessage(message=message))
-    if mark and rows:
-        last = msgspec.structs.replace(rows[-1], is_complete=False, metadata={"mark": mark})
-        rows[-1] = last
-    return rows
 
 
 def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:

@@ -13,16 +13,25 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, ProviderError, StoppedError
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall, Usage
 from clawd.runtime.context import Context, Transaction, result_message
 from clawd.runtime.hop import Emit, HopResult, run_hop
+from clawd.runtime.ledger import TurnLedger
 from clawd.runtime.progress import LoopGuard
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallRequest, CallScope
 from clawd.tools.registry import Registry, specs
 from clawd.tools.settle import settled
-from clawd.wire.events import Notice, TextDelta, ToolRequested, TurnFinished, TurnUsage
+from clawd.wire.events import (
+    Event,
+    Notice,
+    PromptEvaluated,
+    TextDelta,
+    ToolRequested,
+    TurnFinished,
+    TurnUsage,
+)
 
 StopWord = Literal["stop", "length", "cap", "loop"]
 
@@ -39,7 +48,12 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is settled before a turn begins."""
+    """Everything that is settled before a turn begins.
+
+    Attributes:
+        hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
+        known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
+    """
 
     turn_id: str
     message: Message
@@ -50,6 +64,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     limits: TurnLimits
     scope: CallScope
     sampling: Sampling | None = None
+    hints: dict[str, str] = {}
+    known_tokens: int = 0
 
 
 class Turn:
@@ -81,6 +97,9 @@ class Turn:
         self._is_stopped = False
         self._stored = 0  # how many of the pending messages are on disk already
         self._guard = LoopGuard()
+        self._ledger = TurnLedger(plan.provider)
+        self._last_hop = Usage()
+        self.known_tokens = plan.known_tokens
         self._usage = TurnUsage()
         self._denied = 0
         self._unanswered = 0
@@ -103,6 +122,12 @@ class Turn:
             ClawError: the provider failed, the trail could not be written, or the stop was set.
             CancelledError: it was cancelled; complete rounds are kept.
         """
+        try:
+            return await self._run()
+        finally:
+            self._ledger.close()
+
+    async def _run(self) -> TurnFinished:
         self._transaction.add(self._plan.message)
         text = ""
         for _round in range(self._plan.limits.max_tool_rounds + 1):
@@ -112,6 +137,7 @@ class Turn:
                 stop: StopWord = "length" if _was_cut(result) else "stop"
                 return await self._answer(result.text, stop)
             if self._usage.rounds >= self._plan.limits.max_tool_rounds:
+                self.known_tokens = self._last_hop.prompt_tokens  # its calls are dropped
                 break
             reason = await self._round(result)
             if reason:
@@ -131,11 +157,17 @@ class Turn:
             messages=self._transaction.messages,
             tools=specs(plan.tools),
             model=plan.model,
-            metadata={"conversation_id": plan.scope.conversation_id},
+            metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
             sampling=plan.sampling,
         )
         self._hop = asyncio.create_task(
-            run_hop(plan.provider, request, self._emit, limit_bytes=plan.limits.max_response_bytes)
+            run_hop(
+                plan.provider,
+                request,
+                lambda event: self._on_event(event, request),
+                limit_bytes=plan.limits.max_response_bytes,
+                known_tokens=self.known_tokens,
+            )
         )
         try:
             result = await self._hop
@@ -149,6 +181,8 @@ class Turn:
         finally:
             if not self._hop.done():
                 self._hop.cancel()
+        if result.evaluated is None and result.failure is None:
+            self._ledger.begin(request)
         self._count(result)
         if result.failure is not None:
             await self._keep_partial(result)
@@ -158,7 +192,14 @@ class Turn:
             self._emit(Notice(level="warning", text=f"the answer was cut at {limit} bytes"))
         return result
 
+    def _on_event(self, event: Event, request: ChatRequest) -> None:
+        self._emit(event)
+        if isinstance(event, PromptEvaluated):
+            self._ledger.begin(request)
+
     def _count(self, result: HopResult) -> None:
+        self.known_tokens = result.sequence_tokens or self.known_tokens
+        self._last_hop = result.finished.usage if result.finished is not None else Usage()
         usage, finished, evaluated = self._usage, result.finished, result.evaluated
         changes: dict[str, float | int] = {}
         if finished is not None:
@@ -226,6 +267,7 @@ class Turn:
     async def _answer(self, text: str, stop: StopWord) -> TurnFinished:
         self._transaction.add(Message(role="assistant", content=text))
         await self._commit("")
+        used, size = self._usage.context_used, self._usage.context_size
         return TurnFinished(
             conversation_id=self._plan.scope.conversation_id,
             turn_id=self._plan.turn_id,
@@ -234,6 +276,7 @@ class Turn:
             provider=self._plan.provider.name(),
             model=self._plan.model,
             usage=self._usage,
+            ledger=await self._ledger.report(self._last_hop, used=used, size=size),
             denied=self._denied,
             unanswered_approvals=self._unanswered,
         )

@@ -28,13 +28,15 @@ class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_prog
 
 
 class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
-    """The prompt of one hop is evaluated."""
+    """The prompt of one hop is evaluated; `tokens` are `cached`, `new` and `reevaluated` ones."""
 
     tokens: int
     cached: int
     elapsed_ms: float
     context_used: int
     context_size: int
+    new: int = 0
+    reevaluated: int = 0
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
@@ -144,6 +146,32 @@ class ContextCompressed(msgspec.Struct, frozen=True, kw_only=True, tag="context_
     tokens_after: int
 
 
+class HopUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and speed of one hop: one request to the model and its answer.
+
+    Attributes:
+        prompt_tokens: the prompt's; the three below add up to them.
+        cached_tokens: taken from the prefix cache.
+        new_tokens: seen for the first time, so they had to be evaluated.
+        reevaluated_tokens: known from the hop before and evaluated again. More than one says that
+            a prefix was lost.
+        completion_tokens: generated.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+    reevaluated_tokens: int = 0
+    completion_tokens: int = 0
+    tokens_per_s: float = 0.0
+
+
+class HopFinished(msgspec.Struct, frozen=True, kw_only=True, tag="hop_finished"):
+    """The model has answered one request; its calls, if any, run next."""
+
+    usage: HopUsage
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
     """Something a person should know; the turn goes on."""
 
@@ -164,6 +192,31 @@ class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int = 0
 
 
+class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of one part of the context: system, tools, memory, history, template."""
+
+    name: str
+    tokens: int
+
+
+class TokenLedger(msgspec.Struct, frozen=True, kw_only=True):
+    """What fills the context at the end of a turn, by part.
+
+    Attributes:
+        parts: counted by the model's own tokenizer, in the order of the prompt. `memory` is the
+            block of changing facts on user messages, `template` what the chat template adds. A
+            template may leave things out (earlier reasoning, earlier turns): then the parts add
+            up to more than what is used.
+        free: what is left of the context, 0 where its size is unknown.
+        is_estimate: the tokenizer could not be asked, as with a remote model.
+    """
+
+    parts: tuple[TokenPart, ...] = ()
+    free: int = 0
+    context_size: int = 0
+    is_estimate: bool = False
+
+
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished"):
     """The turn is complete and stored.
 
@@ -180,6 +233,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished
     provider: str = ""
     model: str = ""
     usage: TurnUsage = TurnUsage()
+    ledger: TokenLedger = TokenLedger()
     denied: int = 0
     unanswered_approvals: int = 0
 
@@ -215,6 +269,7 @@ Event = (
     | ToolFinished
     | PlanChanged
     | HopReset
+    | HopFinished
     | ContextCompressed
     | Notice
     | TurnFinished

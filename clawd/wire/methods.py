@@ -107,6 +107,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     Without `conversation_id` a new conversation is opened. The turn is cancelled when the
     connection closes, unless `detach`. `interactive` says that approvals and questions can be
     asked here. `preset` names how this turn samples; empty is the agent's or the model's way.
+    `hints` are for a router (`model`, `cost`, `privacy`, `size`); the conversation
+    keeps them until an empty one takes its name back.
     """
 
     streams: ClassVar[bool] = True
@@ -119,6 +121,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     preset: str = ""
     interactive: bool = False
     detach: bool = False
+    hints: dict[str, str] = {}
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

@@ -11,11 +11,15 @@ import pytest
 from clawd.errors import ClawError
 from clawd.wire.events import (
     ApprovalRequested,
+    HopFinished,
     HopReset,
+    HopUsage,
     Notice,
     PromptEvaluated,
     PromptProgress,
     TextDelta,
+    TokenLedger,
+    TokenPart,
     ToolFinished,
     ToolRequested,
     ToolStarted,
@@ -32,6 +36,14 @@ STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="loca
 USAGE = TurnUsage(
     prompt_tokens=100, completion_tokens=5, tokens_per_s=12.34, context_used=512, context_size=2048
 )
+HOP = HopUsage(
+    prompt_tokens=100, cached_tokens=20, new_tokens=79, reevaluated_tokens=1, completion_tokens=5
+)
+LEDGER = TokenLedger(
+    parts=(TokenPart(name="system", tokens=60), TokenPart(name="history", tokens=45)),
+    free=1943,
+    context_size=2048,
+)
 
 
 def finished(text: str, **changes: object) -> TurnFinished:
@@ -45,6 +57,7 @@ def with_a_tool(call: Call) -> TurnFinished:
         PromptProgress(processed=50, cached=0, total=100),
         PromptEvaluated(tokens=100, cached=20, elapsed_ms=400, context_used=100, context_size=2048),
         TextDelta(text="I look."),
+        HopFinished(usage=HOP),
         ToolRequested(call_id="1", tool="file_list", arguments='{"path":"."}'),
         ToolStarted(call_id="1", tool="file_list"),
         ToolFinished(
@@ -58,7 +71,7 @@ def with_a_tool(call: Call) -> TurnFinished:
         TextDelta(text="Two "),
         TextDelta(text="files."),
     )
-    return finished("Two files.")
+    return finished("Two files.", ledger=LEDGER)
 
 
 def test_the_answer_goes_to_stdout_and_all_about_it_to_stderr(
@@ -70,7 +83,7 @@ def test_the_answer_goes_to_stdout_and_all_about_it_to_stderr(
     assert done.stdout == "I look.\nTwo files.\n"
     assert '→ file_list {"path":"."}' in done.stderr
     assert "✓ file_list allowed  7 ms  receipt-1" in done.stderr
-    assert "● prompt eval: 80 tok · 400 ms · 200.0 t/s · ctx 4%" in done.stderr
+    assert "● prompt eval: 80 tok · 400 ms · 200.0 t/s · 20 cached · ctx 4%" in done.stderr
     assert "● 25% / 512 tokens  last: 12.3tk/s" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     (request,) = daemon.calls_of(SendMessage)
@@ -111,7 +124,55 @@ def test_json_is_one_document_with_the_calls(daemon: FakeDaemon, clawctl: Run) -
             "duration_ms": 7,
         }
     ]
+    assert document["hops"] == [
+        {
+            "prompt_tokens": 100,
+            "cached_tokens": 20,
+            "new_tokens": 79,
+            "reevaluated_tokens": 1,
+            "completion_tokens": 5,
+            "tokens_per_s": 0.0,
+        }
+    ]
+    assert document["ledger"] == {
+        "parts": [{"name": "system", "tokens": 60}, {"name": "history", "tokens": 45}],
+        "free": 1943,
+        "context_size": 2048,
+        "is_estimate": False,
+    }
     assert done.stderr == ""
+
+
+def test_a_lost_prefix_shows(daemon: FakeDaemon, clawctl: Run) -> None:
+    def lost(call: Call) -> TurnFinished:
+        call.emit(
+            STARTED,
+            PromptEvaluated(
+                tokens=100,
+                cached=20,
+                elapsed_ms=400,
+                context_used=100,
+                context_size=2048,
+                new=10,
+                reevaluated=70,
+            ),
+        )
+        return finished("ok")
+
+    daemon.handlers["send_message"] = lost
+    done = clawctl("agent", "-m", "x")
+    assert "80 tok · 400 ms · 200.0 t/s · 20 cached · 70 known ones again · ctx 4%" in done.stderr
+
+
+def test_hints_go_with_the_message(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = finished("ok")
+    done = clawctl("agent", "-m", "x", "--hint", "privacy=local", "--hint", "cost=")
+    assert done.returncode == 0
+    (request,) = daemon.calls_of(SendMessage)
+    assert request.hints == {"privacy": "local", "cost": ""}
+    wrong = clawctl("agent", "-m", "x", "--hint", "privacy")
+    assert wrong.returncode == 2
+    assert "--hint privacy: expected NAME=VALUE, e.g. privacy=local" in wrong.stderr
 
 
 def test_an_answer_that_came_without_deltas_is_printed(daemon: FakeDaemon, clawctl: Run) -> None:

@@ -3,8 +3,10 @@
 import stat
 from pathlib import Path
 
+import msgspec
+
 from clawd.errors import ClawError
-from clawd.wire.events import PromptEvaluated, TurnFinished
+from clawd.wire.events import PromptEvaluated, TokenLedger, TokenPart, TurnFinished
 from clawd.wire.methods import SendMessage, SetEstop
 from clawd.wire.reports import EstopReport
 from tests.support.fake_daemon import Call, FakeDaemon
@@ -28,7 +30,13 @@ def test_answers_and_leaves_by_command(daemon: FakeDaemon, spawn: Spawn) -> None
                 tokens=10, cached=0, elapsed_ms=100, context_used=10, context_size=2048
             ),
         )
-        return finished(f"<{call.params.text}>")
+        ledger = TokenLedger(
+            parts=(TokenPart(name="system", tokens=400), TokenPart(name="history", tokens=112)),
+            free=1536,
+            context_size=2048,
+            is_estimate=call.params.text == "again",
+        )
+        return msgspec.structs.replace(finished(f"<{call.params.text}>"), ledger=ledger)
 
     daemon.handlers["send_message"] = send_message
     child = spawn("agent")
@@ -37,10 +45,12 @@ def test_answers_and_leaves_by_command(daemon: FakeDaemon, spawn: Spawn) -> None
     child.sendline("hello")
     child.expect("● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%")
     child.expect("<hello>")
+    child.expect("● context: system 400 · history 112 · free 1536")
     child.expect("● 25% / 512 tokens  last: 09.5tk/s")
     child.expect(PROMPT)
     child.sendline("again")
     child.expect("<again>")
+    child.expect("● context: about system 400")
     child.expect(PROMPT)
     child.sendline("/exit")
     assert code_of(child) == 0

@@ -194,10 +194,11 @@ async def test_call_pieces_are_put_together_by_index_in_any_order() -> None:
         call(1, arguments="2}", name="", id=""),
         text="First this.",
     )
-    assert sorted(calls, key=lambda c: c.id) == [
+    # In the order of the model's list, whichever came first.
+    assert calls == (
         ToolCall(id="a", name="f", arguments='{"x":1}'),
         ToolCall(id="b", name="g", arguments='{"y":2}'),
-    ]
+    )
 
 
 async def test_a_missing_index_is_zero_and_noted_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -311,6 +312,30 @@ async def test_an_orderly_end_in_mid_answer_is_a_failure() -> None:
 async def test_a_connection_that_is_cut_before_the_first_byte_is_tried_again() -> None:
     server = ChatServer(Answer(cut=True), streamed(*HELLO))
     assert text_of(await deltas_of(server)) == "Hello"
+
+
+async def test_an_end_before_the_first_byte_is_tried_again() -> None:
+    server = ChatServer(streamed(), streamed(*HELLO))
+    assert text_of(await deltas_of(server)) == "Hello"
+    assert len(server.requests) == 2
+    whole = json.dumps({"choices": [{"message": {"content": "all"}, "finish_reason": "stop"}]})
+    server = ChatServer(Answer(), Answer(pieces=(whole.encode(),)))
+    assert text_of(await deltas_of(server, stream=False)) == "all"
+    error = await error_of(ChatServer(streamed()))
+    assert (error.kind, "without a single byte" in error.message) == ("network", True)
+
+
+async def test_what_is_cancelled_is_not_tried_again() -> None:
+    server = ChatServer(Answer(status=429, headers={"Retry-After": "30"}))
+    async with provider_for(server) as provider:
+        waiting = asyncio.create_task(collect(provider.chat(ASK)))
+        async with asyncio.timeout(LIMIT_S):
+            while not server.requests:
+                await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert len(server.requests) == 1
 
 
 async def test_an_error_inside_the_stream_is_raised() -> None:

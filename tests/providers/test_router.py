@@ -350,7 +350,9 @@ def test_capabilities_are_what_every_backend_can() -> None:
     unknown = Server("c")
     router = RouterProvider("fleet", [Backend(provider=each) for each in (small, big, unknown)])
     assert router.name() == "fleet"
-    assert router.capabilities() == Capabilities(streaming=False, tools=False, context_size=10)
+    assert router.capabilities() == Capabilities(
+        streaming=False, tools=False, context_size=10, heeds_hints=True
+    )
 
 
 def test_a_router_over_nobody_is_refused() -> None:

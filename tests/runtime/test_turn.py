@@ -12,6 +12,7 @@ from clawd.runtime.turn import Turn, TurnLimits, TurnPlan
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
 from clawd.wire.events import (
+    HopFinished,
     Notice,
     PromptEvaluated,
     ReasoningDelta,
@@ -87,7 +88,7 @@ async def test_a_text_is_the_answer(bench: Bench) -> None:
         "hello", "stop", "planned", "m",
     )  # fmt: skip
     assert [type(event) for event in bench.events] == [
-        ReasoningDelta, PromptEvaluated, TextDelta, TextDelta,
+        ReasoningDelta, PromptEvaluated, TextDelta, TextDelta, HopFinished,
     ]  # fmt: skip
     usage = finished.usage
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (3, 1, 2)

@@ -27,6 +27,7 @@ class Home:
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
             "PYTHONWARNINGS": "error::ResourceWarning",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         }
         self.daemon: subprocess.Popen[str] | None = None
 

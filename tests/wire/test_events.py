@@ -12,7 +12,9 @@ from clawd.wire.events import (
     ApprovalResolved,
     ContextCompressed,
     Event,
+    HopFinished,
     HopReset,
+    HopUsage,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -51,6 +53,7 @@ SAMPLES: list[Event] = [
     ),
     PlanChanged(markdown="- [ ] x"),
     HopReset(reason="again"),
+    HopFinished(usage=HopUsage(prompt_tokens=9, cached_tokens=7, new_tokens=2)),
     ContextCompressed(messages_replaced=3, tokens_before=10, tokens_after=4),
     Notice(level="warning", text="careful"),
     TurnFinished(

@@ -96,6 +96,9 @@ class SlotCache:
         if source is None:
             slot = self._emptied_slot(None)
         elif self._may_take_over(source, length):
+            if len(source.tokens) - length >= MIN_RESTORED_TOKENS:
+                # Its end may be another conversation's, which was not copied out yet.
+                self._copy_out(source)
             slot = source
         else:
             slot = self._emptied_slot(source)

@@ -124,6 +124,17 @@ def test_a_sequence_is_copied_in_a_quiet_moment_and_only_once() -> None:
     assert run.backend.saved == 1
 
 
+def test_a_conversation_that_begins_alike_takes_nothing_from_one_before_it() -> None:
+    run = Run()
+    shared = prompt(1, 80)
+    run.ask([*shared, *prompt(2, 40)])
+    said = run.text(1)
+    # No quiet moment between them: the second is cut out of the first one's place.
+    run.ask([*shared, *prompt(3, 40)])
+    turn = [*shared, *prompt(2, 40), *map(ord, said), *prompt(4, 9)]
+    assert run.ask(turn).cached_tokens == 123
+
+
 def test_without_a_quiet_moment_it_is_copied_at_admission() -> None:
     run = Run()
     run.ask(prompt(1, 60))

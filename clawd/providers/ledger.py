@@ -1,0 +1,192 @@
+"""What a request is made of, part by part, and how many tokens each takes. Pure but for asking.
+
+A text's tokens are counted by the model's own tokenizer where there is one, each text once; a
+provider that has none leaves an estimate by length.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from clawd.providers.base import (
+    CONTEXT_CLOSE,
+    ChatRequest,
+    Message,
+    ToolSpec,
+    strip_context_block,
+)
+from clawd.wire.safe_text import single_line
+
+PartKind = Literal["system", "tools", "memory", "history"]
+
+BYTES_PER_TOKEN = 4
+BIGGEST_SHOWN = 3
+# Longer texts are counted by their beginning: a worker that tokenises does not decode.
+MAX_COUNTED_CHARACTERS = 128 * 1024
+# For one question to the tokenizer, so that it is never at it for long.
+MAX_ASKED_CHARACTERS = 16 * 1024
+MAX_REMEMBERED = 50_000
+
+
+class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a request. `name` is for people: `message 7 (tool result of file_read)`."""
+
+    kind: PartKind
+    name: str
+    text: str
+
+
+class PartTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of the parts of a request, in their order."""
+
+    parts: tuple[RequestPart, ...]
+    counts: tuple[int, ...]
+    is_estimate: bool = False
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A provider that has the tokenizer of its models."""
+
+    async def count_parts(self, request: ChatRequest) -> PartTokens:
+        """Count the parts of a request; never loads a model, never raises a ClawError."""
+        ...
+
+
+def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
+    """Return the parts of a request in the order of the prompt."""
+    parts: list[RequestPart] = []
+    if request.system:
+        parts.append(RequestPart(kind="system", name="system prompt", text=request.system))
+    parts += (
+        RequestPart(kind="tools", name="tools", text=_tool_text(tool)) for tool in request.tools
+    )
+    for number, message in enumerate(request.messages, start=1):
+        parts += _message_parts(number, message)
+    return tuple(parts)
+
+
+def estimated(request: ChatRequest) -> PartTokens:
+    """Return counts by length alone."""
+    parts = parts_of(request)
+    counts = tuple(estimate_tokens(part.text) for part in parts)
+    return PartTokens(parts=parts, counts=counts, is_estimate=True)
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has."""
+    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def tokens_by_kind(tokens: PartTokens) -> dict[PartKind, int]:
+    """Return the sums, in the order of the prompt; kinds that are not there are left out."""
+    sums: dict[PartKind, int] = {}
+    for part, count in zip(tokens.parts, tokens.counts, strict=True):
+        sums[part.kind] = sums.get(part.kind, 0) + count
+    order: tuple[PartKind, ...] = ("system", "tools", "memory", "history")
+    return {kind: sums[kind] for kind in order if kind in sums}
+
+
+def biggest_parts(tokens: PartTokens, limit: int = BIGGEST_SHOWN) -> str:
+    """Return the biggest parts by name, in the order of the prompt; all tools are one part.
+
+    `system prompt 1,200, tools 2,900, message 7 (tool result of file_read) 30,411 tokens`
+    """
+    sums: dict[str, int] = {}
+    for part, count in zip(tokens.parts, tokens.counts, strict=True):
+        sums[part.name] = sums.get(part.name, 0) + count
+    shown = sorted(sums, key=lambda name: sums[name], reverse=True)[:limit]
+    told = ", ".join(f"{name} {count:,}" for name, count in sums.items() if name in shown)
+    about = "about " if tokens.is_estimate else ""
+    return f"{about}{told} tokens"
+
+
+class TokenBook:
+    """Remembers how many tokens a text has; forgets what was not asked for longest.
+
+    Args:
+        limit: how many texts are remembered, by their hash.
+    """
+
+    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+
+    async def count(
+        self,
+        tokenizer: str,
+        texts: Sequence[str],
+        ask: Callable[[Sequence[str]], Awaitable[tuple[int, ...]]],
+    ) -> tuple[int, ...]:
+        """Return the tokens of each text; `ask` counts those that are new to this tokenizer."""
+        keys = [_key(tokenizer, text) for text in texts]
+        named = dict(zip(keys, texts, strict=True))
+        found = {key: self._recall(key) for key in named if key in self._known}
+        new = {key: text for key, text in named.items() if key not in found}
+        for batch in _batches(new):
+            heads = [text[:MAX_COUNTED_CHARACTERS] for text in batch.values()]
+            counts = await ask(heads)
+            for (key, text), head, count in zip(batch.items(), heads, counts, strict=True):
+                found[key] = count * len(text) // max(len(head), 1)
+                self._remember(key, found[key])
+        return tuple(found[key] for key in keys)
+
+    def _recall(self, key: bytes) -> int:
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def _remember(self, key: bytes, count: int) -> None:
+        self._known[key] = count
+        while len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+
+def _key(tokenizer: str, text: str) -> bytes:
+    digest = hashlib.blake2b(tokenizer.encode(errors="replace"), digest_size=16)
+    digest.update(b"\0")
+    digest.update(text.encode(errors="replace"))
+    return digest.digest()
+
+
+def _batches(texts: dict[bytes, str]) -> list[dict[bytes, str]]:
+    batches: list[dict[bytes, str]] = []
+    room = 0
+    for key, text in texts.items():
+        size = min(len(text), MAX_COUNTED_CHARACTERS)
+        if not batches or size > room:
+            batches.append({})
+            room = MAX_ASKED_CHARACTERS
+        batches[-1][key] = text
+        room -= size
+    return batches
+
+
+def _message_parts(number: int, message: Message) -> list[RequestPart]:
+    content = message.content or ""
+    own = strip_context_block(content) if message.role == "user" else content
+    parts: list[RequestPart] = []
+    if len(own) < len(content):
+        block = content[: len(content) - len(own)].removesuffix(CONTEXT_CLOSE)
+        name = f"message {number} (context block)"
+        parts.append(RequestPart(kind="memory", name=name, text=block))
+    calls = "".join(f"{call.name} {call.arguments}" for call in message.tool_calls)
+    name = f"message {number} ({_about(message)})"
+    parts.append(RequestPart(kind="history", name=name, text=own + calls))
+    return parts
+
+
+def _about(message: Message) -> str:
+    if message.role == "tool":
+        return f"tool result of {single_line(message.name, 64)}" if message.name else "tool result"
+    if message.tool_calls:
+        names = ", ".join(single_line(call.name, 64) for call in message.tool_calls[:3])
+        return f"{message.role}, calls of {names}"
+    return message.role
+
+
+def _tool_text(tool: ToolSpec) -> str:
+    fields = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return msgspec.json.encode(fields).decode()

@@ -1,0 +1,82 @@
+"""A turn's messages as memory keeps them, and back to what the model was shown. Pure.
+
+A user message is stored in the user's own words; its block of changed facts is kept beside it, so
+that it can be put in front again. An answer says how many tokens the model had read by then.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from clawd.memory.rows import NewMessage, StoredMessage
+from clawd.providers.base import Message
+from clawd.runtime.context import with_block
+
+BLOCK = "context_block"
+FACTS = "context_facts"
+READ = "tokens_read"
+MARK = "mark"
+
+
+class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens a model has read and written of a conversation, up to a message."""
+
+    provider: str = ""
+    model: str = ""
+    tokens: int = 0
+
+
+class UserWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user message is made of: the user's text, the block, the facts in the block."""
+
+    text: str
+    block: str = ""
+    facts: dict[str, str] = {}
+
+
+def to_rows(
+    messages: Sequence[Message], words: UserWords, read: TokensRead, mark: str
+) -> list[NewMessage]:
+    """Return committed messages as memory keeps them; a mark goes to the last, which broke off."""
+    rows: list[NewMessage] = []
+    for message in messages:
+        metadata: dict[str, Any] = {}
+        if message.role == "user":
+            metadata = {BLOCK: words.block, FACTS: words.facts}
+            message = msgspec.structs.replace(message, content=words.text)
+        elif message.role == "assistant" and read.tokens:
+            metadata = {READ: msgspec.structs.asdict(read)}
+        rows.append(NewMessage(message=message, metadata=metadata))
+    if mark and rows:
+        metadata = rows[-1].metadata | {MARK: mark}
+        rows[-1] = msgspec.structs.replace(rows[-1], is_complete=False, metadata=metadata)
+    return rows
+
+
+def shown(stored: StoredMessage) -> Message:
+    """Return a stored message as it was shown to the model: its block in front again."""
+    if stored.message.role != "user":
+        return stored.message
+    block = str(stored.metadata.get(BLOCK, ""))
+    text = with_block(block, stored.message.content or "")
+    return msgspec.structs.replace(stored.message, content=text)
+
+
+def shown_facts(history: Sequence[StoredMessage]) -> dict[str, str]:
+    """Return the facts as they were shown last."""
+    facts: dict[str, str] = {}
+    for stored in history:
+        facts.update(stored.metadata.get(FACTS, {}))
+    return facts
+
+
+def tokens_read(history: Sequence[StoredMessage]) -> TokensRead:
+    """Return what the last answer says; nothing where none says it."""
+    for stored in reversed(history):
+        if READ in stored.metadata:
+            try:
+                return msgspec.convert(stored.metadata[READ], TokensRead)
+            except msgspec.ValidationError:
+                return TokensRead()
+    return TokensRead()

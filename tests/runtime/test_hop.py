@@ -1,0 +1,118 @@
+"""What a hop reports: cached, new and evaluated again, and where the next one begins."""
+
+import asyncio
+
+import pytest
+
+from clawd.errors import ProviderError
+from clawd.providers.base import (
+    ChatRequest,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Reasoning,
+    Text,
+    Usage,
+)
+from clawd.runtime.hop import HopResult, new_tokens, run_hop
+from clawd.wire.events import Event, HopFinished, HopUsage, PromptEvaluated
+from tests.runtime.inboxes import House
+from tests.runtime.models import Hop, PlannedModel, calls, says
+from tests.security.fakes import ADA
+from tests.support.dispatching import LIMIT_S, Bench
+
+REQUEST = ChatRequest(messages=(Message(role="user", content="hi"),))
+USAGE = Usage(prompt_tokens=100, cached_tokens=70, completion_tokens=9)
+END = Finished(reason="stop", usage=USAGE, tokens_per_s=4.0)
+READ = Evaluated(tokens=100, cached=70, elapsed_ms=1.0, context_used=100, context_size=500)
+
+
+async def hop(*deltas: object, known: int = 0) -> tuple[HopResult, list[Event]]:
+    events: list[Event] = []
+    model = PlannedModel(deltas)  # type: ignore[arg-type]
+    async with asyncio.timeout(LIMIT_S):
+        result = await run_hop(model, REQUEST, events.append, limit_bytes=1000, known_tokens=known)
+    return result, events
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cached", "known", "new"),
+    [
+        (100, 0, 0, 100),
+        (100, 70, 0, 30),
+        (100, 70, 70, 30),
+        (100, 69, 70, 30),
+        (100, 10, 70, 30),
+        (100, 70, 120, 0),
+        (100, 100, 70, 0),
+        (0, 0, 70, 0),
+    ],
+)
+def test_new_is_what_was_neither_cached_nor_known(
+    prompt: int, cached: int, known: int, new: int
+) -> None:
+    assert new_tokens(prompt, cached, known) == new
+
+
+async def test_the_three_parts_of_a_prompt_are_told_once_read_and_at_the_end() -> None:
+    _, events = await hop(READ, Text(text="ok"), END, known=80)
+    read, end = events[0], events[-1]
+    assert isinstance(read, PromptEvaluated)
+    assert (read.tokens, read.cached, read.new, read.reevaluated) == (100, 70, 20, 10)
+    assert end == HopFinished(
+        usage=HopUsage(
+            prompt_tokens=100,
+            cached_tokens=70,
+            new_tokens=20,
+            reevaluated_tokens=10,
+            completion_tokens=9,
+            tokens_per_s=4.0,
+        )
+    )
+
+
+async def test_a_provider_that_only_counts_at_the_end_is_reported_too() -> None:
+    _, events = await hop(Text(text="ok"), END, known=70)
+    assert isinstance(events[-1], HopFinished)
+    assert events[-1].usage.new_tokens == 30
+    _, events = await hop(Text(text="ok"), Finished(reason="stop"), known=70)
+    assert events[-1] == HopFinished(usage=HopUsage())
+
+
+async def test_the_next_prompt_begins_with_this_one_and_its_answer() -> None:
+    result, _ = await hop(READ, Text(text="ok"), END)
+    assert result.sequence_tokens == 109
+    thought, _ = await hop(READ, Reasoning(text="hm"), Text(text="ok"), END)
+    assert thought.sequence_tokens == 100
+    lost = Failed(error=ProviderError("gone", kind="network"))
+    broken, events = await hop(READ, Text(text="o"), lost)
+    assert broken.sequence_tokens == 100
+    assert not any(isinstance(event, HopFinished) for event in events)
+    unread, _ = await hop(lost)
+    assert unread.sequence_tokens == 0
+
+
+async def known_after(bench: Bench, *hops: Hop, **limits: int) -> tuple[House, str]:
+    house = House(bench, *hops)
+    if limits:
+        house.change(limits=type(house.settings.limits)(**limits))
+    return house, (await house.say("hi")).conversation_id
+
+
+async def test_how_far_a_conversation_was_read_is_kept_for_the_model_that_read_it(
+    bench: Bench,
+) -> None:
+    house, conversation_id = await known_after(bench, says("ok"))
+    for _ in range(2):
+        live = await house.book.load(conversation_id, ADA)
+        assert live.known_tokens("mock", "small") == 5
+        assert live.known_tokens("mock", "big") == live.known_tokens("cloud", "small") == 0
+        house.restart()
+
+
+async def test_calls_that_were_never_made_are_not_counted_as_read(bench: Bench) -> None:
+    again = calls(("probe", '{"text":"a"}'))
+    house, conversation_id = await known_after(bench, again, max_tool_rounds=0)
+    live = await house.book.load(conversation_id, ADA)
+    assert live.known_tokens("mock", "small") == 3
