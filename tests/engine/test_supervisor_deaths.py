@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawd.engine.client import WorkerDeath
+from clawd.engine.failures import WorkerDeath
 from clawd.engine.process import exit_reason
 from clawd.engine.protocol import PromptEvaluated
 from clawd.engine.settings import EngineSettings
@@ -17,6 +17,7 @@ from clawd.engine.slot import Run, Slot
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
 from tests.support.engines import (
     FAST,
+    LIMIT_S,
     WATCHFUL,
     eventually,
     fake_engine,
@@ -170,7 +171,9 @@ async def test_garbage_instead_of_a_frame_ends_the_worker(tmp_path: Path) -> Non
 
 
 async def test_a_runaway_template_is_killed_and_marked_bad(tmp_path: Path) -> None:
-    async with fake_engine(tmp_path, WATCHFUL) as (engine, journal):
+    # A busy machine may give it less than a core, so the time of a step must not end it first.
+    settings = msgspec.structs.replace(WATCHFUL, step_timeout_s=LIMIT_S)
+    async with fake_engine(tmp_path, settings) as (engine, journal):
         await engine.load(model())
         with pytest.raises(WorkerDiedError, match="template was not rendered within"):
             await text_of(engine, "template")
@@ -206,8 +209,10 @@ async def test_a_stopped_process_is_noticed(tmp_path: Path) -> None:
     async with fake_engine(tmp_path, WATCHFUL) as (engine, _):
         await engine.load(model())
         os.kill(engine.status()[0].pid, signal.SIGSTOP)
-        with pytest.raises(WorkerDiedError, match="within"):
+        with pytest.raises(WorkerDiedError, match="no sign of life for 1 s"):
             await text_of(engine, "say x")
+        # It did not compute, so its template is not blamed.
+        assert await text_of(engine, "say x") == "x"
 
 
 async def test_a_flood_on_stderr_blocks_nobody(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ model.py works on what is loaded here.
 """
 
 import ctypes
+import re
 import sys
 from collections import deque
 from pathlib import Path
@@ -31,6 +32,7 @@ LIBRARY_VERSION = str(llama_cpp.__version__)
 MAX_DEFAULT_CTX = 8192
 TINY_MODEL_PARAMS = 32_000_000
 _MAX_LOG_LINES = 4
+_OUT_OF_MEMORY = re.compile("insufficient memory|bad_alloc|(failed|unable) to allocate")
 # ggml.h ggml_log_level; the binding has them wrong in a comment.
 _LOG_WARNING, _LOG_ERROR, _LOG_CONTINUED = 3, 4, 5
 
@@ -65,7 +67,7 @@ _ROPE_SCALING = {
 
 
 class LoadError(Exception):
-    """The model cannot be loaded; `code` is model_not_found or model_load."""
+    """The model cannot be loaded; `code` is model_not_found, out_of_memory or model_load."""
 
     def __init__(self, message: str, *, code: str = "model_load") -> None:
         super().__init__(message)
@@ -116,7 +118,7 @@ def load_file(config: ModelConfig) -> Any:
     params.load_mode = _load_mode(config)
     model = lib.llama_model_load_from_file(str(path).encode(), params)
     if not model:
-        raise LoadError(f"llama.cpp could not load {path}{log_reasons()}")
+        raise LoadError(f"llama.cpp could not load {path}{log_reasons()}", code=_code())
     if (
         lib.llama_model_has_encoder(model)
         or not lib.llama_model_has_decoder(model)
@@ -131,7 +133,7 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
     """Return a context for the model, one KV memory for all sequences.
 
     Raises:
-    LoadError: an option that it does not know, or too little memory.
+        LoadError: an option that it does not know, or too little memory.
     """
     params = lib.llama_context_default_params()
     n_ctx_train = int(lib.llama_model_n_ctx_train(model))
@@ -152,7 +154,8 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
     if not context:
         raise LoadError(
             f"llama.cpp could not make a context of {params.n_ctx} tokens for {config.path}"
-            f"{log_reasons()}"
+            f"{log_reasons()}",
+            code=_code(),
         )
     return context
 
@@ -166,6 +169,11 @@ def _default_threads(model: Any) -> int:
 def log_reasons() -> str:
     """Return the last errors in llama.cpp's log as the end of a sentence, or ""."""
     return ": " + "; ".join(_log.errors) if _log.errors else ""
+
+
+def _code() -> str:
+    """Return the code of a failure by what llama.cpp wrote about it."""
+    return "out_of_memory" if _OUT_OF_MEMORY.search(log_reasons()) else "model_load"
 
 
 def pointer(array: Any, element: Any) -> Any:
