@@ -74,7 +74,7 @@ def test_a_worker_that_breaks_in_an_answer_is_replaced_and_others_answer(
     daemon = engine.home.pid()
     with engine.client() as client:
         turn = Running(client, send("go", "endless"))
-        turn.wait_for_text()
+        turn.wait_for_pieces(1)
         broken = engine.loaded()["endless"].pid
         os.kill(broken, number)
         broken_at = time.monotonic()
@@ -253,7 +253,7 @@ def test_a_file_cut_short_under_a_running_answer_takes_nothing_else_down(
     engine.assert_embedded_answers()
     with engine.client() as client:
         turn = Running(client, send("go", "mine"))
-        turn.wait_for_text()
+        turn.wait_for_pieces(1)
         os.truncate(path, 4096)
         engine.assert_embedded_answers()
         end = turn.end()

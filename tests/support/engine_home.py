@@ -1,6 +1,8 @@
 """A daemon with local models that break: turns on it, and what a fault must not leave behind."""
 
 import contextlib
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,8 +143,9 @@ class Running:
     """A turn in a thread of its own; `end` waits for what becomes of it."""
 
     def __init__(self, client: Client, request: SendMessage) -> None:
+        self._client = client
         self._events: list[Event] = []
-        self._has_text = threading.Event()
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, args=(client, request))
         self._thread.start()
 
@@ -150,10 +153,24 @@ class Running:
     def has_ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def wait_for_text(self) -> None:
-        assert self._has_text.wait(LIMIT_S), self._events
+    @property
+    def pieces(self) -> int:
+        """How many pieces of text have come."""
+        return sum(isinstance(event, TextDelta) for event in self._events)
+
+    def wait_for_pieces(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.pieces >= count, LIMIT_S), self._events[-1:]
+
+    def leave(self) -> None:
+        """End the connection as a client that is gone."""
+        with socket.socket(fileno=os.dup(self._client.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
 
     def end(self) -> Ended:
+        """Wait for the turn's end and return all of it."""
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
         return Ended(events=self._events)
@@ -161,6 +178,6 @@ class Running:
     def _run(self, client: Client, request: SendMessage) -> None:
         with contextlib.suppress(ClawError):
             for event in client.stream(request):
-                self._events.append(event)
-                if isinstance(event, TextDelta):
-                    self._has_text.set()
+                with self._changed:
+                    self._events.append(event)
+                    self._changed.notify_all()
