@@ -12,9 +12,12 @@ KillCause = Literal["template", "step", "other"]
 
 STARTED_AGAIN = "It is started again on next use."
 
+_LESS_MEMORY = "lower ctx_size in [engine] or in the model's own section, or use a smaller model."
+# What the worker and C++ write last when memory runs out.
+_OUT_OF_MEMORY = ("out of memory", "std::bad_alloc")
+
 _BY_SIGNAL: dict[int, str] = {
-    signal.SIGKILL: " If nobody killed it, memory ran out: lower ctx_size in [engine], or use a "
-    "smaller model.",
+    signal.SIGKILL: f" If nobody killed it, memory ran out: {_LESS_MEMORY}",
     signal.SIGBUS: " Its model file was cut or overwritten while it was in use; replace such a "
     "file as a whole: `clawctl model add --force`.",
     signal.SIGILL: " This processor lacks an instruction that llama.cpp was built with: install "
@@ -23,10 +26,7 @@ _BY_SIGNAL: dict[int, str] = {
 # By the code of a LoadFailed: the code it is known by outside, and what to do.
 _BY_LOAD_CODE = {
     "model_not_found": ("model_not_found", "`clawctl model list` shows those that are there."),
-    "out_of_memory": (
-        "model_load",
-        "Lower ctx_size in [engine] or in the model's own section, or use a smaller model.",
-    ),
+    "out_of_memory": ("model_load", _LESS_MEMORY.capitalize()),
 }
 _WHOLE = "Is the file whole, and a model for text? Get it again, or use another model."
 
@@ -71,6 +71,8 @@ class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
                     "[engine]."
                 )
             case "exited":
+                if any(sign in line for line in self.stderr for sign in _OUT_OF_MEMORY):
+                    return f"{STARTED_AGAIN} Memory ran out: {_LESS_MEMORY}"
                 return STARTED_AGAIN + _BY_SIGNAL.get(self.signal, "")
             case "other":
                 return STARTED_AGAIN
