@@ -43,6 +43,26 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(home: Home) -> Iterator[EngineHome]:
+    """A home for one test, to be configured by it."""
+    yield from ended_clean(home)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, endless: Path) -> Iterator[EngineHome]:
+    """One daemon for the faults that end with a turn."""
+    home = Home(tmp_path_factory.mktemp("a user"))
+    try:
+        for engine in ended_clean(home):
+            engine.configure('[model."small"]\nctx_size = 2048', watchdog_s=2, max_tokens=1000)
+            for name in ("SIGKILL", "SIGABRT", "SIGSTOP", "small"):
+                shutil.copy(endless, engine.models / f"{name}.gguf")
+            home.start()
+            yield engine
+    finally:
+        home.close()
+
+
+def ended_clean(home: Home) -> Iterator[EngineHome]:
     made = EngineHome(home)
     yield made
     home.close()
@@ -65,28 +85,26 @@ def wait_for(claim: Callable[[], bool]) -> None:
     ],
 )
 def test_a_worker_that_breaks_in_an_answer_is_replaced_and_others_answer(
-    number: signal.Signals, reason: str, hint: str, engine: EngineHome, endless: Path
+    number: signal.Signals, reason: str, hint: str, running: EngineHome
 ) -> None:
-    engine.configure(watchdog_s=2, max_tokens=1000)
-    shutil.copy(endless, engine.models / "endless.gguf")
-    engine.home.start()
+    engine, name = running, number.name
     engine.assert_embedded_answers()
     daemon = engine.home.pid()
     with engine.client() as client:
-        turn = Running(client, send("go", "endless"))
+        turn = Running(client, send("go", name))
         turn.wait_for_pieces(1)
-        broken = engine.loaded()["endless"].pid
+        broken = engine.loaded()[name].pid
         os.kill(broken, number)
         broken_at = time.monotonic()
         engine.assert_embedded_answers()
         end = turn.end()
         took_s = time.monotonic() - broken_at
     assert (end.failed.code, reason in end.failed.message) == ("worker_died", True)
-    assert "model endless" in end.failed.message
+    assert f"model {name}" in end.failed.message
     assert hint in end.failed.hint
     assert took_s < 20
-    assert engine.ask("again", "endless").text
-    assert engine.loaded()["endless"].pid != broken
+    assert engine.ask("again", name).text
+    assert engine.loaded()[name].pid != broken
     assert not is_running(broken)
     assert engine.home.pid() == daemon
     assert engine.left_behind() == []
@@ -246,7 +264,7 @@ def test_a_model_file_that_is_replaced_is_loaded_anew_and_its_old_states_are_not
 def test_a_file_cut_short_under_a_running_answer_takes_nothing_else_down(
     engine: EngineHome, endless: Path
 ) -> None:
-    engine.configure(max_tokens=2000)
+    engine.configure(max_tokens=1000)
     path = engine.models / "mine.gguf"
     shutil.copy(endless, path)
     engine.home.start()
@@ -268,20 +286,16 @@ def test_a_file_cut_short_under_a_running_answer_takes_nothing_else_down(
     wait_for(lambda: engine.left_behind() == [])
 
 
-def test_a_full_context_is_said_with_its_sizes_and_what_to_do(
-    engine: EngineHome, endless: Path
-) -> None:
-    engine.configure('[model."endless"]\nctx_size = 2048')
-    shutil.copy(endless, engine.models / "endless.gguf")
-    engine.home.start()
-    failed = engine.ask(WORDS * 400, "endless").failed
+def test_a_full_context_is_said_with_its_sizes_and_what_to_do(running: EngineHome) -> None:
+    engine = running
+    failed = engine.ask(WORDS * 400, "small").failed
     assert failed.code == "context_full"
     assert "the context holds 2048" in failed.message
     sizes = [int(word) for word in failed.message.split() if word.isdigit()]
     assert max(sizes) > 2048
     assert "shorten the conversation, or raise ctx_size" in failed.hint
     engine.assert_embedded_answers()
-    worker = engine.loaded()["endless"].pid
-    assert engine.ask("short", "endless").text
-    assert engine.loaded()["endless"].pid == worker
+    worker = engine.loaded()["small"].pid
+    assert engine.ask("short", "small").text
+    assert engine.loaded()["small"].pid == worker
     assert engine.left_behind() == []
