@@ -266,6 +266,7 @@ class WorkerClient:
                         "template", f"its chat template was not rendered within {limit_s:g} s"
                     )
                     return
+                silent_s = time.monotonic() - self._heard_at
             if silent_s >= settings.step_timeout_s:
                 self.kill("step", f"it showed no sign of life for {settings.step_timeout_s:g} s")
                 return
