@@ -21,6 +21,7 @@ SUFFIX = ".gguf"
 
 _HEAD = struct.Struct("<4sI")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+_UNFINISHED = re.compile(r"\..+\.gguf\.(\d+)\.part")
 _PIECE_BYTES = 4 * 1024 * 1024
 
 Progress = Callable[[int, int], None]
@@ -153,6 +154,7 @@ def _put(parts: list[Path], targets: list[Path], options: AddOptions, progress: 
     """Make every file beside its place first, then move all of them there."""
     folder = targets[0].parent
     _make_folder(folder)
+    _remove_unfinished(folder)
     fresh = [folder / f".{target.name}.{os.getpid()}.part" for target in targets]
     try:
         linked = not options.copy and all(map(_link, parts, fresh))
@@ -177,6 +179,25 @@ def _make_folder(folder: Path) -> None:
     if os.geteuid() == 0:
         home = folder.parent.stat()
         os.chown(folder, home.st_uid, home.st_gid)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove copies whose process was killed: each may be as large as a model."""
+    for path in folder.iterdir():
+        made = _UNFINISHED.fullmatch(path.name)
+        if made is not None and not _is_running(int(made[1])):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _link(part: Path, fresh: Path) -> bool:

@@ -8,12 +8,11 @@ import logging
 import signal
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Literal, assert_never
+from typing import assert_never
 
-import msgspec
-
+from clawd.engine.failures import STARTED_AGAIN, KillCause, WorkerDeath, load_error
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent, Mailbox
-from clawd.engine.process import WorkerProcess, exit_reason
+from clawd.engine.process import WorkerProcess, exit_reason, exit_signal
 from clawd.engine.protocol import (
     CancelGeneration,
     CountTokens,
@@ -39,36 +38,10 @@ from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedErr
 
 _EXIT_GRACE_S = 2.0
 _STDERR_GRACE_S = 1.0
+# A template that runs away computes; a worker that does not is stuck elsewhere.
+_RUNAWAY_SHARE = 0.5
 
 _log = logging.getLogger(__name__)
-
-
-class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker ended that was not told to.
-
-    Attributes:
-        cause: what the supervisor did or saw: it `exited`, or was killed because it showed no
-            sign of life while the chat `template` was rendered, or in a `step`, or `other`.
-        running: ids of the generations that it took along.
-    """
-
-    model: str
-    pid: int
-    reason: str
-    cause: Literal["exited", "template", "step", "other"]
-    stderr: tuple[str, ...]
-    running: tuple[int, ...]
-
-    def error(self) -> WorkerDiedError:
-        """Return it as an error, with the worker's last lines."""
-        last = "\n".join(self.stderr)
-        return WorkerDiedError(
-            f"the engine worker of model {self.model} (pid {self.pid}) died: {self.reason}."
-            + (f" Its last lines:\n{last}" if last else " It wrote nothing to stderr."),
-            hint="Its chat template is marked bad; use another model."
-            if self.cause == "template"
-            else "It is started again on next use.",
-        )
 
 
 class WorkerClient:
@@ -98,10 +71,12 @@ class WorkerClient:
         self._has_work = asyncio.Event()
         self._heard_at = time.monotonic()
         self._awaits_first_sign = False
+        # When it was last heard of, and its processor time soon after.
+        self._cpu_at: tuple[float, float] | None = None
         self._pings = 0
         self._pongs = 0
         self._is_quitting = False
-        self._kill_cause: tuple[Literal["template", "step", "other"], str] | None = None
+        self._kill_cause: tuple[KillCause, str] | None = None
         self._death: WorkerDeath | None = None
         self.info: ModelInfo | None = None
 
@@ -157,10 +132,7 @@ class WorkerClient:
                 self.info = answer.info
                 return answer.info
             case LoadFailed():
-                raise ModelLoadError(
-                    f"model {self._name} cannot be loaded: {answer.message}",
-                    code=answer.code or ModelLoadError.default_code,
-                )
+                raise load_error(self._name, answer)
             case None:
                 raise self._gone()
             case _:
@@ -214,7 +186,7 @@ class WorkerClient:
             mailbox.fail(error)
         return len(self._mailboxes)
 
-    def kill(self, cause: Literal["template", "step", "other"], reason: str) -> None:
+    def kill(self, cause: KillCause, reason: str) -> None:
         """End the process at once; what is running fails with this reason."""
         if self._kill_cause is None and not self._ended.is_set():
             self._kill_cause = (cause, reason)
@@ -240,7 +212,7 @@ class WorkerClient:
             return self._death.error()
         return WorkerDiedError(
             f"the engine worker of model {self._name} (pid {self.pid}) was ended",
-            hint="It is started again on next use.",
+            hint=STARTED_AGAIN,
         )
 
     def _open(self, request: Generate) -> Mailbox:
@@ -281,26 +253,41 @@ class WorkerClient:
 
     async def _watch(self) -> None:
         """Kill a worker that has work and shows no sign of life."""
+        settings = self._settings
         while True:
             await self._has_work.wait()
-            limit_s = (
-                self._settings.template_timeout_s
-                if self._awaits_first_sign
-                else self._settings.step_timeout_s
-            )
             silent_s = time.monotonic() - self._heard_at
-            if silent_s >= limit_s:
-                self._kill_silent(limit_s)
+            if silent_s >= settings.ping_interval_s:
+                if self._pongs == self._pings:
+                    self._process.post(self._next_ping())
+                if self._awaits_first_sign and await self._is_template_runaway():
+                    limit_s = settings.template_timeout_s
+                    self.kill(
+                        "template", f"its chat template was not rendered within {limit_s:g} s"
+                    )
+                    return
+                silent_s = time.monotonic() - self._heard_at
+            if silent_s >= settings.step_timeout_s:
+                self.kill("step", f"it showed no sign of life for {settings.step_timeout_s:g} s")
                 return
-            if silent_s >= self._settings.ping_interval_s and self._pongs == self._pings:
-                self._process.post(self._next_ping())
-            await asyncio.sleep(min(self._settings.ping_interval_s, limit_s - silent_s))
+            await asyncio.sleep(min(settings.ping_interval_s, settings.step_timeout_s - silent_s))
 
-    def _kill_silent(self, limit_s: float) -> None:
-        if self._awaits_first_sign:
-            self.kill("template", f"its chat template was not rendered within {limit_s:g} s")
-        else:
-            self.kill("step", f"it showed no sign of life for {limit_s:g} s")
+    async def _is_template_runaway(self) -> bool:
+        """Return whether the first sign is overdue because the worker computes all the time.
+
+        A worker that was stopped, is swapped out or gets no processor is not its template's fault:
+        it has the time of a step.
+        """
+        heard_at, limit_s = self._heard_at, self._settings.template_timeout_s
+        is_overdue = time.monotonic() - heard_at >= limit_s
+        if not is_overdue and self._cpu_at is not None and self._cpu_at[0] == heard_at:
+            return False
+        cpu_s = await asyncio.to_thread(self._process.cpu_s)
+        if self._cpu_at is None or self._cpu_at[0] != heard_at:
+            self._cpu_at = (heard_at, cpu_s)
+        window_s = max(limit_s - self._settings.ping_interval_s, limit_s / 2)
+        is_computing = cpu_s - self._cpu_at[1] >= window_s * _RUNAWAY_SHARE
+        return is_overdue and is_computing and self._heard_at == heard_at
 
     async def _read_frames(self) -> None:
         try:
@@ -345,6 +332,7 @@ class WorkerClient:
             cause=cause,
             stderr=self._process.stderr_lines(),
             running=tuple(self._mailboxes),
+            signal=exit_signal(returncode) if cause == "exited" else 0,
         )
         for mailbox in self._mailboxes.values():
             if not mailbox.is_finished:

@@ -24,6 +24,8 @@ READ_BYTES = 256 * 1024
 _PASSED_NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ"})
 _PASSED_PREFIXES = ("LC_", "OMP_", "GOMP_", "CUDA_", "HIP_", "ROCR_")
 _EXIT_BY_SIGNAL = 128
+# Fields of /proc/PID/stat behind the name, which may hold anything (proc(5)).
+_GROUP, _USER_TICKS, _SYSTEM_TICKS = 2, 11, 12
 
 _log = logging.getLogger(__name__)
 
@@ -70,10 +72,14 @@ def exit_reason(returncode: int) -> str:
     """Say how a process ended: `killed by SIGABRT`, `exit status 3`."""
     if returncode < 0:
         return f"killed by {_signal_name(-returncode)}"
-    if returncode > _EXIT_BY_SIGNAL:
-        # A launcher in between reports its child's signal this way.
-        return f"exit status {returncode} ({_signal_name(returncode - _EXIT_BY_SIGNAL)})"
+    if number := exit_signal(returncode):
+        return f"exit status {returncode} ({_signal_name(number)})"
     return f"exit status {returncode}"
+
+
+def exit_signal(returncode: int) -> int:
+    """Return the signal that ended a process, also when a launcher in between tells; or 0."""
+    return -returncode if returncode < 0 else max(returncode - _EXIT_BY_SIGNAL, 0)
 
 
 class WorkerProcess:
@@ -145,6 +151,17 @@ class WorkerProcess:
     def stderr_lines(self) -> tuple[str, ...]:
         """Return the last lines of stderr, oldest first, without control characters."""
         return tuple(self._stderr)
+
+    def cpu_s(self) -> float:
+        """Return the processor time of the worker's whole process group; looks at all of /proc."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # Processes come and go meanwhile.
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+                if int(fields[_GROUP]) == self.pid:
+                    ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
         """Send SIGKILL to the worker's whole process group."""

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from clawd.engine.client import WorkerClient, WorkerDeath
+from clawd.engine.client import WorkerClient
+from clawd.engine.failures import WorkerDeath
 from clawd.engine.mailbox import ErrorFactory
 from clawd.engine.protocol import ModelConfig, ModelInfo
 from clawd.engine.settings import EngineSettings
@@ -40,6 +42,29 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     deaths: int
 
 
+class FileMark(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a model's file is told from one that took its place, or from its own past."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def file_mark(path: str) -> FileMark | None:
+    """Return the mark of the file that is there now, or None without one."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return FileMark(
+        device=status.st_dev,
+        inode=status.st_ino,
+        size=status.st_size,
+        changed_ns=status.st_mtime_ns,
+    )
+
+
 class Run:
     """One use of a model: what ends it, and what its prompt is known by."""
 
@@ -66,6 +91,7 @@ class Slot:
         self.used_at = time.time()
         self.deaths = 0
         self.start_after = 0.0
+        self.mark: FileMark | None = None
         self._strikes: dict[bytes, int] = {}
         self._is_template_bad = False
 
@@ -97,6 +123,18 @@ class Slot:
         if self.idle_timer is not None:
             self.idle_timer.cancel()
             self.idle_timer = None
+
+    def has_other_file(self) -> bool:
+        """Return whether another file stands where the worker's, or the dead one's, did."""
+        return self.mark is not None and file_mark(self.config.path) not in {None, self.mark}
+
+    def forget(self) -> None:
+        """Clear the record of deaths: what is there now is another model."""
+        self.mark = None
+        self.deaths = 0
+        self.start_after = 0.0
+        self._strikes.clear()
+        self._is_template_bad = False
 
     def note_success(self, run: Run) -> None:
         """Clear the model's and the prompt's record."""

@@ -22,8 +22,14 @@ from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import Generate, GenerationDone, ModelConfig, ModelInfo
 from clawd.engine.settings import EngineSettings
-from clawd.engine.slot import ModelStatus, Run, Slot
-from clawd.errors import BusyError, CancelledByUserError, ClawError, EngineError
+from clawd.engine.slot import ModelStatus, Run, Slot, file_mark
+from clawd.errors import (
+    BusyError,
+    CancelledByUserError,
+    ClawError,
+    EngineError,
+    ModelLoadError,
+)
 
 _T = TypeVar("_T")
 
@@ -148,12 +154,21 @@ class Engine:
         if self._is_closed:
             raise CancelledByUserError("the engine is shutting down")
         slot = self._slots.setdefault(config, Slot(config))
+        self._renew(slot)
         self._last_number += 1
         run = Run(self._last_number, fingerprint)
         slot.runs[run.number] = run
         slot.used_at = time.time()
         slot.stop_timer()
         return slot, run
+
+    def _renew(self, slot: Slot) -> None:
+        """Let go of what was loaded from a file that is no longer there, if nobody uses it."""
+        if slot.runs or slot.loading is not None or not slot.has_other_file():
+            return
+        _log.info("the file of model %s was replaced: it is loaded anew", slot.name)
+        self._dismiss(slot)
+        slot.forget()
 
     def _end(self, slot: Slot, run: Run) -> None:
         del slot.runs[run.number]
@@ -216,6 +231,7 @@ class Engine:
             self._note_idle(slot)
 
     async def _start(self, slot: Slot) -> WorkerClient:
+        mark = slot.mark = file_mark(slot.config.path)
         process = await start_worker(
             self._argv, launcher=self._launcher, model_path=Path(slot.config.path)
         )
@@ -227,6 +243,12 @@ class Engine:
         is_loaded = False
         try:
             info = await client.load()
+            if file_mark(slot.config.path) not in {None, mark}:
+                raise ModelLoadError(
+                    f"model {slot.name} is not used: its file changed while it was loaded "
+                    f"({slot.config.path})",
+                    hint="Is it still being copied? Ask again when it is whole.",
+                )
             is_loaded = True
         finally:
             if not is_loaded:

@@ -1,7 +1,8 @@
 """`make bench`: measures clawd and, in the same run and in turn with it, what it is held against.
 
-    python -m tests.bench [--json FILE] [--quick] [--threads N] [--only engine,status,rpc,receipts]
+    python -m tests.bench [--json FILE] [--quick] [--threads N] [--only PARTS]
 
+PARTS are some of engine, cancel, status, rpc and receipts, with commas between them.
 docs/benchmarks.md says how each figure is taken.
 """
 
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.bench import commands, engine, receipts, rpc
+from tests.bench import cancel, commands, engine, receipts, rpc
 from tests.bench.engine_setup import default_threads
 from tests.bench.machine import describe
 from tests.bench.ours import running_daemon
@@ -20,7 +21,7 @@ from tests.bench.report import Row, shortfalls, table, to_json
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.streams import BenchError
 
-PARTS = ("engine", "status", "rpc", "receipts")
+PARTS = ("engine", "cancel", "status", "rpc", "receipts")
 
 
 def main() -> int:
@@ -57,6 +58,9 @@ def _measure(folder: Path, scale: Scale, options: argparse.Namespace) -> Iterato
             if "rpc" in parts:
                 _say(f"rpc: {scale.rpc_pairs} pairs of {scale.rpc_calls} calls")
                 yield from rpc.rows(daemon, folder, scale)
+    if "cancel" in parts:
+        _say("cancel: a place beside four streams")
+        yield from cancel.rows(folder, scale, _say, threads=options.threads)
     if "engine" in parts:
         yield from engine.rows(folder, scale, _say, threads=options.threads)
 

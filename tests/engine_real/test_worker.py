@@ -1,6 +1,8 @@
 """The worker process with real models: what the fake backend cannot show."""
 
+import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -265,6 +267,24 @@ def test_penalties_and_bad_values_are_answered(
     assert worker.ask(f"hello {plain}", penalised).text != plain
     failed = worker.ask("hello", SamplingConfig(repeat_penalty=-1, max_tokens=5)).failed
     assert failed.code == "invalid_request"
+
+
+def test_a_worker_that_runs_out_of_memory_says_so_and_ends(endless_model: Path) -> None:
+    with WorkerClient() as worker:
+        worker.load(ModelConfig(path=str(endless_model)))
+        assert worker.ask("hello", GREEDY).text
+        pid = worker.process.pid
+        size = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[0]) * os.sysconf(
+            "SC_PAGESIZE"
+        )
+        resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+        with contextlib.suppress(OSError):
+            worker.start("word " * 8_000_000, GREEDY)
+        assert worker.process.wait(10) == 1
+        assert worker.process.stderr is not None
+        last = worker.process.stderr.read().decode()
+    assert last.splitlines()[-1].startswith("out of memory")
+    assert "Traceback" not in last
 
 
 @pytest.mark.parametrize("how", ["quit", "close"])

@@ -4,7 +4,7 @@ Run as `python fake_worker.py [--journal FILE] --fd N`. The scenario is the stem
 file for loading, and the first word of the last message for a generation:
 
     loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads;
-                 lingers.gguf takes its time to quit
+                 lingers.gguf takes its time to quit, grows.gguf becomes larger meanwhile
     generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
                  fail CODE | garbage | noisy | quiet | chars TEXT | env | request
 
@@ -111,6 +111,12 @@ class FakeWorker:
             case "lingers":
                 self._lingers = True
                 self.send(Loaded(info=_info(config.alias)))
+            case "grows":
+                # Once, as if the load had begun before the copy was whole.
+                path = Path(config.path)
+                if path.stat().st_size < 100:
+                    path.write_bytes(b"x" * 100)
+                self.send(Loaded(info=_info(config.alias)))
             case "hangs":
                 time.sleep(3600)
             case _:
@@ -131,7 +137,9 @@ class FakeWorker:
                 sys.stderr.flush()
                 os.kill(os.getpid(), signal.SIGABRT)
             case "template":
-                time.sleep(3600)
+                deadline = time.monotonic() + 3600
+                while time.monotonic() < deadline:
+                    pass
             case "silent":
                 self.prefill(frame.id)
                 time.sleep(3600)

@@ -27,6 +27,7 @@ def write_random_gguf(
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
     chain: bool = True,
     chain_order: Sequence[int] = (),
+    is_printable: bool = False,
     chat_template: str | None = None,
     seed: int = 1,
 ) -> Path:
@@ -47,6 +48,8 @@ def write_random_gguf(
             head is random too.
         chain_order: the chain's tokens, each the successor of the one before it and the first
             that of the last; by default all ordinary ones in random order.
+        is_printable: keep the chain to tokens of printable ASCII, in random order, so that every
+            piece of the answer is whole text; the tokenizer must be a byte-level one.
         chat_template: a Jinja template instead of the other model's.
         seed: of all weights.
     """
@@ -74,7 +77,10 @@ def write_random_gguf(
     embeddings = weights.normal(len(kinds), n_embd)
     weights.add("token_embd.weight", embeddings)
     ordinary = [token for token, kind in enumerate(kinds) if kind == _NORMAL_TOKEN]
-    head = _head(weights, embeddings, ordinary, chain_order) if chain else None
+    texts = _field(reader, "tokenizer.ggml.tokens")
+    chained = [token for token in ordinary if not is_printable or _is_printable(texts[token])]
+    order = chain_order or weights.random.permutation(np.array(chained)).tolist()
+    head = _head(weights, embeddings, ordinary, order) if chain else None
     weights.add("output.weight", head, embeddings)
     weights.ones("output_norm.weight", n_embd)
     # A chain's layers must not drown the embedding that the head looks at.
@@ -178,7 +184,7 @@ def _head(
     chain_order: Sequence[int],
 ) -> npt.NDArray[np.float32]:
     """Return an output matrix that answers each ordinary token with one of the chained ones."""
-    order = np.array(chain_order or weights.random.permutation(np.array(ordinary)))
+    order = np.array(chain_order)
     strength = np.float32(20.0 / embeddings.shape[1])
     head = weights.normal(*embeddings.shape) * np.float32(0.0005)
     head[np.roll(order, -1)] += embeddings[order] * strength
@@ -187,6 +193,12 @@ def _head(
         successors = weights.random.choice(order, leading_in.size)
         np.add.at(head, successors, embeddings[leading_in] * strength)
     return head
+
+
+def _is_printable(token: str) -> bool:
+    """Tell whether a byte-level token, which writes a space as Ġ, is printable ASCII."""
+    plain = token.replace("\u0120", " ")
+    return plain.isascii() and plain.isprintable()
 
 
 def _add_layer(weights: _Weights, layer: int, sizes: tuple[int, int, int], scale: float) -> None:

@@ -18,7 +18,12 @@ def main() -> int:
     from clawd.engine.worker.loop import Worker
 
     with socket.socket(fileno=arguments.fd) as connection:
-        Worker(connection).run()
+        try:
+            Worker(connection).run()
+        except MemoryError as error:
+            # A traceback would tell nobody more, and push llama.cpp's last lines out.
+            print(f"out of memory: {error}", file=sys.stderr)  # noqa: T201
+            return 1
     return 0
 
 

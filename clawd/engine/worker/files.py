@@ -6,7 +6,7 @@ _MAGIC = b"GGUF"
 
 
 class LoadError(Exception):
-    """The model cannot be loaded; `code` is model_not_found or model_load."""
+    """The model cannot be loaded; `code` is model_not_found, out_of_memory or model_load."""
 
     def __init__(self, message: str, *, code: str = "model_load") -> None:
         super().__init__(message)

@@ -5,6 +5,7 @@ model.py works on what is loaded here.
 
 import ctypes
 import logging
+import re
 import sys
 from collections import deque
 from pathlib import Path
@@ -37,6 +38,7 @@ MAX_DEFAULT_CTX = 8192
 TINY_MODEL_PARAMS = 32_000_000
 _MAX_LOG_LINES = 4
 _VISION_PART = "CLIP cannot be used as main model"  # llama.cpp's words
+_OUT_OF_MEMORY = re.compile("insufficient memory|bad_alloc|(failed|unable) to allocate")
 # ggml.h ggml_log_level; the binding has them wrong in a comment.
 _LOG_WARNING, _LOG_ERROR, _LOG_CONTINUED = 3, 4, 5
 
@@ -121,7 +123,7 @@ def load_file(config: ModelConfig) -> Any:
                 f"{path} is the vision part of a model (mmproj), and images are not supported; "
                 "load the file of the model itself"
             )
-        raise LoadError(f"llama.cpp could not load {path}{reasons}")
+        raise LoadError(f"llama.cpp could not load {path}{reasons}", code=_code())
     if (
         lib.llama_model_has_encoder(model)
         or not lib.llama_model_has_decoder(model)
@@ -150,7 +152,8 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
     if not context:
         raise LoadError(
             f"llama.cpp could not make a context of {params.n_ctx} tokens for {config.path}"
-            f"{log_reasons()}"
+            f"{log_reasons()}",
+            code=_code(),
         )
     if adapters:
         _apply(context, adapters, config)
@@ -225,6 +228,11 @@ def _default_threads(model: Any) -> int:
 def log_reasons() -> str:
     """Return the last errors in llama.cpp's log as the end of a sentence, or ""."""
     return ": " + "; ".join(_log.errors) if _log.errors else ""
+
+
+def _code() -> str:
+    """Return the code of a failure by what llama.cpp wrote about it."""
+    return "out_of_memory" if _OUT_OF_MEMORY.search(log_reasons()) else "model_load"
 
 
 def pointer(array: Any, element: Any) -> Any:

@@ -9,9 +9,12 @@
 
 llama.cpp stores no more than the architecture's name, takes the state of any model of the same
 shape, and ends the process on one that is cut short: everything is checked here before it sees
-a byte. A file is complete or absent: it is written under another name, synced and renamed.
+a byte. A file is complete or absent: it is written under another name, synced and renamed. It is
+locked until then (flock(2)), so that one which a crash left behind is known at once.
 """
 
+import contextlib
+import fcntl
 import os
 import stat
 import struct
@@ -119,6 +122,9 @@ def write_slices(path: Path, header: Header, state: Buffer) -> Generator[None]:
     try:
         file = os.open(temporary, _WRITE_FLAGS, 0o600)
         try:
+            # Some file systems have no locks; there, age decides.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write(file, _PREFIX.pack(MAGIC, len(encoded), zlib.crc32(encoded)) + encoded)
             for start in range(0, header.size, SLICE_BYTES):
                 piece = view[start : start + SLICE_BYTES]
@@ -134,6 +140,25 @@ def write_slices(path: Path, header: Header, state: Buffer) -> Generator[None]:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def is_being_written(path: Path) -> bool | None:
+    """Return whether somebody writes the file under its temporary name; None if nobody can tell.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    file = os.open(path, _READ_FLAGS)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
+    finally:
+        os.close(file)
 
 
 class _opened:  # noqa: N801  (used as a function in `with`)

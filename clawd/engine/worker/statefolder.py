@@ -21,6 +21,7 @@ from clawd.engine.worker.statefile import (
     BadStateError,
     Header,
     file_size,
+    is_being_written,
     pack_tokens,
     read_header,
     read_state,
@@ -29,7 +30,8 @@ from clawd.engine.worker.statefile import (
 
 SUFFIX = ".kv"
 MAX_FILES = 64
-# A file under its temporary name is written within seconds; older ones were left by a crash.
+# A file under its temporary name is written within seconds; where it cannot be seen whether
+# somebody does, older ones were left by a crash.
 STALE_S = 120.0
 
 logger = logging.getLogger(__name__)
@@ -164,10 +166,19 @@ class StateFolder:
         return total + size <= self._limit_bytes
 
     def _remove_stale(self) -> None:
-        latest = time.time() - STALE_S
         for path, status in self._entries(TEMPORARY_SUFFIX):
-            if status.st_mtime < latest and _is_our_name(path.stem.partition(".")[0]):
+            if _is_our_name(path.stem.partition(".")[0]) and _is_left_behind(path, status):
                 self.remove(path)
+
+
+def _is_left_behind(path: Path, status: os.stat_result) -> bool:
+    try:
+        is_written = is_being_written(path)
+    except OSError:
+        return False
+    if is_written is None:
+        return status.st_mtime < time.time() - STALE_S
+    return not is_written
 
 
 def _is_our_name(stem: str) -> bool:

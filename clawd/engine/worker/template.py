@@ -32,10 +32,13 @@ from clawd.engine.worker.plainchat import (
     merge_system,
     tools_as_text,
 )
+from clawd.engine.worker.process import memory_bound
 
 MAX_OUTPUT_CHARACTERS = 8 * 1024 * 1024
 MAX_REPEATED = 1024 * 1024
 MAX_EXPONENT = 64
+# Text doubled by `~` in a loop, or padded by a filter, is as large as it likes until it is joined.
+MAX_EXTRA_BYTES = 256 * 1024 * 1024
 _LARGE_WIDTH = re.compile(r"%[^a-zA-Z]*(\d{4}|\*)")
 
 _RAISED_BY_TEMPLATES = (
@@ -46,6 +49,11 @@ _RAISED_BY_TEMPLATES = (
     RuntimeError,
     TypeError,
     ValueError,
+    # Jinja writes Python, whose compiler has limits of its own (20 blocks in each other).
+    SyntaxError,
+    AssertionError,
+    MemoryError,
+    re.error,
 )
 
 logger = logging.getLogger(__name__)
@@ -108,9 +116,11 @@ class ChatTemplate:
         if not source:
             return
         try:
-            self._template = self._environment.from_string(source)
-            tree = self._environment.parse(source)
-            self._knows_tools = "tools" in jinja2.meta.find_undeclared_variables(tree)
+            # Jinja works out what is constant here already.
+            with memory_bound(MAX_EXTRA_BYTES):
+                self._template = self._environment.from_string(source)
+                tree = self._environment.parse(source)
+                self._knows_tools = "tools" in jinja2.meta.find_undeclared_variables(tree)
         except _RAISED_BY_TEMPLATES as error:
             logger.warning("the chat template does not compile, using ChatML: %s", error)
 
@@ -145,18 +155,16 @@ class ChatTemplate:
     ) -> str:
         pieces: list[str] = []
         size = 0
-        for piece in template.generate(
-            variables
-            | self._special
-            | {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
-        ):
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_OUTPUT_CHARACTERS:
-                raise jinja2.TemplateRuntimeError(
-                    f"the output is longer than {MAX_OUTPUT_CHARACTERS} characters"
-                )
-        return "".join(pieces)
+        given = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        with memory_bound(MAX_EXTRA_BYTES):
+            for piece in template.generate(variables | self._special | given):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_OUTPUT_CHARACTERS:
+                    raise jinja2.TemplateRuntimeError(
+                        f"the output is longer than {MAX_OUTPUT_CHARACTERS} characters"
+                    )
+            return "".join(pieces)
 
     def _find_shape(self) -> _Shape:
         """Return the first form of a tool call that the template renders whole."""

@@ -1,9 +1,14 @@
 """State files: whole or not at all, of this model or not used, and never over the quota."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,14 +162,55 @@ def test_broken_files_are_removed_and_files_of_others_are_not(tmp_path: Path) ->
     assert set(tmp_path.iterdir()) == mine
 
 
-def test_what_a_crash_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+def test_what_a_crash_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    half = f"{PRINT[:16]}-{'1' * 16}.77.part"
+    (tmp_path / half).write_bytes(b"half")
+    folder = StateFolder(tmp_path, 10_000, PRINT)
+    writing = folder.write([1, 2], (), np.arange(100, dtype=np.uint8), 1.0)
+    assert next(writing) is None
+    folder.states()
+    (left,) = tmp_path.iterdir()
+    assert left.suffix == ".part"
+    assert left.name != half
+    assert [stored is not None for stored in writing] == [True]
+    assert len(folder.states()) == 1
+
+
+def test_where_nothing_can_be_locked_age_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(_file: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     names = [f"{PRINT[:16]}-{digit * 16}.77.part" for digit in "12"]
     for name in names:
         (tmp_path / name).write_bytes(b"half")
     old = time.time() - STALE_S - 1
     os.utime(tmp_path / names[0], (old, old))
-    StateFolder(tmp_path, 10_000, PRINT).states()
+    folder = StateFolder(tmp_path, 10_000, PRINT)
+    folder.states()
     assert [path.name for path in tmp_path.iterdir()] == names[1:]
+    assert save(folder, [1, 2]) is not None
+
+
+def test_a_writer_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "from clawd.engine.worker.statefolder import StateFolder\n"
+        "folder = StateFolder(Path(sys.argv[1]), 10_000, sys.argv[2])\n"
+        "writing = folder.write([1], (), np.arange(100, dtype=np.uint8), 1.0)\n"
+        "next(writing)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    argv = [sys.executable, "-c", script, str(tmp_path), PRINT]
+    killed = subprocess.run(argv, cwd=Path(__file__).parents[3], timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+    assert StateFolder(tmp_path, 10_000, PRINT).states() == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_that_changed_since_it_was_listed_is_not_used(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Chat templates: the environment that they expect, its limits, and the fallbacks."""
 
 import logging
+import resource
 
 import pytest
 
 from clawd.engine.protocol import ChatCall, ChatMessage
-from clawd.engine.worker.template import ChatTemplate, RenderInput
+from clawd.engine.worker.template import MAX_EXTRA_BYTES, ChatTemplate, RenderInput
 
 USER = ChatMessage(role="user", content="hi")
 SYSTEM = ChatMessage(role="system", content="be brief")
@@ -88,6 +89,24 @@ def test_a_call_without_text_has_no_content_where_a_template_asks_for_none() -> 
         "{{ 1 / 0 }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% if %}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ 'x' | center(4000000000) }}",
+        "{{ '{:4000000000}'.format(1) }}",
+        "{% set n = namespace(x='xx') %}"
+        "{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}",
+        "{% set n = namespace(x=[0]) %}"
+        "{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x | length }}",
+        "{% for a in [1] %}" * 30 + "x" + "{% endfor %}" * 30,
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "{% include '/etc/passwd' %}",
+        "{{ self.__init__.__globals__ }}{{ raise_exception('unreached') }}",
+        "{{ messages[0].__class__.__base__.__subclasses__() }}",
+        "{{ ('{0.__class__.__mro__}').format(messages) }}{{ raise_exception('unreached') }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ (messages | map(attribute='__class__') | list)[0].mro() }}",
+        "{{ lipsum.__globals__.os.popen('true').read() }}",
+        "{{ ''['__cla' ~ 'ss__']['__mro__'] }}{{ raise_exception('unreached') }}",
     ],
 )
 def test_a_template_that_cannot_render_is_replaced_by_chatml(
@@ -96,6 +115,13 @@ def test_a_template_that_cannot_render_is_replaced_by_chatml(
     with caplog.at_level(logging.WARNING):
         assert render(source, USER) == CHATML_HI
     assert "template" in caplog.text
+
+
+def test_a_template_that_is_refused_leaves_the_process_its_memory() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert render("{{ 'x' | center(4000000000) }}", USER) == CHATML_HI
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert len(b"x" * 2 * MAX_EXTRA_BYTES) == 2 * MAX_EXTRA_BYTES
 
 
 def test_no_template_means_chatml() -> None:

@@ -1,0 +1,52 @@
+"""What a worker does to itself: whom the kernel takes first, how much memory a block may want."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawd.engine.worker.process import OOM_SCORE_ADJ, memory_bound
+
+HARDENED = (
+    "from pathlib import Path\n"
+    "from clawd.engine.worker.process import harden\n"
+    "score = Path('/proc/self/oom_score_adj')\n"
+    "score.write_text(str(max(int(score.read_text()), {before})))\n"
+    "before = int(score.read_text())\n"
+    "assert harden()\n"
+    "print(before, score.read_text())\n"
+)
+
+
+@pytest.mark.parametrize("before", [0, 900])
+def test_out_of_memory_the_kernel_takes_a_worker_before_others(before: int) -> None:
+    # Anybody may raise it; to lower it takes a right that a test need not have.
+    argv = [sys.executable, "-c", HARDENED.format(before=before)]
+    done = subprocess.run(
+        argv, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found, after = map(int, done.stdout.split())
+    assert after == max(found, OOM_SCORE_ADJ)
+
+
+def test_a_block_gets_its_memory_and_no_more() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with memory_bound(64 << 20):
+        assert len(bytearray(16 << 20)) == 16 << 20
+        with pytest.raises(MemoryError):
+            bytearray(1 << 30)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert len(bytearray(128 << 20)) == 128 << 20
+
+
+def test_a_limit_from_outside_is_not_raised() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with memory_bound(1 << 30):
+        outer = resource.getrlimit(resource.RLIMIT_AS)
+        with memory_bound(8 << 30):
+            assert resource.getrlimit(resource.RLIMIT_AS) == outer
+        assert resource.getrlimit(resource.RLIMIT_AS) == outer
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -1,0 +1,53 @@
+"""Cancel frees a place within one step: while it decodes, amid a long prompt, in the queue."""
+
+import statistics
+from collections.abc import Iterator
+
+import pytest
+
+from clawd.engine.protocol import PromptProgress
+from tests.engine_real.conftest import TEMPLATE
+from tests.support.cancelling import PREFILL_TOKENS, Place, Streams
+from tests.support.engine_worker import WorkerClient
+from tests.support.gguf_models import write_random_gguf
+
+pytestmark = pytest.mark.real_model
+
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:
+    """Endless answers of a model whose steps take long enough to be told from nothing."""
+    path = write_random_gguf(
+        tmp_path_factory.mktemp("model") / "steps.gguf",
+        chat_template=TEMPLATE,
+        n_embd=256,
+        n_layer=6,
+        n_ff=768,
+        context_length=16384,
+    )
+    with WorkerClient() as worker:
+        yield Streams(worker, path)
+
+
+@pytest.mark.parametrize("place", ["decode", "prefill", "queue"])
+def test_a_cancelled_generation_frees_its_place_within_one_step(
+    place: Place, streams: Streams
+) -> None:
+    # Held until the cancel is there, the worker can at most finish the step that it was in.
+    exact = streams.cancel(place, is_stopped=True)
+    assert exact.done.reason == "cancelled"
+    assert exact.steps(streams.running) <= 1
+    if place != "queue":
+        # The next step begins with the newcomer: nobody generates in between.
+        assert exact.after == []
+    if place == "prefill":
+        assert exact.done.prompt_tokens >= PREFILL_TOKENS
+        assert PREFILL_TOKENS // 3 < exact.processed < PREFILL_TOKENS
+        assert exact.done.completion_tokens == 0
+        assert not [e for e in exact.before if isinstance(e, PromptProgress)][1:]
+    timed = [streams.cancel(place, is_stopped=False) for _ in range(ROUNDS)]
+    cancel_ms = statistics.median(each.elapsed_ms for each in timed)
+    step_ms = statistics.median(each.step_ms for each in timed)
+    print(f"\ncancel_{place}_ms: {cancel_ms:.1f}, a step takes {step_ms:.1f} ms")
