@@ -36,12 +36,14 @@ class ParameterForm(msgspec.Struct, frozen=True, kw_only=True):
         end: stands behind it.
         separator: stands between two.
         strings: the ways to write a value that may be a string; none where strings are JSON too.
+        nests: lists and objects within hold strings, and objects keys, in the same way.
     """
 
     key: str
     end: str = ""
     separator: str = "%ws%"
     strings: tuple[StringForm, ...] = ()
+    nests: bool = False
 
 
 class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,17 @@ class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
 def json_call(name: str = "name", arguments: str = "arguments", *, before: str = "") -> str:
     """Return a call that is a JSON object with these keys, and with members `before` them."""
     return f'{{%ws%{before}"{name}":%ws%%"name"%,%ws%"{arguments}":%ws%%arguments%%ws%}}'
+
+
+def json_list(opening: str, closing: str, call: str | None = None) -> CallFrame:
+    """Return the frame of a JSON list of calls behind a marker."""
+    return CallFrame(
+        call=call or json_call(),
+        opening=f"{opening}%ws%[%ws%",
+        separator=",%ws%",
+        closing=f"%ws%]%ws%{closing}" if closing else "%ws%]",
+        marker=opening,
+    )
 
 
 HERMES = CallFrame(

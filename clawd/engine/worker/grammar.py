@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from clawd.engine.protocol import CallFrame, Grammar
-from clawd.engine.worker.frames import Tools, arguments_rule, calls_rule, markers
+from clawd.engine.worker.frames import Tools, calls_rule, markers
 from clawd.engine.worker.gbnf import Rules, SchemaError
+from clawd.engine.worker.parameters import arguments_rule
 from clawd.engine.worker.schema import schema_rule
 
 REASONING_OPEN = b"<think>"

@@ -11,6 +11,7 @@ A prompt of 3.2 ends with the first `>>>`, so the answer begins with a recipient
 
 from functools import partial
 
+from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, object_arguments
 from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
@@ -49,6 +50,18 @@ _RECIPIENTS = Form(
     marks=(Mark("", "", _NAMED, _addressed), Mark(RECIPIENT, "", _NAMED, _addressed)),
     drops=_DROPS,
     is_framed=True,
+)
+
+TAGGED_FRAME = CallFrame(call=f"{OPEN}%name%>%arguments%</function>", separator="%ws%", marker=OPEN)
+_ADDRESSED = "%name%\n%arguments%"
+ADDRESSED_FRAMES = (
+    CallFrame(call=_ADDRESSED, separator=RECIPIENT, marker="%name%\n", at_start=True),
+    CallFrame(
+        call=_ADDRESSED,
+        opening=RECIPIENT,
+        separator=RECIPIENT,
+        marker=f"{RECIPIENT}%name%\n",
+    ),
 )
 
 

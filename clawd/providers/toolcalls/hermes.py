@@ -14,7 +14,12 @@ from enum import Enum, auto
 import msgspec
 
 from clawd.providers.base import CallDelta, Text
-from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, split_at_marker
+from clawd.providers.toolcalls.base import (
+    ParsedDelta,
+    ParserOptions,
+    ToolCallParser,
+    split_at_marker,
+)
 from clawd.providers.toolcalls.json_scan import ObjectScanner
 from clawd.providers.toolcalls.plain import PlainParser
 
@@ -179,6 +184,11 @@ class HermesParser:
             self._has_text = True
         if not self._after_call and len(body) < len(text):
             self._blanks.append(text[len(body) :])
+
+
+def make(options: ParserOptions) -> ToolCallParser:
+    """Return the parser of one answer."""
+    return HermesParser(options) if options.calls else PlainParser(options)
 
 
 def _decode(text: str) -> tuple[str, str] | None:

@@ -7,9 +7,10 @@ Only what stands behind the marker is a call: `[text](url)` is a link.
 
 import re
 
+from clawd.engine.call_frame import CallFrame, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, json_calls
-from clawd.providers.toolcalls.literals import python_calls
+from clawd.providers.toolcalls.literals import KEYWORDS, python_calls
 from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
 from clawd.providers.toolcalls.scanners import PythonBody
 
@@ -27,6 +28,19 @@ def python_or_json_calls(text: str, options: ParserOptions) -> list[Call] | None
 _FORM = Form(
     marks=(Mark(OPEN, "<|tool_call_end|>", PythonBody, python_or_json_calls),),
     drops=("<|im_end|>", "<|endoftext|>"),
+)
+
+_CLOSE = "<|tool_call_end|>"
+FRAMES = (
+    CallFrame(
+        call="%name%(%arguments%)",
+        opening=f"{OPEN}[",
+        separator=", ",
+        closing=f"]{_CLOSE}",
+        marker=OPEN,
+        parameters=KEYWORDS,
+    ),
+    json_list(OPEN, _CLOSE),
 )
 
 

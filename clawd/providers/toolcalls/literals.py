@@ -11,9 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from clawd.engine.call_frame import ParameterForm
 from clawd.providers.toolcalls.argument_values import argument_schema, encode, literal
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.call_objects import Call
+
+KEYWORDS = ParameterForm(key="%key%=", separator=", ")
+"""Arguments of a Python call; their values are held as JSON, which is read as well."""
 
 _MAX_DEPTH = 64
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}

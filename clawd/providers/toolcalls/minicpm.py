@@ -6,6 +6,7 @@
 import re
 from functools import partial
 
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.argument_values import argument_schema, encode, value
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call
@@ -49,6 +50,21 @@ def _written(text: str, at: int) -> tuple[str, int] | None:
     found = _DATA_END.search(text, data.end())
     return (text[data.end() : found.start()], found.end()) if found else None
 
+
+_PARAM_OPEN = '<param name="%key%">'
+FRAME = CallFrame(
+    call=f'{OPEN}%name%">%ws%%arguments%%ws%{_CLOSE}',
+    separator="%ws%",
+    marker=OPEN,
+    parameters=ParameterForm(
+        key=_PARAM_OPEN,
+        end=_END,
+        strings=(
+            StringForm(key=_PARAM_OPEN, stop=_END, excludes="<"),
+            StringForm(key=f"{_PARAM_OPEN}<![CDATA[", stop="]]>", end=_END),
+        ),
+    ),
+)
 
 _FORM = Form(
     marks=(Mark(OPEN, "", partial(XmlBody, _CLOSE), _decode),),

@@ -5,8 +5,8 @@ from enum import Enum, auto
 from clawd.providers.base import Reasoning, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, split_at_marker
 
-OPEN = "<think>"
-CLOSE = "</think>"
+THINK = ("<think>", "</think>")
+OPEN, CLOSE = THINK
 
 _MAX_LEADING_BLANKS = 256
 

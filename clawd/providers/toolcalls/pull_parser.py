@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from clawd.providers.base import CallDelta, Reasoning, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.plain import THINK
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
-
-THINK = ("<think>", "</think>")
 
 
 class Dialect(NamedTuple):

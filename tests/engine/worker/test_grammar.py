@@ -60,7 +60,9 @@ def test_a_lazy_call_begins_with_its_marker() -> None:
 
 def test_what_no_frame_can_tell_is_left_free() -> None:
     frames = (CallFrame(call="%name%(%arguments%)"),)
-    assert planner().plan(Grammar(kind="tool_call", tools={"f": True}, lazy=True, frames=())) is None
+    assert (
+        planner().plan(Grammar(kind="tool_call", tools={"f": True}, lazy=True, frames=())) is None
+    )
     assert (
         planner().plan(Grammar(kind="tool_call", tools={"f": True}, lazy=True, frames=frames))
         is None
