@@ -74,14 +74,16 @@ def json_call(name: str = "name", arguments: str = "arguments", *, before: str =
     return f'{{%ws%{before}"{name}":%ws%%"name"%,%ws%"{arguments}":%ws%%arguments%%ws%}}'
 
 
-def json_list(opening: str, closing: str, call: str | None = None) -> CallFrame:
-    """Return the frame of a JSON list of calls behind a marker."""
+def json_list(
+    opening: str, closing: str, call: str | None = None, *, marker: str = ""
+) -> CallFrame:
+    """Return the frame of a JSON list of calls; the opening marks it unless another text does."""
     return CallFrame(
         call=call or json_call(),
         opening=f"{opening}%ws%[%ws%",
         separator=",%ws%",
         closing=f"%ws%]%ws%{closing}" if closing else "%ws%]",
-        marker=opening,
+        marker=marker or opening,
     )
 
 

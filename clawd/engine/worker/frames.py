@@ -55,7 +55,7 @@ def _call(rules: Rules, frame: CallFrame, tools: Tools, *, lazy: bool) -> str:
     if lazy:
         names = [name for name, _ in tools]
         other = rules.other_than(names) if is_json else rules.other_name_than(names)
-        arguments = arguments_rule(rules, frame.parameters, True)
+        arguments = arguments_rule(rules, frame.parameters, schema=True)
         found.append(rules.add(f"{other} {frame_text(between)} {arguments}"))
     return rules.add(f"{frame_text(before)} {rules.choice(found)} {frame_text(after)}".strip())
 

@@ -29,7 +29,8 @@ PLAIN_RANGES = (
 
 # What stands in text that is no JSON.
 TEXT_RANGES = ((0x09, 0x0A), (0x20, 0x7E), *PLAIN_RANGES[3:])
-NAME_RANGES = ((0x2D, 0x2E), (0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+LETTER_RANGES = ((0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+NAME_RANGES = ((0x2D, 0x2E), (0x30, 0x39), *LETTER_RANGES)
 
 _SHARED = {
     "ws": r'(" " | "\n" [ \t]{0,20})?',
@@ -56,8 +57,13 @@ class SchemaError(Exception):
 
 
 class _Alphabet(NamedTuple):
-    """What a word is made of: characters, an expression for escapes, a tail, and what ends it."""
+    """What a word is made of.
 
+    The ranges of its first character and of others, an expression for escapes, a rule for any
+    further characters, and what ends it.
+    """
+
+    first: Sequence[tuple[int, int]]
     ranges: Sequence[tuple[int, int]]
     escape: str
     tail: str
@@ -126,13 +132,14 @@ class Rules:
         """Return a rule for every JSON string but the empty one and these."""
         known = sorted({as_json(text)[1:-1] for text in texts} | {""})
         escape = r'"\\" (["\\/bfnrt] | "u" unicode)'
-        string = _Alphabet(PLAIN_RANGES, escape, self.add('char* "\\""'), '"\\""')
+        string = _Alphabet(PLAIN_RANGES, PLAIN_RANGES, escape, self.add('char* "\\""'), '"\\""')
         return self.add(f'"\\"" {self._unlike(known, string)}')
 
     def other_name_than(self, names: Sequence[str]) -> str:
-        """Return a rule for every name of letters, digits and `_.-` but these."""
+        """Return a rule for every name but these: a letter, then letters, digits and `_.-`."""
         tail = self.add(f"{character_class(NAME_RANGES)}*")
-        return self._unlike(sorted({*names, ""}), _Alphabet(NAME_RANGES, "", tail, '""'))
+        name = _Alphabet(LETTER_RANGES, NAME_RANGES, "", tail, '""')
+        return self._unlike(sorted({*names, ""}), name)
 
     def until(self, stop: str) -> str:
         """Return a rule for any text without `stop` in it, and `stop` behind it.
@@ -192,9 +199,10 @@ class Rules:
         for text in known:
             if text:
                 following.setdefault(text[0], []).append(text[1:])
-        plain = character_class(without(alphabet.ranges, sorted(map(ord, following))))
+        plain = character_class(without(alphabet.first, sorted(map(ord, following))))
+        within = alphabet._replace(first=alphabet.ranges)
         found = [
-            f"{quote(first)} {self._unlike(rest, alphabet)}" for first, rest in following.items()
+            f"{quote(first)} {self._unlike(rest, within)}" for first, rest in following.items()
         ]
         found.append(f"{plain} {alphabet.tail}")
         if alphabet.escape and "\\" not in following:

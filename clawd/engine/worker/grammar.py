@@ -147,6 +147,9 @@ def _text(grammar: Grammar, frames: tuple[CallFrame, ...], tools: Tools) -> str:
     if grammar.kind == "json_schema":
         roots.append(schema_rule(rules, grammar.schema))
     parallel = grammar.parallel or grammar.lazy
-    for frame in frames if tools or grammar.lazy else ():
-        roots.append(calls_rule(rules, frame, tools, lazy=grammar.lazy, parallel=parallel))
+    if tools or grammar.lazy:
+        roots += [
+            calls_rule(rules, frame, tools, lazy=grammar.lazy, parallel=parallel)
+            for frame in frames
+        ]
     return rules.text(rules.choice(roots))

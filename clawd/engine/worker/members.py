@@ -1,4 +1,4 @@
-"""Rules for members of which some must be there, each at most once: few in any order, many in one."""
+"""Rules for members that come once at most, and some must: few in any order, many in one."""
 
 from collections.abc import Sequence
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from clawd.engine.protocol import ParameterForm, StringForm
 from clawd.engine.worker.gbnf import (
-    NAME_RANGES,
+    LETTER_RANGES,
     TEXT_RANGES,
     Rules,
     SchemaError,
@@ -94,7 +94,7 @@ class _Parameters:
 
     def _any(self) -> str:
         """Return any arguments."""
-        one = self._one(self._any_name(), True)
+        one = self._one(self._any_name(), schema=True)
         return self._rules.add(f"({one} ({frame_text(self._form.separator)} {one})*)?")
 
     def _one(self, key: str, schema: Any) -> str:
@@ -122,26 +122,26 @@ class _Parameters:
         """Return the rule of a value in a notation of its own."""
         schema = self._resolved(schema)
         types = schema.get("type") if isinstance(schema, dict) else None
-        values = _values(schema)
-        if values and not any(isinstance(value, str) for value in values):
-            return self._rules.one_of(values)
-        if schema is not True and self._may_be_string(schema):
-            form = self._form.strings[0]
-            text = f"{quote(self._quote)} {self._string(form, schema)}"
-            others = [value for value in values if not isinstance(value, str)]
-            return self._rules.choice(
-                [self._rules.add(text), *([self._rules.one_of(others)] if others else [])]
-            )
+        if _values(schema) or (schema is not True and self._may_be_string(schema)):
+            return self._quoted(schema)
         if types == "object" and depth < _MAX_DEPTH and schema.get("properties"):
             return self._rules.add(self._object(schema, depth))
         if types == "array" and depth < _MAX_DEPTH and isinstance(schema.get("items"), dict):
             item = self._nested(schema["items"], depth + 1)
             return self._rules.add(self._list(item, schema))
-        if types in {"object", "array"}:
-            return self._loose()[1 if types == "object" else 2]
         if types in {"integer", "number", "boolean", "null"}:
             return schema_rule(self._rules, schema)
-        return self._loose()[0]
+        value, keyed, listed = self._loose()
+        return keyed if types == "object" else listed if types == "array" else value
+
+    def _quoted(self, schema: Any) -> str:
+        """Return the rule of a string between quotes, or of an enum."""
+        found = []
+        if self._may_be_string(schema):
+            text = self._string(self._form.strings[0], schema)
+            found.append(self._rules.add(f"{quote(self._quote)} {text}"))
+        others = [value for value in _values(schema) if not isinstance(value, str)]
+        return self._rules.choice([*found, *([self._rules.one_of(others)] if others else [])])
 
     def _object(self, schema: dict[str, Any], depth: int) -> str:
         required = schema.get("required", ())
@@ -175,7 +175,8 @@ class _Parameters:
         return self._any_value
 
     def _any_name(self) -> str:
-        return self._rules.add(f"{character_class(NAME_RANGES)}{{1,64}}")
+        word = character_class(((0x30, 0x39), *LETTER_RANGES))
+        return self._rules.add(f"{character_class(LETTER_RANGES)} {word}*")
 
     def _string(self, form: StringForm, schema: Any) -> str:
         """Return the rule of a bare string and what ends it."""

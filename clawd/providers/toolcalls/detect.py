@@ -58,8 +58,7 @@ def detect(template: str) -> ParserFactory:
 def habits_of(template: str) -> Habits:
     """Return how a model with this chat template answers."""
     family = _family(template)
-    end = prompt_end(template).rstrip()
-    is_open = end.endswith(tuple(opening for opening, _ in family.thoughts))
+    is_open = prompt_end(template).endswith(tuple(opening for opening, _ in family.thoughts))
     thoughts = family.thoughts if family.hides_calls else ()
     return Habits(family.frames(template), thoughts, is_open)
 

@@ -38,7 +38,7 @@ _WORD = re.compile(r"\w+")
 
 THOUGHTS = ((f"{CHANNEL}{_REASONING}{_MESSAGE}", "<|end|>"),)
 
-_FORMAT = f"%? %%?{_CONSTRAIN}%%?json%{_MESSAGE}%arguments%"
+_FORMAT = f"%? %%?{_CONSTRAIN}json%%? json%{_MESSAGE}%arguments%"
 _TO = f"to={_NAMESPACE}"
 _BY_ROLE = f"{_TO}%name%{CHANNEL}commentary{_FORMAT}"
 FRAMES = (

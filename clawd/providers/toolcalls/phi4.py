@@ -23,7 +23,9 @@ _FORM = Form(
     drops=("<|end|>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"),
 )
 
-frames = preferring(OPENS[1], json_list(OPENS[1], ""), json_list(OPENS[0], "<|/tool_call|>"))
+frames = preferring(
+    OPENS[1], json_list(OPENS[1], "", marker=f"{OPENS[1]}["), json_list(OPENS[0], "<|/tool_call|>")
+)
 
 
 def make(options: ParserOptions) -> ToolCallParser:

@@ -26,7 +26,7 @@ _UNKNOWN_TEXT = "\0"
 
 
 def prompt_end(template: str) -> str:
-    """Return the end of the prompts that a template makes, "" when it cannot be read."""
+    """Return the end of a template's prompts without blanks behind it, "" when it is not read."""
     if len(template) > _MAX_CHARACTERS:
         return ""
     try:
@@ -35,7 +35,8 @@ def prompt_end(template: str) -> str:
         walk.run(environment.parse(_GENERATION.sub("", template)).body)
     except (jinja2.TemplateError, RecursionError):
         return ""
-    return walk.written()
+    # Unknown text at the end, such as an answer to go on with, is usually none.
+    return walk.written().rstrip(f"{_UNKNOWN_TEXT} \t\n")
 
 
 class _Walk:
@@ -99,8 +100,9 @@ class _Walk:
 
         A switch that is on stays on: messages that turn reasoning off are the rare ones.
         """
-        for assignment in (*node.find_all(nodes.Assign), *node.find_all(nodes.AssignBlock)):
-            name = _name(assignment.target)
+        targets = [one.target for one in node.find_all(nodes.Assign)]
+        targets += [one.target for one in node.find_all(nodes.AssignBlock)]
+        for name in map(_name, targets):
             if name and self._known.get(name) is not True:
                 self._known[name] = UNKNOWN
         if isinstance(node, nodes.For):
