@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clawd.engine.call_frame import CallFrame
 from clawd.engine.protocol import Grammar, ModelConfig, SamplingConfig
 from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import ParserOptions
@@ -87,3 +88,30 @@ def test_waiting_grammars_of_every_family_are_taken(
         got = worker.ask("go", sampling, grammar)
         assert got.evaluated.quarantined == {}
         assert got.text == free
+
+
+CONTROL = "<|im_start|>"
+CONTROL_TOKEN = 1
+IN_CONTROL = CallFrame(
+    call=f"{CONTROL}%name%{CONTROL}%arguments%{CONTROL}", separator="", marker=CONTROL
+)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_marker_that_is_a_control_token_is_told_by_its_text(
+    start_worker: StartWorker, random_model: Path, lazy: bool
+) -> None:
+    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096))
+    number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
+    # The token wins wherever it may stand, so only a grammar brings what is between two of them.
+    sampling = SamplingConfig(
+        temperature=0, logit_bias=((CONTROL_TOKEN, 100.0),), max_tokens=60 if lazy else 0
+    )
+    tools = {"seven": number}
+    grammar = Grammar(kind="tool_call", tools=tools, frames=(IN_CONTROL,), lazy=lazy)
+    text = worker.ask("go", sampling, grammar).text
+    parts = text.split(CONTROL)
+    assert parts[0] == ""
+    assert len(parts[1]) > 1
+    if not lazy:
+        assert (parts[1], json.loads(parts[2]), parts[3]) == ("seven", {"n": 7}, "")
