@@ -2,8 +2,8 @@
 
 from enum import Enum, auto
 
-from clawd.providers.base import Reasoning, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, split_at_marker
+from clawd.providers.toolcalls.output import Output
 
 THINK = ("<think>", "</think>")
 OPEN, CLOSE = THINK
@@ -28,31 +28,27 @@ class PlainParser:
     def __init__(self, options: ParserOptions) -> None:
         self._place = _Place.REASONING if options.starts_in_reasoning else _Place.START
         self._held = ""
-        self._blanks: list[str] = []
-        self._is_empty = True
+        self._out = Output()
 
     def feed(self, text: str) -> list[ParsedDelta]:
         """Take the next text of the model."""
         text = self._held + text
         self._held = ""
-        deltas: list[ParsedDelta] = []
         if self._place is _Place.START:
             text = self._start(text)
         if self._place is _Place.REASONING:
-            text = self._reason(text, deltas)
+            text = self._reason(text)
         if self._place is _Place.TEXT:
-            self._add_text(text, deltas)
-        return deltas
+            self._out.add_text(text)
+        return self._out.take()
 
     def finish(self) -> list[ParsedDelta]:
         """Take the end of the text."""
-        if not self._held:
-            return []
         if self._place is _Place.REASONING:
-            deltas: list[ParsedDelta] = []
-            self._add_reasoning(self._held, deltas)
-            return deltas
-        return [Text(text=self._held)]
+            self._out.add_reasoning(self._held)
+        else:
+            self._out.add_text(self._held)
+        return self._out.finish()
 
     def _start(self, text: str) -> str:
         """Decide whether the answer begins with reasoning, as soon as it can be told."""
@@ -65,34 +61,14 @@ class PlainParser:
             self._held = text
             return ""
         self._place = _Place.TEXT
-        self._is_empty = False
         return text
 
-    def _reason(self, text: str, deltas: list[ParsedDelta]) -> str:
+    def _reason(self, text: str) -> str:
         before, marker, after = split_at_marker(text, (CLOSE,))
-        self._add_reasoning(before, deltas)
+        self._out.add_reasoning(before)
         if not marker:
             self._held = after
             return ""
         self._place = _Place.TEXT
-        self._is_empty = True
+        self._out.part()
         return after
-
-    def _add_reasoning(self, text: str, deltas: list[ParsedDelta]) -> None:
-        """Emit reasoning; blanks wait until something follows them, for those at its end go."""
-        if self._is_empty:
-            text = text.lstrip()
-        body = text.rstrip()
-        if body:
-            deltas.append(Reasoning(text="".join((*self._blanks, body))))
-            self._blanks.clear()
-            self._is_empty = False
-        if not self._is_empty and len(body) < len(text):
-            self._blanks.append(text[len(body) :])
-
-    def _add_text(self, text: str, deltas: list[ParsedDelta]) -> None:
-        if self._is_empty:
-            text = text.lstrip()
-        if text:
-            deltas.append(Text(text=text))
-            self._is_empty = False

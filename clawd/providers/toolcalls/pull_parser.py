@@ -6,8 +6,8 @@ A family adds a `Dialect`: the markers to look for, and a reader of what follows
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clawd.providers.base import CallDelta, Reasoning, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.output import Output
 from clawd.providers.toolcalls.plain import THINK
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
 
@@ -43,12 +43,9 @@ class PullParser:
         self._starts_in_reasoning = options.starts_in_reasoning
         self._markers = Markers(*(dialect.markers if options.calls else ()))
         self._starts = Markers(*(dialect.starts if options.calls else ()))
-        self._deltas: list[ParsedDelta] = []
-        self._text = _TextWriter(self._deltas)
-        self._ids: set[str] = set()
-        self._calls = 0
+        self._out = Output()
         self._end_tokens = _EndTokens(dialect.ends)
-        self._source = Source(self._deliver)
+        self._source = Source(self._out.add_call)
         self._steps = self._run()
 
     def feed(self, text: str) -> list[ParsedDelta]:
@@ -60,13 +57,11 @@ class PullParser:
         """Take the end of the text."""
         self._source.push(self._end_tokens.finish())
         self._source.end()
-        return self._advance()
+        return [*self._advance(), *self._out.finish()]
 
     def _advance(self) -> list[ParsedDelta]:
         next(self._steps, None)
-        deltas = self._deltas.copy()
-        self._deltas.clear()
-        return deltas
+        return self._out.take()
 
     def _run(self) -> Reading[None]:
         source = self._source
@@ -76,11 +71,10 @@ class PullParser:
         while True:
             if marker:
                 yield from self._dialect.read(source, marker)
-            self._text.add(source.unclaimed())
-            marker = yield from source.pour(self._markers, self._text.add)
+            self._out.add_text(source.unclaimed())
+            marker = yield from source.pour(self._markers, self._out.add_text)
             if not marker:
-                break
-        self._text.finish()
+                return
 
     def _think(self) -> Reading[None]:
         """Split reasoning off; the blanks around it belong to neither."""
@@ -91,19 +85,9 @@ class PullParser:
             return
         source.claim()
         closing = Markers(pairs[opening]) if opening else Markers(*pairs.values())
-        yield from source.pour(closing, _ReasoningWriter(self._deltas).add)
+        yield from source.pour(closing, self._out.add_reasoning)
         yield from source.blanks()
         source.claim()
-
-    def _deliver(self, name: str, arguments: str, call_id: str) -> None:
-        if call_id in self._ids:
-            call_id = ""
-        self._ids.add(call_id)
-        self._text.take_call()
-        self._deltas.append(
-            CallDelta(index=self._calls, id=call_id, name=name, arguments=arguments)
-        )
-        self._calls += 1
 
 
 class _EndTokens:
@@ -139,55 +123,3 @@ class _EndTokens:
             if source.is_at_end():
                 return
             self._passed.append(source.unclaimed())
-
-
-class _TextWriter:
-    """Emits text; blanks wait, for those around a call go."""
-
-    def __init__(self, deltas: list[ParsedDelta]) -> None:
-        self._deltas = deltas
-        self._blanks: list[str] = []
-        self._is_after_call = False
-        self._has_text = False
-
-    def add(self, text: str) -> None:
-        if self._is_after_call:
-            text = text.lstrip()
-        body = text.rstrip()
-        if body:
-            if self._is_after_call and self._has_text:
-                self._blanks.append("\n")
-            self._deltas.append(Text(text="".join((*self._blanks, body))))
-            self._blanks.clear()
-            self._is_after_call = False
-            self._has_text = True
-        if not self._is_after_call and len(body) < len(text):
-            self._blanks.append(text[len(body) :])
-
-    def take_call(self) -> None:
-        self._blanks.clear()
-        self._is_after_call = True
-
-    def finish(self) -> None:
-        if self._blanks:
-            self._deltas.append(Text(text="".join(self._blanks)))
-
-
-class _ReasoningWriter:
-    """Emits reasoning without the blanks at its start and end."""
-
-    def __init__(self, deltas: list[ParsedDelta]) -> None:
-        self._deltas = deltas
-        self._blanks: list[str] = []
-        self._is_empty = True
-
-    def add(self, text: str) -> None:
-        if self._is_empty:
-            text = text.lstrip()
-        body = text.rstrip()
-        if body:
-            self._deltas.append(Reasoning(text="".join((*self._blanks, body))))
-            self._blanks.clear()
-            self._is_empty = False
-        if not self._is_empty and len(body) < len(text):
-            self._blanks.append(text[len(body) :])

@@ -13,7 +13,6 @@ from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
 from clawd.providers.toolcalls import hermes
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, looks_like_call
-from clawd.providers.toolcalls.plain import PlainParser
 
 TRANSCRIPTS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "transcripts" / "hermes.json").read_text("utf-8")
@@ -93,11 +92,10 @@ def test_any_text_in_any_pieces_adds_up_to_the_same(
     pieces: list[str], starts: bool, calls: bool
 ) -> None:
     options = ParserOptions(calls=calls, starts_in_reasoning=starts)
-    kind = hermes.make
     text = "".join(pieces)
-    whole = parse(kind(options), [text])
-    assert parse(kind(options), pieces) == whole
-    assert parse(kind(options), list(text)) == whole
+    whole = parse(hermes.make(options), [text])
+    assert parse(hermes.make(options), pieces) == whole
+    assert parse(hermes.make(options), list(text)) == whole
 
 
 @given(pieces=PIECES)
