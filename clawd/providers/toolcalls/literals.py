@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from clawd.engine.call_frame import ParameterForm
-from clawd.providers.toolcalls.argument_values import argument_schema, encode, literal
+from clawd.providers.toolcalls.bare_values import accepted_by, encode, literal
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.call_objects import Call
 
@@ -74,8 +74,8 @@ class _Writer:
         self._strings.append(text)
 
     def bare(self, text: str) -> None:
-        schema = argument_schema(self._options, self.name, self._key) if self.depth == 1 else None
-        found = literal(text, schema)
+        parameters = self._options.schemas.get(self.name) if self.depth == 1 else None
+        found = literal(text, accepted_by(parameters, self._key))
         self.is_good = self.is_good and found is not None
         self._write(found or "")
 

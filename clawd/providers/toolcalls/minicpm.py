@@ -7,7 +7,7 @@ import re
 from functools import partial
 
 from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
-from clawd.providers.toolcalls.argument_values import argument_schema, encode, value
+from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call
 from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
@@ -29,16 +29,15 @@ def _decode(text: str, options: ParserOptions) -> list[Call] | None:
     if head is None:
         return None
     name, at = head[1], head.end()
-    arguments: list[str] = []
+    arguments = Arguments(options.schemas.get(name))
     while at < len(text):
         param = _PARAM.match(text, at)
         written = _written(text, param.end()) if param else None
         if param is None or written is None:
             return None
         argument, at = written
-        schema = argument_schema(options, name, param[1])
-        arguments.append(f"{encode(param[1])}: {value(argument, schema)}")
-    return [Call(name, "{" + ", ".join(arguments) + "}")]
+        arguments.add_loosely(param[1], argument)
+    return [Call(name, arguments.text())]
 
 
 def _written(text: str, at: int) -> tuple[str, int] | None:
