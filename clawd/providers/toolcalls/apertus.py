@@ -8,7 +8,7 @@ It thinks between markers of its own, and calls from within.
 from clawd.engine.call_frame import json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import keyed_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import JsonBody
 
 OPEN = "<|tools_prefix|>"
@@ -26,4 +26,4 @@ FRAME = json_list(OPEN, "<|tools_suffix|>", '{%ws%%"name"%:%ws%%arguments%%ws%}'
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

@@ -13,7 +13,7 @@ import re
 from clawd.engine.call_frame import CallFrame, json_call, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, action_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import FencedJson, JsonBody
 
 ACTION = "Action:"
@@ -60,9 +60,9 @@ MARKED_FRAME = json_list(
 
 def make_fenced(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Command R+ and R."""
-    return MarkedParser(options, _FENCED)
+    return marked_parser(options, _FENCED)
 
 
 def make_marked(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Command R7B and A."""
-    return MarkedParser(options, _MARKED)
+    return marked_parser(options, _MARKED)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from clawd.engine.call_frame import CallFrame
-from clawd.providers.toolcalls.base import ParserFactory
-from clawd.providers.toolcalls.plain import THINK
+from clawd.providers.toolcalls.base import THINK, ParserFactory
 
 Frames = tuple[CallFrame, ...]
 

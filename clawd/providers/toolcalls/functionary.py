@@ -14,7 +14,7 @@ from functools import partial
 from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, object_arguments
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import NamedJson
 
 OPEN = "<function="
@@ -67,9 +67,9 @@ ADDRESSED_FRAMES = (
 
 def make_v31(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of version 3.1."""
-    return MarkedParser(options, _TAGS)
+    return marked_parser(options, _TAGS)
 
 
 def make_v32(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of version 3.2."""
-    return MarkedParser(options, _RECIPIENTS)
+    return marked_parser(options, _RECIPIENTS)

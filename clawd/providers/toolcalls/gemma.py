@@ -19,7 +19,7 @@ from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, answer_calls
 from clawd.providers.toolcalls.generic_json import FRAMES, MARKS
 from clawd.providers.toolcalls.literals import KEYWORDS, gemma_calls, python_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import PythonBody, QuotedBody
 
 TOOL_CODE = "```tool_code"
@@ -104,14 +104,14 @@ ASKED_FRAMES = (
 
 def make_asked(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Gemma 2 and 3."""
-    return MarkedParser(options, _ASKED)
+    return marked_parser(options, _ASKED)
 
 
 def make_function(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of FunctionGemma."""
-    return MarkedParser(options, _FUNCTION)
+    return marked_parser(options, _FUNCTION)
 
 
 def make_native(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Gemma 4."""
-    return MarkedParser(options, _NATIVE)
+    return marked_parser(options, _NATIVE)

@@ -9,7 +9,7 @@ that is offered where these are known.
 from clawd.engine.call_frame import HERMES, CallFrame, json_call
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import answer_calls, json_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import JsonBody
 
 OPENS = ("```json", "```tool_call", "<tool_call>")
@@ -37,4 +37,4 @@ FRAMES = (
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

@@ -8,7 +8,7 @@ from clawd.engine.call_frame import HERMES, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import json_calls
 from clawd.providers.toolcalls.family import preferring
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import JsonBody
 
 OPENS = ("<|tool_call|>", "<tool_call>")
@@ -26,4 +26,4 @@ frames = preferring(OPENS[0], json_list(OPENS[0], ""), HERMES)
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

@@ -11,7 +11,7 @@ from clawd.engine.call_frame import CallFrame, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, json_calls
 from clawd.providers.toolcalls.literals import KEYWORDS, python_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import PythonBody
 
 OPEN = "<|tool_call_start|>"
@@ -46,4 +46,4 @@ FRAMES = (
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

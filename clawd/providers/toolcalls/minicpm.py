@@ -10,7 +10,7 @@ from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import XmlBody
 
 OPEN = '<function name="'
@@ -73,4 +73,4 @@ _FORM = Form(
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

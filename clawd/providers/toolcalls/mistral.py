@@ -10,9 +10,8 @@ Old arrays are taken whole or not at all.
 import re
 
 from clawd.engine.call_frame import CallFrame, json_list
-from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.base import THINK, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import decode_calls, is_name, object_text
-from clawd.providers.toolcalls.plain import THINK
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
 from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
 

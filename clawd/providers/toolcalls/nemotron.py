@@ -8,7 +8,7 @@ from clawd.engine.call_frame import json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import json_calls
 from clawd.providers.toolcalls.family import preferring
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import JsonBody
 
 OPENS = ("<TOOLCALL>", "<tool_calls>")
@@ -28,4 +28,4 @@ frames = preferring(
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

@@ -6,9 +6,8 @@ A family adds a `Dialect`: the markers to look for, and a reader of what follows
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
 from clawd.providers.toolcalls.output import Output
-from clawd.providers.toolcalls.plain import THINK
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
 
 
@@ -21,7 +20,10 @@ class Dialect(NamedTuple):
             what it consumed and did not claim becomes text.
         starts: what opens a call as the first thing of the answer only.
         ends: end-of-turn tokens, which do not belong to the answer when they are its end.
-        thoughts: pairs that open and close reasoning.
+        thoughts: pairs that open and close reasoning at the start of the answer.
+        always: markers that count without tools as well.
+        begins: an answer is read as a call from its first character on.
+        inner_thought: a marker that opens reasoning anywhere, which `read` reads.
     """
 
     markers: tuple[str, ...]
@@ -29,6 +31,9 @@ class Dialect(NamedTuple):
     starts: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     thoughts: tuple[tuple[str, str], ...] = (THINK,)
+    always: tuple[str, ...] = ()
+    begins: bool = False
+    inner_thought: str = ""
 
 
 class PullParser:
@@ -41,11 +46,12 @@ class PullParser:
     def __init__(self, options: ParserOptions, dialect: Dialect) -> None:
         self._dialect = dialect
         self._starts_in_reasoning = options.starts_in_reasoning
-        self._markers = Markers(*(dialect.markers if options.calls else ()))
+        markers = dialect.markers if options.calls else ()
+        self._markers = Markers(*markers, *dialect.always)
         self._starts = Markers(*(dialect.starts if options.calls else ()))
         self._out = Output()
         self._end_tokens = _EndTokens(dialect.ends)
-        self._source = Source(self._out.add_call)
+        self._source = Source(self._out)
         self._steps = self._run()
 
     def feed(self, text: str) -> list[ParsedDelta]:
@@ -65,16 +71,24 @@ class PullParser:
 
     def _run(self) -> Reading[None]:
         source = self._source
-        yield from self._think()
-        yield from source.blanks()
-        marker = yield from source.one_of(self._starts)
+        marker = yield from self._first()
         while True:
-            if marker:
+            if marker is not None:
                 yield from self._dialect.read(source, marker)
             self._out.add_text(source.unclaimed())
             marker = yield from source.pour(self._markers, self._out.add_text)
             if not marker:
                 return
+
+    def _first(self) -> Reading[str | None]:
+        """Read what stands before the text; return what a reader begins with."""
+        if self._dialect.inner_thought and self._starts_in_reasoning:
+            return self._dialect.inner_thought
+        yield from self._think()
+        if self._dialect.begins:
+            return ""
+        yield from self._source.blanks()
+        return (yield from self._source.one_of(self._starts)) or None
 
     def _think(self) -> Reading[None]:
         """Split reasoning off; the blanks around it belong to neither."""
@@ -96,7 +110,7 @@ class _EndTokens:
     def __init__(self, tokens: tuple[str, ...]) -> None:
         self._tokens = Markers(*tokens)
         self._passed: list[str] = []
-        self._source = Source(lambda _name, _arguments, _id: None)
+        self._source = Source(Output())
         self._steps = self._run()
 
     def feed(self, text: str) -> str:
