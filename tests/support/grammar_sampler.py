@@ -1,4 +1,4 @@
-"""Writes texts that a GBNF grammar describes, by chance; short ones once enough is written."""
+"""Writes texts that a GBNF grammar describes, by chance, and says whether it describes one."""
 
 import random
 import re
@@ -56,6 +56,48 @@ class GrammarSampler:
                 case _:
                     waiting += [node[1]] * _times(node[2], node[3], chance if left > 0 else None)
         return "".join(out)
+
+    def describes(self, text: str) -> bool:
+        """Say whether the whole text is described; any depth of it."""
+        return len(text) in self._ends(("rule", "root"), 0, text, {})
+
+    def _ends(
+        self, node: Node, at: int, text: str, known: dict[tuple[str, int], set[int]]
+    ) -> set[int]:
+        """Return where a node that begins at a place may end."""
+        match node[0]:
+            case "text":
+                return {at + len(node[1])} if text.startswith(node[1], at) else set()
+            case "class":
+                code = ord(text[at]) if at < len(text) else -1
+                return {at + 1} if any(low <= code <= high for low, high in node[1]) else set()
+            case "rule":
+                key = (node[1], at)
+                if key not in known:
+                    known[key] = self._ends(self._rules[node[1]], at, text, known)
+                return known[key]
+            case "row":
+                ends = {at}
+                for one in node[1]:
+                    ends = {end for start in ends for end in self._ends(one, start, text, known)}
+                return ends
+            case "choice":
+                return {end for one in node[1] for end in self._ends(one, at, text, known)}
+            case _:
+                return self._repeated_ends(node, at, text, known)
+
+    def _repeated_ends(
+        self, node: Node, at: int, text: str, known: dict[tuple[str, int], set[int]]
+    ) -> set[int]:
+        _, one, low, high = node
+        ends = set() if low else {at}
+        last = {at}
+        for count in range(1, (len(text) + low if high is None else high) + 1):
+            last = {end for start in last for end in self._ends(one, start, text, known)}
+            if not last or (count > low and last <= ends):
+                break
+            ends |= last if count >= low else set()
+        return ends
 
     def _cost(self, node: Node) -> float:
         match node[0]:

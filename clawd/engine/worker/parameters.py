@@ -31,6 +31,7 @@ _UNIONS = ("anyOf", "oneOf")
 _TELLING = ("properties", "items", "allOf", "minimum", "maximum")
 _MAX_REFS = 16
 _MAX_DEPTH = 16
+_MAX_NODES = 1000
 
 
 def arguments_rule(rules: Rules, form: ParameterForm | None, schema: Any) -> str:
@@ -73,6 +74,7 @@ class _Parameters:
         self._schema = schema
         self._quote = form.strings[0].key.removeprefix(form.key) if form.nests else ""
         self._any_value: tuple[str, str, str] = ("", "", "")
+        self._known: dict[tuple[int, int], str] = {}
 
     def all(self) -> str:
         schema = self._schema
@@ -119,8 +121,14 @@ class _Parameters:
         return self._rules.choice([self._rules.add(one.strip()) for one in found])
 
     def _nested(self, schema: Any, depth: int) -> str:
-        """Return the rule of a value in a notation of its own."""
+        """Return the rule of a value in a notation of its own; each part is looked at once."""
         schema = self._resolved(schema)
+        key = (id(schema), depth)
+        if key not in self._known:
+            self._known[key] = self._new_nested(schema, depth)
+        return self._known[key]
+
+    def _new_nested(self, schema: Any, depth: int) -> str:
         types = schema.get("type") if isinstance(schema, dict) else None
         if _values(schema) or (schema is not True and self._may_be_string(schema)):
             return self._quoted(schema)
@@ -193,18 +201,16 @@ class _Parameters:
         return f"{self._rules.repeat(char, low, high)} {quote(form.stop)}"
 
     def _may_be_string(self, schema: Any) -> bool:
-        if not isinstance(schema, dict):
-            return schema is True
-        if values := _values(schema):
-            return any(isinstance(value, str) for value in values)
-        for union in _UNIONS:
-            if union in schema:
-                parts = map(self._resolved, schema[union])
-                return any(self._may_be_string(part) for part in parts)
-        types = schema.get("type")
-        if types is None:
-            return not any(key in schema for key in _TELLING)
-        return types == "string" or (isinstance(types, list) and "string" in types)
+        waiting = [schema]
+        for _ in range(_MAX_NODES):
+            if not waiting:
+                return False
+            node = self._resolved(waiting.pop())
+            parts = _parts(node)
+            waiting += parts
+            if not parts and _takes_strings(node):
+                return True
+        raise SchemaError(f"its unions have more than {_MAX_NODES} parts")
 
     def _resolved(self, schema: Any) -> Any:
         """Follow a reference into the tool's own definitions."""
@@ -224,6 +230,25 @@ class _Parameters:
         return schema | {
             key: self._schema[key] for key in ("$defs", "definitions") if key in self._schema
         }
+
+
+def _parts(schema: Any) -> list[Any]:
+    """Return the schemas that a schema is a union of."""
+    if not isinstance(schema, dict) or _values(schema):
+        return []
+    return [part for union in _UNIONS for part in schema.get(union, ())]
+
+
+def _takes_strings(schema: Any) -> bool:
+    """Say whether a schema that is no union takes strings."""
+    if not isinstance(schema, dict):
+        return schema is True
+    if values := _values(schema):
+        return any(isinstance(value, str) for value in values)
+    types = schema.get("type")
+    if types is None:
+        return not any(key in schema for key in _TELLING)
+    return types == "string" or (isinstance(types, list) and "string" in types)
 
 
 def _values(schema: Any) -> list[Any]:

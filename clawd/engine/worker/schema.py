@@ -19,6 +19,8 @@ from clawd.engine.worker.schema_merge import ImpossibleError, merged
 
 MAX_DEPTH = 48
 MAX_PROPERTIES = 1000
+# References multiply: each of thirty definitions with two to the next one makes a billion.
+MAX_STEPS = 20_000
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _REFUSED = (
@@ -69,6 +71,7 @@ class _Converter:
         self._rules = rules
         self._root = root
         self._refs: dict[str, str] = {}
+        self._steps = 0
 
     def value(self, schema: Any, depth: int) -> str:
         if depth > MAX_DEPTH:
@@ -98,6 +101,9 @@ class _Converter:
 
     def _flat(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """Return the schema with `$ref` and `allOf` laid over what is beside them."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise SchemaError(f"allOf and $ref make more than {MAX_STEPS} schemas of it")
         flat = {key: value for key, value in schema.items() if key not in {"$ref", "allOf"}}
         others = list(schema.get("allOf", ()))
         if "$ref" in schema:
