@@ -39,8 +39,9 @@ class Dialect(NamedTuple):
 class PullParser:
     """Streams reasoning, text and whole calls.
 
-    Reasoning is recognised at the start of the answer only, and what is not closed stays
-    reasoning, whatever markers it holds. Blanks around a call become one line break between texts.
+    Reasoning is recognised at the start of the answer only, unless the family's reader takes it
+    anywhere; what is not closed stays reasoning. Blanks around a call become one line break
+    between texts.
     """
 
     def __init__(self, options: ParserOptions, dialect: Dialect) -> None:
