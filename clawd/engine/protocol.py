@@ -19,6 +19,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.engine.call_frame import HERMES
+from clawd.engine.call_frame import CallFrame as CallFrame
+from clawd.engine.call_frame import ParameterForm as ParameterForm
+from clawd.engine.call_frame import StringForm as StringForm
 from clawd.errors import ProtocolError
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -108,21 +112,24 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer is held to.
 
     Attributes:
-        kind: `json_schema` is an answer by `schema` (or, with `tools`, a call of one instead);
-            `tool_call` is exactly one call of one of `tools`.
+        kind: `json_schema` is an answer by `schema` (or, with `tools`, a call instead);
+            `tool_call` is a call of one of `tools`, or with `parallel` several.
         schema: a JSON Schema.
         tools: a JSON Schema of the arguments by tool name.
-        lazy: hold nothing until the model has written `call_open` by itself, then that call.
-        call_open: the marker before a call.
-        call_close: the marker behind it.
+        lazy: hold nothing until the model has begun a call by itself, then that call.
+        frames: the ways the model writes calls; what is not lazy is written in the first.
+        thoughts: the markers around reasoning, which is left alone at the start of an answer.
+        in_reasoning: the prompt ends within reasoning.
     """
 
     kind: Literal["none", "json_schema", "tool_call"] = "none"
     schema: Any = True
     tools: dict[str, Any] = {}
     lazy: bool = False
-    call_open: str = "<tool_call>"
-    call_close: str = "</tool_call>"
+    parallel: bool = False
+    frames: tuple[CallFrame, ...] = (HERMES,)
+    thoughts: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
+    in_reasoning: bool = False
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):

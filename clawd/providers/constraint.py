@@ -5,7 +5,7 @@ from typing import Any
 from clawd.engine.protocol import Grammar
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, ToolSpec
-from clawd.providers.toolcalls import hermes
+from clawd.providers.toolcalls.detect import Habits
 
 _FREE_CHOICES = frozenset({"auto", "none"})
 
@@ -31,40 +31,29 @@ def offered_tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
     return named
 
 
-def grammar_for(request: ChatRequest, *, writes_hermes: bool) -> Grammar:
+def grammar_for(request: ChatRequest, habits: Habits) -> Grammar:
     """Return what the answer is held to.
 
     Args:
         request: the request.
-        writes_hermes: the model's calls are of the Hermes family; those of others are left free.
+        habits: how the model writes calls and reasoning.
 
     Raises:
         InvalidRequestError: the request asks for what cannot be.
     """
     tools = {tool.name: tool.parameters for tool in offered_tools(request)}
-    if not writes_hermes:
-        tools = {}
     schema = _response_schema(request.response_format)
-    if tools and request.tool_choice not in _FREE_CHOICES:
-        return _calls(tools, lazy=False)
-    if schema is not None:
-        return Grammar(
-            kind="json_schema",
-            schema=schema,
-            tools=tools,
-            call_open=hermes.OPEN,
-            call_close=hermes.CLOSE,
-        )
-    return _calls(tools, lazy=True) if tools else Grammar()
-
-
-def _calls(tools: dict[str, Any], *, lazy: bool) -> Grammar:
+    is_required = bool(tools) and request.tool_choice not in _FREE_CHOICES
+    if schema is None and not tools:
+        return Grammar()
     return Grammar(
-        kind="tool_call",
+        kind="tool_call" if is_required or schema is None else "json_schema",
+        schema=True if is_required or schema is None else schema,
         tools=tools,
-        lazy=lazy,
-        call_open=hermes.OPEN,
-        call_close=hermes.CLOSE,
+        lazy=schema is None and not is_required,
+        frames=habits.frames,
+        thoughts=habits.thoughts,
+        in_reasoning=habits.starts_in_reasoning and bool(habits.thoughts),
     )
 
 

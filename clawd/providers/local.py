@@ -62,8 +62,7 @@ from clawd.providers.ledger import (
 )
 from clawd.providers.presets import with_preset
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.detect import detect
-from clawd.providers.toolcalls.hermes import HermesParser
+from clawd.providers.toolcalls.detect import detect, habits_of
 
 GREEDY = SamplingConfig(temperature=0.0)
 
@@ -149,8 +148,7 @@ class LocalProvider:
                 schemas={tool.name: tool.parameters for tool in request.tools},
             )
             answer.parser = detect(info.chat_template)(options)
-            writes_hermes = isinstance(answer.parser, HermesParser)
-            grammar = grammar_for(request, writes_hermes=writes_hermes)
+            grammar = grammar_for(request, habits_of(info.chat_template))
             generate = msgspec.structs.replace(generate, grammar=grammar)
             async with aclosing(self._engine.generate(model.config, generate)) as events:
                 async for event in events:

@@ -253,6 +253,16 @@ async def test_calls_are_held_to_their_schemas_behind_the_marker(tmp_path: Path)
         assert silenced["kind"] == "none"
 
 
+async def test_calls_are_held_in_the_way_that_the_models_template_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_FAKE_TEMPLATE", "{# [TOOL_CALLS] [ARGS] #}")
+    async with local(tmp_path) as (provider, _):
+        asked = await grammar_of(provider, tools=(TIME,))
+        assert asked["frames"][0]["call"] == "[TOOL_CALLS]%name%[ARGS]%arguments%"
+        assert asked["thoughts"][0] == ["[THINK]", "[/THINK]"]
+
+
 async def test_a_response_format_is_what_the_answer_is_held_to(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}

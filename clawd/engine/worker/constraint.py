@@ -8,14 +8,17 @@ also takes bytes for characters that no UTF-8 decoder takes (overlong forms); th
 """
 
 import codecs
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from clawd.engine.worker.grammar import Trigger
+from clawd.engine.worker.trigger import Trigger
 
 NOTHING_FITS = -1
 # Each is one token that the mask let through and UTF-8 did not.
 _MAX_MASKS = 64
+# More tokens than any marker is long.
+_MAX_WATCHED = 1024
 
 
 class Picker(Protocol):
@@ -77,6 +80,7 @@ class Constraint:
         self._repeats = repeats
         self._is_active = False
         self._unfinished = b""
+        self._watched: deque[int] = deque(maxlen=_MAX_WATCHED)
         if trigger is None:
             self._start()
 
@@ -89,9 +93,11 @@ class Constraint:
         """Take a token that was sampled freely: the marker may be whole with it."""
         if self._trigger is None or self._picker.ends_generation(token):
             return
-        behind = self._trigger.push(self._picker.piece(token))
-        if behind is not None:
-            self._begin_behind(behind)
+        self._watched.append(token)
+        found = self._trigger.push(self._picker.piece(token))
+        if found is not None:
+            self._begin_with(found if self._repeats else found.lstrip())
+            self._watched.clear()
 
     def sample(self, row: int) -> int:
         """Pick a token that the grammar allows and feed it; NOTHING_FITS when there is none."""
@@ -110,24 +116,28 @@ class Constraint:
         self._is_active = True
         self._unfinished = b""
 
-    def _begin_behind(self, behind: bytes) -> None:
-        """Start the grammar with what the marker's token already said behind the marker.
+    def _begin_with(self, begun: bytes) -> None:
+        """Start the grammar with what the model has written of it already.
 
         Where that is no beginning of what the grammar describes, the model is left alone.
         """
         self._start()
-        try:
-            text = behind.decode()
-        except UnicodeDecodeError:
-            self._is_active = False
-            return
-        if not self._repeats:
-            text = text.lstrip()
-        for token in self._picker.tokenize(text):
+        for token in self._tokens_of(begun):
             if not self._fits(token):
                 self._is_active = False
                 return
             self._feed(token)
+
+    def _tokens_of(self, begun: bytes) -> list[int]:
+        """Return the tokens watched last that wrote this; a first one that is cut is cut anew."""
+        tokens: list[int] = []
+        while begun and self._watched:
+            piece = self._picker.piece(self._watched[-1])
+            if len(piece) > len(begun):
+                break
+            tokens.insert(0, self._watched.pop())
+            begun = begun[: len(begun) - len(piece)]
+        return self._picker.tokenize(begun.decode(errors="replace")) + tokens if begun else tokens
 
     def _pick_masked(self, row: int) -> int:
         banned: list[int] = []

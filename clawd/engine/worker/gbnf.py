@@ -7,7 +7,7 @@ at each of them for every token.
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_RULES = 20_000
 MAX_BYTES = 2 * 1024 * 1024
@@ -26,6 +26,11 @@ PLAIN_RANGES = (
     (0xE000, 0xFFFD),
     (0x10000, 0x10FFFF),
 )
+
+# What stands in text that is no JSON.
+TEXT_RANGES = ((0x09, 0x0A), (0x20, 0x7E), *PLAIN_RANGES[3:])
+LETTER_RANGES = ((0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+NAME_RANGES = ((0x2D, 0x2E), (0x30, 0x39), *LETTER_RANGES)
 
 _SHARED = {
     "ws": r'(" " | "\n" [ \t]{0,20})?',
@@ -51,6 +56,20 @@ class SchemaError(Exception):
     """A schema that no grammar can be made of; the message says why."""
 
 
+class _Alphabet(NamedTuple):
+    """What a word is made of.
+
+    The ranges of its first character and of others, an expression for escapes, a rule for any
+    further characters, and what ends it.
+    """
+
+    first: Sequence[tuple[int, int]]
+    ranges: Sequence[tuple[int, int]]
+    escape: str
+    tail: str
+    end: str
+
+
 class Rules:
     """The rules of one grammar; equal bodies share a rule."""
 
@@ -58,6 +77,7 @@ class Rules:
         plain = character_class(PLAIN_RANGES)
         self._rules = {"char": rf'{plain} | "\\" (["\\/bfnrt] | "u" unicode)', **_SHARED}
         self._names = {body: name for name, body in self._rules.items()}
+        self._until: dict[str, str] = {}
         self._size = 0
 
     def add(self, body: str) -> str:
@@ -99,7 +119,11 @@ class Rules:
 
     def one_of(self, values: Sequence[Any]) -> str:
         """Return a rule for one of several JSON values, common beginnings written once."""
-        texts = sorted({as_json(value) for value in values})
+        return self.one_of_texts([as_json(value) for value in values])
+
+    def one_of_texts(self, values: Sequence[str]) -> str:
+        """Return a rule for one of several texts, common beginnings written once."""
+        texts = sorted(set(values))
         if sum(map(len, texts)) > MAX_VALUES_SIZE:
             raise SchemaError(f"its values are longer than {MAX_VALUES_SIZE} characters together")
         return self._branch(texts)
@@ -107,7 +131,27 @@ class Rules:
     def other_than(self, texts: Sequence[str]) -> str:
         """Return a rule for every JSON string but the empty one and these."""
         known = sorted({as_json(text)[1:-1] for text in texts} | {""})
-        return self.add(f'"\\"" {self._unlike(known)}')
+        escape = r'"\\" (["\\/bfnrt] | "u" unicode)'
+        string = _Alphabet(PLAIN_RANGES, PLAIN_RANGES, escape, self.add('char* "\\""'), '"\\""')
+        return self.add(f'"\\"" {self._unlike(known, string)}')
+
+    def other_name_than(self, names: Sequence[str]) -> str:
+        """Return a rule for every name but these: a letter, then letters, digits and `_.-`."""
+        tail = self.add(f"{character_class(NAME_RANGES)}*")
+        name = _Alphabet(LETTER_RANGES, NAME_RANGES, "", tail, '""')
+        return self._unlike(sorted({*names, ""}), name)
+
+    def until(self, stop: str) -> str:
+        """Return a rule for any text without `stop` in it, and `stop` behind it.
+
+        A rule for each length of what is there of `stop` already (Knuth, Morris and Pratt).
+        """
+        if stop not in self._until:
+            states = [self.reserve() for _ in stop]
+            for at, name in enumerate(states):
+                self.define(name, _state(states, stop, at))
+            self._until[stop] = states[0]
+        return self._until[stop]
 
     def text(self, root: str) -> str:
         """Return the grammar, beginning with the rule `root`."""
@@ -146,8 +190,8 @@ class Rules:
         blocks, rest = divmod(count, _BLOCK)
         return f"{block}{{0,{blocks - 1}}} {item}{{0,{_BLOCK + rest}}}"
 
-    def _unlike(self, known: list[str]) -> str:
-        """Return a rule for the rest of a string, quote included, that is none of the known ones.
+    def _unlike(self, known: list[str], alphabet: _Alphabet) -> str:
+        """Return a rule for the rest of a word, its end included, that is none of the known ones.
 
         A known one that goes on with a backslash shuts out all that do.
         """
@@ -155,14 +199,16 @@ class Rules:
         for text in known:
             if text:
                 following.setdefault(text[0], []).append(text[1:])
-        tail = self.add('char* "\\""')
-        plain = character_class(_without(PLAIN_RANGES, sorted(map(ord, following))))
-        found = [f"{quote(first)} {self._unlike(rest)}" for first, rest in following.items()]
-        found.append(f"{plain} {tail}")
-        if "\\" not in following:
-            found.append(rf'"\\" (["\\/bfnrt] | "u" unicode) {tail}')
+        plain = character_class(without(alphabet.first, sorted(map(ord, following))))
+        within = alphabet._replace(first=alphabet.ranges)
+        found = [
+            f"{quote(first)} {self._unlike(rest, within)}" for first, rest in following.items()
+        ]
+        found.append(f"{plain} {alphabet.tail}")
+        if alphabet.escape and "\\" not in following:
+            found.append(f"{alphabet.escape} {alphabet.tail}")
         if "" not in known:
-            found.append('"\\""')
+            found.append(alphabet.end)
         return self.choice(found)
 
     def _branch(self, texts: list[str]) -> str:
@@ -205,7 +251,22 @@ def character_class(ranges: Sequence[tuple[int, int]]) -> str:
     return "[" + "".join(f"{_code(low)}-{_code(high)}" for low, high in ranges) + "]"
 
 
-def _without(ranges: Sequence[tuple[int, int]], codes: Sequence[int]) -> list[tuple[int, int]]:
+def _state(states: Sequence[str], stop: str, at: int) -> str:
+    """Return what follows once the first `at` characters of `stop` are there."""
+    last = at == len(stop) - 1
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for char in sorted(set(stop) - {stop[at]}):
+        begun = stop[:at] + char
+        length = next(n for n in range(at, -1, -1) if begun.endswith(stop[:n]))
+        groups.setdefault(length, []).append((ord(char), ord(char)))
+    others = without(TEXT_RANGES, sorted(map(ord, set(stop))))
+    groups[0] = [*groups.get(0, []), *others]
+    found = [quote(stop[at]) if last else f"{quote(stop[at])} {states[at + 1]}"]
+    found += [f"{character_class(group)} {states[length]}" for length, group in groups.items()]
+    return " | ".join(found)
+
+
+def without(ranges: Sequence[tuple[int, int]], codes: Sequence[int]) -> list[tuple[int, int]]:
     """Return ranges with single code points, in order, cut out."""
     left = list(ranges)
     for code in codes:

@@ -1,27 +1,28 @@
 """What a request's answer is held to: schemas to one grammar, and from which text on it holds.
 
 Pure planning. Every tool's schema is compiled alone; one that cannot be is quarantined with its
-reason and the others live. Behind a trigger (the call marker that the model wrote by itself) any
-other name may be called with any object as arguments, quarantined tools among them: who wants a
-tool that is not there must learn that, and not be led to another one. Where a call is required,
-it is one of the tools that are held to their schemas.
+reason and the others live. Where a model began a call by itself any other name may be called with
+any object as arguments, quarantined tools among them: who wants a tool that is not there must
+learn that, and not be led to another one. Where a call is required, it is one of the tools that
+are held to their schemas.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from clawd.engine.protocol import Grammar
-from clawd.engine.worker.gbnf import Rules, SchemaError, as_json, quote
+from clawd.engine.protocol import CallFrame, Grammar
+from clawd.engine.worker.frames import Tools, calls_rule, markers
+from clawd.engine.worker.gbnf import Rules, SchemaError
+from clawd.engine.worker.parameters import arguments_rule
 from clawd.engine.worker.schema import schema_rule
 
 REASONING_OPEN = b"<think>"
-REASONING_CLOSE = b"</think>"
 MAX_KEPT = 32
 MAX_NAME = 128
-_MAX_LEADING_BLANKS = 256
 
 
 class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,12 +30,20 @@ class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         gbnf: the grammar; its rule `root` is what holds.
-        trigger: the text behind which it holds, again and again; empty for the whole answer.
+        markers: texts with which it begins to hold, again and again; it describes them as well.
+        starts: such texts that count as the first thing of an answer only.
+        is_lazy: it waits for one of these, and may end before the answer does.
+        thoughts: the markers around reasoning, which it leaves alone.
+        in_reasoning: the prompt ends within reasoning.
         quarantined: tools whose schema could not be compiled, and why.
     """
 
     gbnf: str
-    trigger: bytes = b""
+    markers: tuple[bytes, ...] = ()
+    starts: tuple[bytes, ...] = ()
+    is_lazy: bool = False
+    thoughts: tuple[tuple[bytes, bytes], ...] = ((REASONING_OPEN, b"</think>"),)
+    in_reasoning: bool = False
     quarantined: dict[str, str] = {}
 
 
@@ -49,12 +58,12 @@ class GrammarPlanner:
         self._kept: OrderedDict[bytes, GrammarPlan] = OrderedDict()
 
     def plan(self, grammar: Grammar) -> GrammarPlan | None:
-        """Return the plan; None when nothing is asked for.
+        """Return the plan; None when nothing is asked for, or nothing tells where a call begins.
 
         Raises:
             SchemaError: the one schema that is required cannot be compiled.
         """
-        if grammar.kind == "none":
+        if grammar.kind == "none" or (grammar.lazy and not _frames(grammar)):
             return None
         key = msgspec.msgpack.encode(grammar)
         plan = self._kept.get(key)
@@ -66,38 +75,65 @@ class GrammarPlanner:
         return plan
 
     def _planned(self, grammar: Grammar) -> GrammarPlan:
-        alternatives: list[tuple[str, Any]] = []
-        quarantined: dict[str, str] = {}
-        for name, schema in grammar.tools.items():
-            try:
-                _check_name(name)
-                self._check(schema)
-                alternatives.append((name, schema))
-            except SchemaError as error:
-                quarantined[name] = str(error)
+        frames = _frames(grammar)
+        tools, quarantined = self._sorted_out(grammar.tools, frames)
         if grammar.kind == "json_schema":
-            self._check(grammar.schema)
-        elif not alternatives and not grammar.lazy:
+            self._check(lambda rules: schema_rule(rules, grammar.schema))
+        elif not tools and not grammar.lazy:
             reasons = "; ".join(f"{name}: {why}" for name, why in quarantined.items())
             raise SchemaError(f"no tool can be called under a grammar ({reasons or 'none given'})")
+        found = {at_start: _markers(frames, tools, at_start=at_start) for at_start in (True, False)}
         plan = GrammarPlan(
-            gbnf=_text(grammar, alternatives),
-            trigger=grammar.call_open.encode() if grammar.lazy else b"",
+            gbnf=_text(grammar, frames, tools),
+            markers=found[False] if grammar.lazy else (),
+            starts=found[True] if grammar.lazy else (),
+            is_lazy=grammar.lazy,
+            thoughts=tuple((begin.encode(), end.encode()) for begin, end in grammar.thoughts),
+            in_reasoning=grammar.in_reasoning,
             quarantined=quarantined,
         )
         if not self._accepts(plan.gbnf):
             raise SchemaError("llama.cpp does not take the grammar of all tools together")
         return plan
 
-    def _check(self, schema: Any) -> None:
+    def _sorted_out(
+        self, given: dict[str, Any], frames: tuple[CallFrame, ...]
+    ) -> tuple[Tools, dict[str, str]]:
+        """Return the tools that can be held in all of these frames, and why the others cannot."""
+        forms = list({repr(frame.parameters): frame.parameters for frame in frames}.values())
+        tools: list[tuple[str, Any]] = []
+        quarantined: dict[str, str] = {}
+        for name, schema in given.items():
+            try:
+                _check_name(name)
+                for form in forms:
+                    self._check(partial(arguments_rule, form=form, schema=schema))
+                tools.append((name, schema))
+            except SchemaError as error:
+                quarantined[name] = str(error)
+        return tools, quarantined
+
+    def _check(self, compile_one: Callable[[Rules], str]) -> None:
         """Compile one schema alone.
 
         Raises:
             SchemaError: it is not possible.
         """
         rules = Rules()
-        if not self._accepts(rules.text(schema_rule(rules, schema))):
+        if not self._accepts(rules.text(compile_one(rules))):
             raise SchemaError("llama.cpp does not take its grammar (does it refer to itself?)")
+
+
+def _frames(grammar: Grammar) -> tuple[CallFrame, ...]:
+    """Return the frames in which a call may come: by itself in any that has a marker."""
+    if grammar.lazy:
+        return tuple(frame for frame in grammar.frames if frame.marker)
+    return grammar.frames[:1]
+
+
+def _markers(frames: tuple[CallFrame, ...], tools: Tools, *, at_start: bool) -> tuple[bytes, ...]:
+    found = [markers(frame, tools) for frame in frames if frame.at_start is at_start]
+    return tuple(dict.fromkeys(marker for some in found for marker in some))
 
 
 def _check_name(name: str) -> None:
@@ -105,69 +141,15 @@ def _check_name(name: str) -> None:
         raise SchemaError(f"the tool's name has {len(name)} characters, expected 1 to {MAX_NAME}")
 
 
-def _text(grammar: Grammar, alternatives: list[tuple[str, Any]]) -> str:
+def _text(grammar: Grammar, frames: tuple[CallFrame, ...], tools: Tools) -> str:
     rules = Rules()
     roots = []
     if grammar.kind == "json_schema":
         roots.append(schema_rule(rules, grammar.schema))
-    if alternatives or grammar.lazy:
-        roots.append(_call(rules, grammar, alternatives))
+    parallel = grammar.parallel or grammar.lazy
+    if tools or grammar.lazy:
+        roots += [
+            calls_rule(rules, frame, tools, lazy=grammar.lazy, parallel=parallel)
+            for frame in frames
+        ]
     return rules.text(rules.choice(roots))
-
-
-def _call(rules: Rules, grammar: Grammar, alternatives: list[tuple[str, Any]]) -> str:
-    """Return the rule of one call as the Hermes family writes it, behind the marker if lazy."""
-    rest = [
-        rules.add(
-            f'{quote(as_json(name))} "," ws "\\"arguments\\":" ws {schema_rule(rules, schema)}'
-        )
-        for name, schema in alternatives
-    ]
-    if grammar.lazy:
-        unknown = rules.other_than([name for name, _ in alternatives])
-        rest.append(rules.add(f'{unknown} "," ws "\\"arguments\\":" ws object'))
-    opening = "" if grammar.lazy else f"{quote(grammar.call_open)} "
-    body = f'"{{" ws "\\"name\\":" ws {rules.choice(rest)} ws "}}"'
-    return rules.add(f"{opening}ws {body} ws {quote(grammar.call_close)}")
-
-
-class Trigger:
-    """Finds in generated bytes where a grammar begins to hold; what is reasoning does not count.
-
-    `marker` is what is looked for; an empty one is found as soon as the reasoning is over.
-    """
-
-    def __init__(self, marker: bytes, *, in_reasoning: bool = False) -> None:
-        self._marker = marker
-        self._held = b""
-        self._is_reasoning = in_reasoning
-        self._at_start = not in_reasoning
-
-    def push(self, piece: bytes) -> bytes | None:
-        """Take bytes; return those behind the marker once it is there, None before."""
-        self._held += piece
-        if self._at_start and not self._begin():
-            return None
-        if self._is_reasoning:
-            before, found, after = self._held.partition(REASONING_CLOSE)
-            if not found:
-                self._held = before[-len(REASONING_CLOSE) + 1 :]
-                return None
-            self._held, self._is_reasoning = after, False
-        if not self._marker:
-            return self._held
-        before, found, after = self._held.partition(self._marker)
-        if not found:
-            self._held = before[max(len(before) - len(self._marker) + 1, 0) :]
-            return None
-        self._held = b""
-        return after
-
-    def _begin(self) -> bool:
-        """Decide whether the answer begins with reasoning, as soon as it can be told."""
-        begin = self._held.lstrip()
-        if REASONING_OPEN.startswith(begin) and len(self._held) <= _MAX_LEADING_BLANKS:
-            return False
-        self._at_start = False
-        self._is_reasoning = begin.startswith(REASONING_OPEN)
-        return True

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
 from clawd.engine.worker import sampling
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
-from clawd.engine.worker.grammar import GrammarPlan, Trigger
+from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.llama import lib
+from clawd.engine.worker.trigger import Trigger
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _ROOT = b"root"
@@ -127,10 +128,13 @@ class LlamaSampler:
         self._picker = LlamaPicker(
             self._handle, self._candidates, self._chain, plan.gbnf, self._negligible_gap
         )
+        in_reasoning = in_reasoning or plan.in_reasoning
         trigger = None
-        if plan.trigger or in_reasoning:
-            trigger = Trigger(plan.trigger, in_reasoning=in_reasoning)
-        self._constraint = Constraint(self._picker, trigger, repeats=bool(plan.trigger))
+        if plan.is_lazy or in_reasoning:
+            trigger = Trigger(
+                plan.markers, plan.starts, thoughts=plan.thoughts, in_reasoning=in_reasoning
+            )
+        self._constraint = Constraint(self._picker, trigger, repeats=plan.is_lazy)
 
     def sample(self, row: int) -> int:
         """Pick a token from the last batch's output at index `row`, and remember it."""

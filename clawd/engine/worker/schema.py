@@ -12,14 +12,15 @@ from typing import Any
 from urllib.parse import unquote
 
 from clawd.engine.worker.gbnf import Rules, SchemaError, as_json, quote
+from clawd.engine.worker.members import members_rule
 from clawd.engine.worker.pattern import pattern_rule
 from clawd.engine.worker.ranges import integer_between, number_between
 from clawd.engine.worker.schema_merge import ImpossibleError, merged
 
 MAX_DEPTH = 48
 MAX_PROPERTIES = 1000
-# Every set of properties that may still come is a rule: 2 to the power of this many.
-MAX_IN_ANY_ORDER = 5
+# References multiply: each of thirty definitions with two to the next one makes a billion.
+MAX_STEPS = 20_000
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _REFUSED = (
@@ -70,6 +71,7 @@ class _Converter:
         self._rules = rules
         self._root = root
         self._refs: dict[str, str] = {}
+        self._steps = 0
 
     def value(self, schema: Any, depth: int) -> str:
         if depth > MAX_DEPTH:
@@ -99,6 +101,9 @@ class _Converter:
 
     def _flat(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """Return the schema with `$ref` and `allOf` laid over what is beside them."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise SchemaError(f"allOf and $ref make more than {MAX_STEPS} schemas of it")
         flat = {key: value for key, value in schema.items() if key not in {"$ref", "allOf"}}
         others = list(schema.get("allOf", ()))
         if "$ref" in schema:
@@ -204,9 +209,8 @@ class _Converter:
         for name, value in properties.items():
             rule = self._rules.add(f"{self._key(name)} {self.value(value, depth + 1)}")
             members.append((rule, name in required))
-        if len(members) <= MAX_IN_ANY_ORDER:
-            return self._rules.add(self._in_any_order(members))
-        return self._rules.add(self._in_order(members))
+        first = members_rule(self._rules, members, '"," ws')
+        return self._rules.add(_braced(first, must=any(is_required for _, is_required in members)))
 
     def _key(self, name: str) -> str:
         return f"{quote(as_json(name))} {quote(':')} ws"
@@ -219,36 +223,6 @@ class _Converter:
             return "object"
         member = self._rules.add(f'string ":" ws {self.value(others, depth + 1)}')
         return self._rules.add(self._list("{", member, (low, high), "}"))
-
-    def _in_any_order(self, members: list[tuple[str, bool]]) -> str:
-        """Return an object with these members, each (rule, is required) at most once."""
-        more = {0: '""'}
-        first = ""
-        for left in sorted(range(1, 1 << len(members)), key=int.bit_count):
-            here = [index for index in range(len(members)) if left >> index & 1]
-            first = self._rules.choice(
-                [
-                    self._rules.add(f"{members[index][0]} {more[left & ~(1 << index)]}")
-                    for index in here
-                ]
-            )
-            must = any(members[index][1] for index in here)
-            more[left] = self._rules.add(f'"," ws {first}' if must else f'("," ws {first})?')
-        return _braced(first, must=any(is_required for _, is_required in members))
-
-    def _in_order(self, members: list[tuple[str, bool]]) -> str:
-        """Return an object with these members in order, each (rule, is required).
-
-        From the last to the first: `first` begins with one of the members from here on, `more`
-        may follow a member. After a comma few rules are open at a time, not one per subset.
-        """
-        first, more, must = "", '""', False
-        for rule, is_required in reversed(members):
-            here = self._rules.add(f"{rule} {more}")
-            first = here if is_required or not first else self._rules.add(f"{here} | {first}")
-            must = must or is_required
-            more = self._rules.add(f'"," ws {first}' if must else f'("," ws {first})?')
-        return _braced(first, must=must)
 
     # Arrays
 

@@ -6,7 +6,7 @@ A value of none of the accepted types stays the string it is: the check of the a
 model what was expected.
 """
 
-import json
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from clawd.providers.toolcalls.json_calls import decode
 
 _BLANKS = " \t\r\n"  # what JSON takes for blanks; str.strip takes more
 _MAX_SCHEMA_NODES = 200
+_LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
     str: "string",
@@ -36,11 +37,22 @@ class Arguments:
 
     def add(self, key: str, text: str) -> None:
         """Add a bare value."""
-        self._values[key] = typed(text, _accepted(self._parameters, key))
+        self._values[key] = typed(text, accepted_by(self._parameters, key))
+
+    def add_loosely(self, key: str, text: str) -> None:
+        """Add a bare value that is of another type than accepted rather than a string."""
+        bare = text.strip(_BLANKS)
+        bare = _PYTHON_WORDS.get(bare, bare)
+        value = decode(bare)
+        is_other = bare == "null" or not (value is None or isinstance(value, str))
+        if is_other and "string" not in accepted_by(self._parameters, key).types:
+            self._values[key] = bare
+        else:
+            self.add(key, text)
 
     def add_string(self, key: str, text: str) -> None:
         """Add a value that the format itself calls a string."""
-        self._values[key] = _quoted(text)
+        self._values[key] = encode(text)
 
     def add_json(self, key: str, text: str) -> None:
         """Add a value that is well-formed JSON."""
@@ -48,7 +60,7 @@ class Arguments:
 
     def text(self) -> str:
         """Return the JSON object."""
-        pairs = (f"{_quoted(key)}: {value}" for key, value in self._values.items())
+        pairs = (f"{encode(key)}: {value}" for key, value in self._values.items())
         return "{" + ", ".join(pairs) + "}"
 
 
@@ -63,10 +75,29 @@ def typed(text: str, accepted: Accepted) -> str:
     """Return a bare value as JSON text."""
     bare = text.strip(_BLANKS)
     if text in accepted.strings or bare in accepted.strings:
-        return _quoted(text if text in accepted.strings else bare)
+        return encode(text if text in accepted.strings else bare)
     if accepted.types == {"string"}:
-        return _quoted(text)
-    return _literal(bare, accepted.types) or _quoted(text)
+        return encode(text)
+    return _literal(bare, accepted.types) or encode(text)
+
+
+def literal(text: str, accepted: Accepted) -> str | None:
+    """Return the JSON of a value that stands bare where strings are quoted.
+
+    None when it is neither a literal nor anything that is accepted as a string.
+    """
+    if accepted.types == {"string"}:
+        return encode(text)
+    text = _PYTHON_WORDS.get(text, text)
+    if _LITERAL.fullmatch(text):
+        return text
+    return encode(text) if "string" in accepted.types else None
+
+
+def encode(text: str) -> str:
+    """Return text as a JSON string; halves of a surrogate pair are joined, lone ones replaced."""
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return msgspec.json.encode(whole).decode("utf-8")
 
 
 def _literal(bare: str, types: frozenset[str]) -> str:
@@ -88,11 +119,7 @@ def _kinds(value: Any) -> set[str]:
     return {kind}
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _accepted(parameters: dict[str, Any] | None, key: str) -> Accepted:
+def accepted_by(parameters: dict[str, Any] | None, key: str) -> Accepted:
     """Gather what a parameter's schema accepts over references, unions and enums."""
     if parameters is None:
         return Accepted()

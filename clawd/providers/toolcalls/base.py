@@ -7,6 +7,8 @@ import msgspec
 
 from clawd.providers.base import CallDelta, Reasoning, Text
 
+THINK = ("<think>", "</think>")
+
 ParsedDelta = Text | Reasoning | CallDelta
 
 

@@ -10,17 +10,17 @@ Action: ```json
 
 import re
 
-import msgspec
-
+from clawd.engine.call_frame import CallFrame, json_call, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, action_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import FencedJson, JsonBody
 
 ACTION = "Action:"
 START_ACTION = "<|START_ACTION|>"
 START_THINKING = "<|START_THINKING|>"
 END_THINKING = "<|END_THINKING|>"
+THOUGHTS = ((START_THINKING, END_THINKING),)
 
 _FENCE = re.compile(r"\s*+(?:```\w*+)?")
 _ENDS = ("<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")
@@ -41,20 +41,28 @@ _MARKED = Form(
         "<|END_TEXT|>",
         END_THINKING,
     ),
-    thoughts=(START_THINKING, END_THINKING),
+    thoughts=THOUGHTS[0],
+)
+
+FENCED_FRAME = CallFrame(
+    call=json_call("tool_name", "parameters"),
+    opening="Action:%ws%```json%ws%[%ws%",
+    separator=",%ws%",
+    closing="%ws%]%ws%```",
+    marker="Action: ```json",
+)
+MARKED_FRAME = json_list(
+    START_ACTION,
+    "<|END_ACTION|>",
+    json_call("tool_name", "parameters", before='"tool_call_id":%ws%"%digits%",%ws%'),
 )
 
 
 def make_fenced(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Command R+ and R."""
-    return MarkedParser(options, _FENCED)
+    return marked_parser(options, _FENCED)
 
 
 def make_marked(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Command R7B and A."""
-    return MarkedParser(options, _MARKED)
-
-
-def make_thinking(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of a model whose prompt opens the reasoning."""
-    return make_marked(msgspec.structs.replace(options, starts_in_reasoning=True))
+    return marked_parser(options, _MARKED)

@@ -19,11 +19,12 @@
 
 from collections.abc import Callable
 
+from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import is_name, read_object
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
 from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
-from clawd.providers.toolcalls.xml_calls import Tags, XmlReader
+from clawd.providers.toolcalls.xml_calls import Tags, XmlReader, tag_frame
 
 TAGS = Tags(
     sections=("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
@@ -55,10 +56,32 @@ _CLOSING = Markers(_CALL_END, _CALL, _SECTION_END)
 
 OPENINGS = (*TAGS.sections, TAGS.call, *_SECTIONS, _CALL)
 
+_FENCED, _PLAIN = (
+    CallFrame(
+        call=f"{_CALL}{call}{_CALL_END}",
+        opening=_SECTIONS[0],
+        separator="%ws%",
+        closing=_SECTION_END,
+        marker=_SECTIONS[0],
+    )
+    for call in (
+        f"function{_SEPARATOR}%name%\n```json\n%arguments%\n```",
+        f"%name%{_SEPARATOR}%arguments%",
+    )
+)
+
 
 def matches(template: str) -> bool:
     """Say whether a chat template asks for one of these formats."""
     return any(mark in template for mark in ("<｜tool▁calls▁begin｜>", "｜DSML｜"))
+
+
+def frames(template: str) -> tuple[CallFrame, ...]:
+    """Return how calls are written: as tags, in a fence (R1), or plainly."""
+    if "｜DSML｜" in template:
+        section = next((each for each in TAGS.sections if each in template), TAGS.sections[0])
+        return (tag_frame(TAGS, TAGS.sections.index(section)),)
+    return (_FENCED,) if "```json" in template else (_PLAIN,)
 
 
 def make(options: ParserOptions) -> ToolCallParser:

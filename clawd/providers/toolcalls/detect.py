@@ -1,42 +1,71 @@
 """Chooses the parser for a model by its chat template; Hermes is for those that no family knows."""
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import msgspec
 
-from clawd.providers.toolcalls import hermes, plain
+from clawd.engine.call_frame import HERMES
+from clawd.providers.toolcalls import hermes
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.families_a import FAMILIES_A, OPENINGS_A
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
+from clawd.providers.toolcalls.family import Family, Frames, always
+from clawd.providers.toolcalls.prompt_end import prompt_end
 
-FAMILIES = (*FAMILIES_A, *FAMILIES_B)
+FAMILIES = (
+    *FAMILIES_A,
+    *FAMILIES_B,
+    Family("hermes", lambda _template: True, hermes.make, always(HERMES)),
+)
 CALL_MARKERS = (hermes.OPEN, *OPENINGS_A, *CALL_MARKERS_B)
 
-_PROMPT_END = "add_generation_prompt"
+_MODELS = 16
+
+
+class Habits(NamedTuple):
+    """How a model answers.
+
+    Attributes:
+        frames: how it writes calls, the usual way first.
+        thoughts: the markers around reasoning at the start of an answer that hides calls.
+        starts_in_reasoning: its prompts end within reasoning.
+    """
+
+    frames: Frames
+    thoughts: tuple[tuple[str, str], ...]
+    starts_in_reasoning: bool
 
 
 def detect(template: str) -> ParserFactory:
     """Return what makes the parser for the answers of a model with this chat template.
 
     A model without a template of its own is parsed as Hermes: that is what the built-in fallback
-    template asks for. Without calls to look for only reasoning is split off, where the family
-    marks it as most do.
+    template asks for.
     """
-    family = family_of(template)
-    starts_in_reasoning = _opens_reasoning(template)
+    family = _family(template)
+    starts_in_reasoning = habits_of(template).starts_in_reasoning
 
     def make(options: ParserOptions) -> ToolCallParser:
         if starts_in_reasoning:
             options = msgspec.structs.replace(options, starts_in_reasoning=True)
-        found = next((each for each in FAMILIES if each.name == family), None)
-        if found is not None:
-            return found.make(options)
-        return hermes.HermesParser(options) if options.calls else plain.PlainParser(options)
+        return family.make(options)
 
     return make
 
 
+@lru_cache(maxsize=_MODELS)
+def habits_of(template: str) -> Habits:
+    """Return how a model with this chat template answers."""
+    family = _family(template)
+    is_open = prompt_end(template).endswith(tuple(opening for opening, _ in family.thoughts))
+    thoughts = family.thoughts if family.hides_calls else ()
+    return Habits(family.frames(template), thoughts, is_open)
+
+
 def family_of(template: str) -> str:
     """Return the name of the first family whose template this is; `hermes` for none of them."""
-    return next((each.name for each in FAMILIES if each.matches(template)), "hermes")
+    return _family(template).name
 
 
 def looks_like_call(text: str) -> bool:
@@ -44,11 +73,5 @@ def looks_like_call(text: str) -> bool:
     return any(marker in text for marker in CALL_MARKERS)
 
 
-def _opens_reasoning(template: str) -> bool:
-    """Say whether a prompt ends with `<think>`, so that the answer begins inside of it.
-
-    A template that closes it there as often as it opens it (Qwen3, DeepSeek V3.1) does so only
-    when it is asked to, and nobody asks.
-    """
-    end = template.rpartition(_PROMPT_END)[2] if _PROMPT_END in template else ""
-    return end.count(plain.OPEN) > end.count(plain.CLOSE)
+def _family(template: str) -> Family:
+    return next(family for family in FAMILIES if family.matches(template))

@@ -10,17 +10,19 @@ from clawd.providers.toolcalls import (
     qwen3_coder,
     seed_oss,
 )
-from clawd.providers.toolcalls.family import Family
+from clawd.providers.toolcalls.family import Family, always
 
 FAMILIES_A: tuple[Family, ...] = (
-    Family("seed-oss", seed_oss.matches, seed_oss.make),
-    Family("minimax-m2", minimax_m2.matches, minimax_m2.make),
-    Family("deepseek", deepseek.matches, deepseek.make),
-    Family("kimi-k2", kimi_k2.matches, kimi_k2.make),
-    Family("glm", glm.matches, glm.make),
-    Family("qwen3-coder", qwen3_coder.matches, qwen3_coder.make),
-    Family("mistral", mistral.matches, mistral.make),
-    Family("llama3", llama3.matches, llama3.make),
+    Family(
+        "seed-oss", seed_oss.matches, seed_oss.make, always(*seed_oss.FRAMES), seed_oss.THOUGHTS
+    ),
+    Family("minimax-m2", minimax_m2.matches, minimax_m2.make, always(minimax_m2.FRAME)),
+    Family("deepseek", deepseek.matches, deepseek.make, deepseek.frames),
+    Family("kimi-k2", kimi_k2.matches, kimi_k2.make, always(*kimi_k2.FRAMES)),
+    Family("glm", glm.matches, glm.make, always(glm.FRAME)),
+    Family("qwen3-coder", qwen3_coder.matches, qwen3_coder.make, always(*qwen3_coder.FRAMES)),
+    Family("mistral", mistral.matches, mistral.make, mistral.frames, mistral.THOUGHTS),
+    Family("llama3", llama3.matches, llama3.make, always(*llama3.FRAMES)),
 )
 
 OPENINGS_A: tuple[str, ...] = tuple(

@@ -13,7 +13,7 @@ from clawd.providers.toolcalls import (
     nemotron,
     phi4,
 )
-from clawd.providers.toolcalls.family import Family
+from clawd.providers.toolcalls.family import Family, always
 
 # Text that shows a call which could not be parsed, whatever the family.
 CALL_MARKERS_B = (
@@ -49,13 +49,6 @@ def _is_function_gemma(template: str) -> bool:
 
 def _is_gemma(template: str) -> bool:
     return "<start_of_turn>" in template
-
-
-def _opens_thinking(template: str) -> bool:
-    """Say whether a prompt of Command's ends within reasoning."""
-    end = template.rpartition("<|CHATBOT_TOKEN|>")[2]
-    is_open = end.count(command_r.START_THINKING) > end.count(command_r.END_THINKING)
-    return command_r.START_ACTION in template and is_open
 
 
 def _is_command_marked(template: str) -> bool:
@@ -106,20 +99,42 @@ def _is_other(template: str) -> bool:
 
 
 FAMILIES_B: tuple[Family, ...] = (
-    Family("harmony", _is_harmony, harmony.make),
-    Family("gemma 4", _is_gemma4, gemma.make_native),
-    Family("functiongemma", _is_function_gemma, gemma.make_function),
-    Family("gemma", _is_gemma, gemma.make_asked),
-    Family("command, thinking", _opens_thinking, command_r.make_thinking),
-    Family("command", _is_command_marked, command_r.make_marked),
-    Family("command r+", _is_command_fenced, command_r.make_fenced),
-    Family("granite", _is_granite, granite.make),
-    Family("lfm2", _is_lfm2, lfm2.make),
-    Family("nemotron", _is_nemotron, nemotron.make),
-    Family("apertus", _is_apertus, apertus.make),
-    Family("minicpm", _is_minicpm, minicpm.make),
-    Family("functionary 3.2", _is_functionary32, functionary.make_v32),
-    Family("phi-4", _is_phi4, phi4.make),
-    Family("functionary 3.1", _is_functionary31, functionary.make_v31),
-    Family("generic", _is_other, generic_json.make),
+    Family("harmony", _is_harmony, harmony.make, always(*harmony.FRAMES), harmony.THOUGHTS),
+    Family("gemma 4", _is_gemma4, gemma.make_native, always(gemma.NATIVE_FRAME), gemma.THOUGHTS),
+    Family("functiongemma", _is_function_gemma, gemma.make_function, always(gemma.FUNCTION_FRAME)),
+    Family("gemma", _is_gemma, gemma.make_asked, always(*gemma.ASKED_FRAMES)),
+    Family(
+        "command",
+        _is_command_marked,
+        command_r.make_marked,
+        always(command_r.MARKED_FRAME),
+        command_r.THOUGHTS,
+    ),
+    Family("command r+", _is_command_fenced, command_r.make_fenced, always(command_r.FENCED_FRAME)),
+    Family("granite", _is_granite, granite.make, granite.frames),
+    Family("lfm2", _is_lfm2, lfm2.make, always(*lfm2.FRAMES)),
+    Family("nemotron", _is_nemotron, nemotron.make, nemotron.frames),
+    Family(
+        "apertus",
+        _is_apertus,
+        apertus.make,
+        always(apertus.FRAME),
+        apertus.THOUGHTS,
+        hides_calls=False,
+    ),
+    Family("minicpm", _is_minicpm, minicpm.make, always(minicpm.FRAME)),
+    Family(
+        "functionary 3.2",
+        _is_functionary32,
+        functionary.make_v32,
+        always(*functionary.ADDRESSED_FRAMES),
+    ),
+    Family("phi-4", _is_phi4, phi4.make, phi4.frames),
+    Family(
+        "functionary 3.1",
+        _is_functionary31,
+        functionary.make_v31,
+        always(functionary.TAGGED_FRAME),
+    ),
+    Family("generic", _is_other, generic_json.make, always(*generic_json.FRAMES)),
 )

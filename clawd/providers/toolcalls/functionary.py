@@ -11,9 +11,10 @@ A prompt of 3.2 ends with the first `>>>`, so the answer begins with a recipient
 
 from functools import partial
 
+from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, object_arguments
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import NamedJson
 
 OPEN = "<function="
@@ -51,12 +52,24 @@ _RECIPIENTS = Form(
     is_framed=True,
 )
 
+TAGGED_FRAME = CallFrame(call=f"{OPEN}%name%>%arguments%</function>", separator="%ws%", marker=OPEN)
+_ADDRESSED = "%name%\n%arguments%"
+ADDRESSED_FRAMES = (
+    CallFrame(call=_ADDRESSED, separator=RECIPIENT, marker="%name%\n", at_start=True),
+    CallFrame(
+        call=_ADDRESSED,
+        opening=RECIPIENT,
+        separator=RECIPIENT,
+        marker=f"{RECIPIENT}%name%\n",
+    ),
+)
+
 
 def make_v31(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of version 3.1."""
-    return MarkedParser(options, _TAGS)
+    return marked_parser(options, _TAGS)
 
 
 def make_v32(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of version 3.2."""
-    return MarkedParser(options, _RECIPIENTS)
+    return marked_parser(options, _RECIPIENTS)

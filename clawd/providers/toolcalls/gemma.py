@@ -14,16 +14,19 @@ what Google's guides ask for.
 import re
 from functools import partial
 
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, answer_calls
-from clawd.providers.toolcalls.generic_json import MARKS
-from clawd.providers.toolcalls.literals import gemma_calls, python_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.generic_json import FRAMES, MARKS
+from clawd.providers.toolcalls.literals import KEYWORDS, gemma_calls, python_calls
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import PythonBody, QuotedBody
 
 TOOL_CODE = "```tool_code"
 OPEN = "<|tool_call>call:"
 START_CALL = "<start_function_call>call:"
+
+THOUGHTS = (("<|channel>thought", "<channel|>"),)
 
 _FENCE = "```"
 _QUOTE = '<|"|>'
@@ -69,20 +72,46 @@ _FUNCTION = Form(
 _NATIVE = Form(
     marks=(Mark(OPEN, "<tool_call|>", partial(QuotedBody, _QUOTE), gemma_calls(_QUOTE)),),
     drops=("<turn|>", "<|turn>model", "<|tool_response>", "<channel|>"),
-    thoughts=("<|channel>thought", "<channel|>"),
+    thoughts=THOUGHTS[0],
+)
+
+
+def _braced_frame(opening: str, closing: str, quote: str) -> CallFrame:
+    return CallFrame(
+        call=f"{opening}%name%{{%arguments%}}{closing}",
+        separator="",
+        marker=opening,
+        parameters=ParameterForm(
+            key="%key%:",
+            separator=",",
+            strings=(StringForm(key=f"%key%:{quote}", stop=quote),),
+            nests=True,
+        ),
+    )
+
+
+NATIVE_FRAME = _braced_frame(OPEN, "<tool_call|>", _QUOTE)
+FUNCTION_FRAME = _braced_frame(START_CALL, "<end_function_call>", _ESCAPE)
+ASKED_FRAMES = (
+    *FRAMES,
+    CallFrame(
+        call=f"{TOOL_CODE}\n%name%(%arguments%)\n{_FENCE}",
+        marker=f"{TOOL_CODE}\n%name%(",
+        parameters=KEYWORDS,
+    ),
 )
 
 
 def make_asked(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Gemma 2 and 3."""
-    return MarkedParser(options, _ASKED)
+    return marked_parser(options, _ASKED)
 
 
 def make_function(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of FunctionGemma."""
-    return MarkedParser(options, _FUNCTION)
+    return marked_parser(options, _FUNCTION)
 
 
 def make_native(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Gemma 4."""
-    return MarkedParser(options, _NATIVE)
+    return marked_parser(options, _NATIVE)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import is_name
@@ -25,6 +26,16 @@ _VALUE = Markers("<arg_value>")
 _VALUE_END = Markers("</arg_value>")
 
 OPENINGS = (_CALL,)
+
+_PAIR = f"{_KEY}%key%</arg_key>%ws%<arg_value>"
+FRAME = CallFrame(
+    call=f"{_CALL}%name%%ws%%arguments%%ws%</tool_call>",
+    separator="%ws%",
+    marker=_CALL,
+    parameters=ParameterForm(
+        key=_PAIR, end="</arg_value>", strings=(StringForm(key=_PAIR, stop="</arg_value>"),)
+    ),
+)
 
 
 def matches(template: str) -> bool:

@@ -13,6 +13,7 @@ the answer begins within a header.
 import re
 from enum import Enum, auto
 
+from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, split_at_marker
 from clawd.providers.toolcalls.call_objects import object_arguments
 from clawd.providers.toolcalls.output import Output
@@ -35,6 +36,20 @@ _NAMESPACE = "functions."
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _WORD = re.compile(r"\w+")
 
+THOUGHTS = ((f"{CHANNEL}{_REASONING}{_MESSAGE}", "<|end|>"),)
+
+_FORMAT = f"%? %%?{_CONSTRAIN}json%%? json%{_MESSAGE}%arguments%"
+_TO = f"to={_NAMESPACE}"
+_BY_ROLE = f"{_TO}%name%{CHANNEL}commentary{_FORMAT}"
+FRAMES = (
+    CallFrame(
+        call=f"{CHANNEL}commentary {_TO}%name%{_FORMAT}", marker=f"{CHANNEL}commentary {_TO}"
+    ),
+    CallFrame(call=f"{_START}assistant {_BY_ROLE}", marker=f"{_START}assistant {_TO}"),
+    CallFrame(call=_BY_ROLE, marker=_TO, at_start=True),
+)
+"""The token that ends a call ends the answer as well, so it is no part of the text."""
+
 _MAX_HEADER = 512
 _PART = 2048
 
@@ -54,14 +69,14 @@ class HarmonyParser:
         self._options = options
         self._out = Output()
         self._held = ""
-        self._place = _Place.HEADER
+        self._place = _Place.MESSAGE if options.starts_in_reasoning else _Place.HEADER
         self._raw: list[str] = []
         self._kind = ""
         self._section = ""
         self._channel = ""
         self._recipient = ""
         self._has_role = False
-        self._is_reasoning = False
+        self._is_reasoning = options.starts_in_reasoning
         self._arguments = ""
         self._object: list[str] = []
         self._scanner = JsonBody("{")

@@ -8,6 +8,7 @@
 
 import re
 
+from clawd.engine.call_frame import CallFrame
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import is_name, read_object
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
@@ -24,6 +25,18 @@ _CLOSING = Markers(_CALL_END, _CALL, *_SECTION_ENDS)
 _INDEX = re.compile(r":\d+\Z")
 
 OPENINGS = (*_SECTIONS, _CALL)
+
+_FRAME = f"{_CALL}functions.%name%:%digits%{_ARGUMENTS}%arguments%{_CALL_END}"
+FRAMES = (
+    CallFrame(
+        call=_FRAME,
+        opening=_SECTIONS[0],
+        separator="",
+        closing=_SECTION_ENDS[0],
+        marker=_SECTIONS[0],
+    ),
+    CallFrame(call=_FRAME, separator="", marker=_CALL),
+)
 
 
 def matches(template: str) -> bool:

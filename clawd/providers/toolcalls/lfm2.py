@@ -7,10 +7,11 @@ Only what stands behind the marker is a call: `[text](url)` is a link.
 
 import re
 
+from clawd.engine.call_frame import CallFrame, json_list
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call, json_calls
-from clawd.providers.toolcalls.literals import python_calls
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.literals import KEYWORDS, python_calls
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import PythonBody
 
 OPEN = "<|tool_call_start|>"
@@ -29,7 +30,20 @@ _FORM = Form(
     drops=("<|im_end|>", "<|endoftext|>"),
 )
 
+_CLOSE = "<|tool_call_end|>"
+FRAMES = (
+    CallFrame(
+        call="%name%(%arguments%)",
+        opening=f"{OPEN}[",
+        separator=", ",
+        closing=f"]{_CLOSE}",
+        marker=OPEN,
+        parameters=KEYWORDS,
+    ),
+    json_list(OPEN, _CLOSE),
+)
+
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

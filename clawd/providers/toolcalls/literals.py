@@ -11,9 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from clawd.providers.toolcalls.argument_values import argument_schema, encode, literal
+from clawd.engine.call_frame import ParameterForm
+from clawd.providers.toolcalls.bare_values import accepted_by, encode, literal
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.call_objects import Call
+
+KEYWORDS = ParameterForm(key="%key%=", separator=", ")
+"""Arguments of a Python call; their values are held as JSON, which is read as well."""
 
 _MAX_DEPTH = 64
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -70,8 +74,8 @@ class _Writer:
         self._strings.append(text)
 
     def bare(self, text: str) -> None:
-        schema = argument_schema(self._options, self.name, self._key) if self.depth == 1 else None
-        found = literal(text, schema)
+        parameters = self._options.schemas.get(self.name) if self.depth == 1 else None
+        found = literal(text, accepted_by(parameters, self._key))
         self.is_good = self.is_good and found is not None
         self._write(found or "")
 

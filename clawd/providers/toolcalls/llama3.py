@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from clawd.engine.call_frame import CallFrame, json_call
 from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import JsonCall, decode, decode_calls
@@ -33,6 +34,20 @@ _END = Markers(")")
 _WORDS = frozenset({"null", "None", "True", "False"})
 
 OPENINGS = (_TAG,)
+
+_FRAME = json_call("name", "parameters")
+_TYPED = json_call("name", "parameters", before='"type":%ws%"function",%ws%')
+FRAMES = (
+    CallFrame(call=_FRAME, separator="; ", marker='{"name": %"name"%', at_start=True),
+    CallFrame(
+        call=_TYPED,
+        separator="; ",
+        marker='{"type": "function", "name": %"name"%',
+        at_start=True,
+    ),
+    CallFrame(call=_FRAME, opening=_TAG, separator="; ", marker=f"{_TAG}{{"),
+)
+"""What stands behind the tag and is no object, a built-in tool's call, is left free."""
 
 
 def matches(template: str) -> bool:

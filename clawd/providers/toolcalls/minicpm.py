@@ -6,10 +6,11 @@
 import re
 from functools import partial
 
-from clawd.providers.toolcalls.argument_values import argument_schema, encode, value
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
+from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.call_objects import Call
-from clawd.providers.toolcalls.marked import Form, Mark, MarkedParser
+from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import XmlBody
 
 OPEN = '<function name="'
@@ -28,16 +29,15 @@ def _decode(text: str, options: ParserOptions) -> list[Call] | None:
     if head is None:
         return None
     name, at = head[1], head.end()
-    arguments: list[str] = []
+    arguments = Arguments(options.schemas.get(name))
     while at < len(text):
         param = _PARAM.match(text, at)
         written = _written(text, param.end()) if param else None
         if param is None or written is None:
             return None
         argument, at = written
-        schema = argument_schema(options, name, param[1])
-        arguments.append(f"{encode(param[1])}: {value(argument, schema)}")
-    return [Call(name, "{" + ", ".join(arguments) + "}")]
+        arguments.add_loosely(param[1], argument)
+    return [Call(name, arguments.text())]
 
 
 def _written(text: str, at: int) -> tuple[str, int] | None:
@@ -50,6 +50,21 @@ def _written(text: str, at: int) -> tuple[str, int] | None:
     return (text[data.end() : found.start()], found.end()) if found else None
 
 
+_PARAM_OPEN = '<param name="%key%">'
+FRAME = CallFrame(
+    call=f'{OPEN}%name%">%ws%%arguments%%ws%{_CLOSE}',
+    separator="%ws%",
+    marker=OPEN,
+    parameters=ParameterForm(
+        key=_PARAM_OPEN,
+        end=_END,
+        strings=(
+            StringForm(key=_PARAM_OPEN, stop=_END, excludes="<"),
+            StringForm(key=f"{_PARAM_OPEN}<![CDATA[", stop="]]>", end=_END),
+        ),
+    ),
+)
+
 _FORM = Form(
     marks=(Mark(OPEN, "", partial(XmlBody, _CLOSE), _decode),),
     drops=("<|im_end|>", "</s>"),
@@ -58,4 +73,4 @@ _FORM = Form(
 
 def make(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer."""
-    return MarkedParser(options, _FORM)
+    return marked_parser(options, _FORM)

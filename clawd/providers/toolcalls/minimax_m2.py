@@ -9,7 +9,7 @@
 
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
-from clawd.providers.toolcalls.xml_calls import Tags, XmlReader
+from clawd.providers.toolcalls.xml_calls import Tags, XmlReader, tag_frame
 
 TAGS = Tags(
     sections=("<minimax:tool_call>",),
@@ -21,6 +21,7 @@ TAGS = Tags(
     lines=False,
 )
 OPENINGS = TAGS.sections
+FRAME = tag_frame(TAGS)
 _NEXT_GENERATION = "]<]minimax[>["
 
 

@@ -9,10 +9,11 @@ Old arrays are taken whole or not at all.
 
 import re
 
-from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
+from clawd.engine.call_frame import CallFrame, json_list
+from clawd.providers.toolcalls.base import THINK, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.json_calls import decode_calls, is_name, object_text
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
-from clawd.providers.toolcalls.pull_parser import THINK, Dialect, PullParser
+from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
 
 _NAME = re.compile(r"[\w.:/-]*")
 _ARGS = "[ARGS]"
@@ -22,12 +23,30 @@ _AFTER_NAME = Markers(_CALL_ID, _ARGS, "{")
 _ID_END = Markers(_ARGS, "\n")
 _BRACE = Markers("{")
 
+THOUGHTS = (("[THINK]", "[/THINK]"), THINK)
 OPENINGS = ("[TOOL_CALLS]",)
+
+_LISTED = json_list(OPENINGS[0], "")
+_NAMED, _WITH_ID = (
+    CallFrame(
+        call=f"{OPENINGS[0]}%name%{call_id}{_ARGS}%arguments%",
+        separator="",
+        marker=OPENINGS[0],
+    )
+    for call_id in ("", f"{_CALL_ID}%id%")
+)
 
 
 def matches(template: str) -> bool:
     """Say whether a chat template asks for one of these formats."""
     return "[TOOL_CALLS]" in template
+
+
+def frames(template: str) -> tuple[CallFrame, ...]:
+    """Return how calls are written: a list in the old format, one by one in the new ones."""
+    if _ARGS not in template:
+        return (_LISTED,)
+    return (_WITH_ID, _NAMED) if _CALL_ID in template else (_NAMED, _WITH_ID)
 
 
 def make(options: ParserOptions) -> ToolCallParser:
@@ -38,7 +57,7 @@ def make(options: ParserOptions) -> ToolCallParser:
             markers=OPENINGS,
             read=_read,
             ends=("</s>",),
-            thoughts=(("[THINK]", "[/THINK]"), THINK),
+            thoughts=THOUGHTS,
         ),
     )
 

@@ -16,6 +16,7 @@ class Output:
         self._reasoning = _Stream(is_apart=True)
         self._deltas: list[ParsedDelta] = []
         self._calls = 0
+        self._ids: set[str] = set()
 
     def add_text(self, text: str) -> None:
         """Append text of the answer."""
@@ -27,10 +28,15 @@ class Output:
         if text := self._reasoning.take(text):
             self._deltas.append(Reasoning(text=text))
 
-    def add_call(self, name: str, arguments: str) -> None:
-        """Append a whole call."""
+    def add_call(self, name: str, arguments: str, call_id: str = "") -> None:
+        """Append a whole call; an id that was there before is left out."""
         self.part()
-        self._deltas.append(CallDelta(index=self._calls, name=name, arguments=arguments))
+        if call_id in self._ids:
+            call_id = ""
+        self._ids.add(call_id)
+        self._deltas.append(
+            CallDelta(index=self._calls, id=call_id, name=name, arguments=arguments)
+        )
         self._calls += 1
 
     def part(self) -> None:

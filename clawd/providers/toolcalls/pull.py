@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from clawd.providers.toolcalls.json_scan import ObjectScanner
+from clawd.providers.toolcalls.output import Output
+from clawd.providers.toolcalls.scanners import BodyScanner
 
 _T = TypeVar("_T")
 
@@ -26,9 +28,10 @@ _SCAN_CHARS = 4096
 
 
 class Markers:
-    """A set of strings to look for; none of them begins another one."""
+    """A set of strings to look for; none of them begins another one, and empty ones are none."""
 
-    def __init__(self, *texts: str) -> None:
+    def __init__(self, *given: str) -> None:
+        texts = tuple(filter(None, given))
         assert not any(a != b and b.startswith(a) for a in texts for b in texts), texts
         self.texts = texts
         self._pattern = re.compile("|".join(re.escape(text) for text in texts) or _NEVER)
@@ -54,11 +57,11 @@ class Markers:
 class Source:
     """A text on its way, and what of it a reader has consumed without claiming it.
 
-    `deliver` is called with name, arguments and id of each whole call.
+    `out` takes each whole call, and what readers find of reasoning.
     """
 
-    def __init__(self, deliver: Callable[[str, str, str], None]) -> None:
-        self._deliver = deliver
+    def __init__(self, out: Output) -> None:
+        self.out = out
         self._text = ""
         self._at = 0
         self._has_ended = False
@@ -76,7 +79,7 @@ class Source:
     def deliver(self, name: str, arguments: str, call_id: str = "") -> None:
         """Hand over a whole call and claim what it was read from."""
         self.claim()
-        self._deliver(name, arguments, call_id)
+        self.out.add_call(name, arguments, call_id)
 
     def claim(self) -> None:
         """Take what was consumed for good: it does not become text."""
@@ -87,6 +90,10 @@ class Source:
         raw = "".join(self._raw)
         self._raw.clear()
         return raw
+
+    def unclaimed_so_far(self) -> str:
+        """Return what was consumed and not claimed."""
+        return "".join(self._raw)
 
     def is_at_end(self) -> bool:
         """Say whether all is consumed and nothing follows."""
@@ -182,6 +189,22 @@ class Source:
             if self._has_ended:
                 return ""
             yield
+
+    def scan(self, scanner: BodyScanner, begun: str) -> Reading[str]:
+        """Read a body that `begun` is the beginning of, to its end, the text's, or a misfit."""
+        scanner.scan(begun)
+        pieces = [begun]
+        while not scanner.is_rejected:
+            while self._at < len(self._text):
+                window = self._text[self._at : self._at + _SCAN_CHARS]
+                end = scanner.scan(window)
+                pieces.append(self._eat(self._at + (len(window) if end < 0 else end)))
+                if end >= 0:
+                    return "".join(pieces)
+            if self._has_ended:
+                break
+            yield
+        return "".join(pieces)
 
     def _eat(self, end: int) -> str:
         piece = self._text[self._at : end]

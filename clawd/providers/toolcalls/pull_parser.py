@@ -6,11 +6,9 @@ A family adds a `Dialect`: the markers to look for, and a reader of what follows
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clawd.providers.base import CallDelta, Reasoning, Text
-from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
+from clawd.providers.toolcalls.output import Output
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
-
-THINK = ("<think>", "</think>")
 
 
 class Dialect(NamedTuple):
@@ -22,7 +20,10 @@ class Dialect(NamedTuple):
             what it consumed and did not claim becomes text.
         starts: what opens a call as the first thing of the answer only.
         ends: end-of-turn tokens, which do not belong to the answer when they are its end.
-        thoughts: pairs that open and close reasoning.
+        thoughts: pairs that open and close reasoning at the start of the answer.
+        always: markers that count without tools as well.
+        begins: an answer is read as a call from its first character on.
+        inner_thought: a marker that opens reasoning anywhere, which `read` reads.
     """
 
     markers: tuple[str, ...]
@@ -30,26 +31,28 @@ class Dialect(NamedTuple):
     starts: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     thoughts: tuple[tuple[str, str], ...] = (THINK,)
+    always: tuple[str, ...] = ()
+    begins: bool = False
+    inner_thought: str = ""
 
 
 class PullParser:
     """Streams reasoning, text and whole calls.
 
-    Reasoning is recognised at the start of the answer only, and what is not closed stays
-    reasoning, whatever markers it holds. Blanks around a call become one line break between texts.
+    Reasoning is recognised at the start of the answer only, unless the family's reader takes it
+    anywhere; what is not closed stays reasoning. Blanks around a call become one line break
+    between texts.
     """
 
     def __init__(self, options: ParserOptions, dialect: Dialect) -> None:
         self._dialect = dialect
         self._starts_in_reasoning = options.starts_in_reasoning
-        self._markers = Markers(*(dialect.markers if options.calls else ()))
+        markers = dialect.markers if options.calls else ()
+        self._markers = Markers(*markers, *dialect.always)
         self._starts = Markers(*(dialect.starts if options.calls else ()))
-        self._deltas: list[ParsedDelta] = []
-        self._text = _TextWriter(self._deltas)
-        self._ids: set[str] = set()
-        self._calls = 0
+        self._out = Output()
         self._end_tokens = _EndTokens(dialect.ends)
-        self._source = Source(self._deliver)
+        self._source = Source(self._out)
         self._steps = self._run()
 
     def feed(self, text: str) -> list[ParsedDelta]:
@@ -61,27 +64,32 @@ class PullParser:
         """Take the end of the text."""
         self._source.push(self._end_tokens.finish())
         self._source.end()
-        return self._advance()
+        return [*self._advance(), *self._out.finish()]
 
     def _advance(self) -> list[ParsedDelta]:
         next(self._steps, None)
-        deltas = self._deltas.copy()
-        self._deltas.clear()
-        return deltas
+        return self._out.take()
 
     def _run(self) -> Reading[None]:
         source = self._source
-        yield from self._think()
-        yield from source.blanks()
-        marker = yield from source.one_of(self._starts)
+        marker = yield from self._first()
         while True:
-            if marker:
+            if marker is not None:
                 yield from self._dialect.read(source, marker)
-            self._text.add(source.unclaimed())
-            marker = yield from source.pour(self._markers, self._text.add)
+            self._out.add_text(source.unclaimed())
+            marker = yield from source.pour(self._markers, self._out.add_text)
             if not marker:
-                break
-        self._text.finish()
+                return
+
+    def _first(self) -> Reading[str | None]:
+        """Read what stands before the text; return what a reader begins with."""
+        if self._dialect.inner_thought and self._starts_in_reasoning:
+            return self._dialect.inner_thought
+        yield from self._think()
+        if self._dialect.begins:
+            return ""
+        yield from self._source.blanks()
+        return (yield from self._source.one_of(self._starts)) or None
 
     def _think(self) -> Reading[None]:
         """Split reasoning off; the blanks around it belong to neither."""
@@ -92,19 +100,9 @@ class PullParser:
             return
         source.claim()
         closing = Markers(pairs[opening]) if opening else Markers(*pairs.values())
-        yield from source.pour(closing, _ReasoningWriter(self._deltas).add)
+        yield from source.pour(closing, self._out.add_reasoning)
         yield from source.blanks()
         source.claim()
-
-    def _deliver(self, name: str, arguments: str, call_id: str) -> None:
-        if call_id in self._ids:
-            call_id = ""
-        self._ids.add(call_id)
-        self._text.take_call()
-        self._deltas.append(
-            CallDelta(index=self._calls, id=call_id, name=name, arguments=arguments)
-        )
-        self._calls += 1
 
 
 class _EndTokens:
@@ -113,7 +111,7 @@ class _EndTokens:
     def __init__(self, tokens: tuple[str, ...]) -> None:
         self._tokens = Markers(*tokens)
         self._passed: list[str] = []
-        self._source = Source(lambda _name, _arguments, _id: None)
+        self._source = Source(Output())
         self._steps = self._run()
 
     def feed(self, text: str) -> str:
@@ -140,55 +138,3 @@ class _EndTokens:
             if source.is_at_end():
                 return
             self._passed.append(source.unclaimed())
-
-
-class _TextWriter:
-    """Emits text; blanks wait, for those around a call go."""
-
-    def __init__(self, deltas: list[ParsedDelta]) -> None:
-        self._deltas = deltas
-        self._blanks: list[str] = []
-        self._is_after_call = False
-        self._has_text = False
-
-    def add(self, text: str) -> None:
-        if self._is_after_call:
-            text = text.lstrip()
-        body = text.rstrip()
-        if body:
-            if self._is_after_call and self._has_text:
-                self._blanks.append("\n")
-            self._deltas.append(Text(text="".join((*self._blanks, body))))
-            self._blanks.clear()
-            self._is_after_call = False
-            self._has_text = True
-        if not self._is_after_call and len(body) < len(text):
-            self._blanks.append(text[len(body) :])
-
-    def take_call(self) -> None:
-        self._blanks.clear()
-        self._is_after_call = True
-
-    def finish(self) -> None:
-        if self._blanks:
-            self._deltas.append(Text(text="".join(self._blanks)))
-
-
-class _ReasoningWriter:
-    """Emits reasoning without the blanks at its start and end."""
-
-    def __init__(self, deltas: list[ParsedDelta]) -> None:
-        self._deltas = deltas
-        self._blanks: list[str] = []
-        self._is_empty = True
-
-    def add(self, text: str) -> None:
-        if self._is_empty:
-            text = text.lstrip()
-        body = text.rstrip()
-        if body:
-            self._deltas.append(Reasoning(text="".join((*self._blanks, body))))
-            self._blanks.clear()
-            self._is_empty = False
-        if not self._is_empty and len(body) < len(text):
-            self._blanks.append(text[len(body) :])

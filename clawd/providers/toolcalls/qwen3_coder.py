@@ -11,7 +11,7 @@ src
 
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
-from clawd.providers.toolcalls.xml_calls import Tags, XmlReader
+from clawd.providers.toolcalls.xml_calls import Tags, XmlReader, tag_frame
 
 TAGS = Tags(
     sections=("<tool_call>",),
@@ -22,6 +22,7 @@ TAGS = Tags(
     parameter_end="</parameter>",
 )
 OPENINGS = (*TAGS.sections, TAGS.call)
+FRAMES = (tag_frame(TAGS), tag_frame(TAGS, None))
 
 
 def matches(template: str) -> bool:

@@ -10,7 +10,7 @@
 
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
-from clawd.providers.toolcalls.xml_calls import Tags, XmlReader
+from clawd.providers.toolcalls.xml_calls import Tags, XmlReader, tag_frame
 
 TAGS = Tags(
     sections=("<seed:tool_call>",),
@@ -21,7 +21,9 @@ TAGS = Tags(
     parameter_end="</parameter>",
     lines=False,
 )
+THOUGHTS = (("<seed:think>", "</seed:think>"),)
 OPENINGS = (*TAGS.sections, TAGS.call)
+FRAMES = (tag_frame(TAGS), tag_frame(TAGS, None))
 
 
 def matches(template: str) -> bool:
@@ -37,6 +39,6 @@ def make(options: ParserOptions) -> ToolCallParser:
             markers=OPENINGS,
             read=XmlReader(TAGS, options.schemas).read,
             ends=("<seed:eos>",),
-            thoughts=(("<seed:think>", "</seed:think>"),),
+            thoughts=THOUGHTS,
         ),
     )

@@ -16,6 +16,7 @@ text about tags survives. The section's own tags may be missing, a call's may no
 import re
 from typing import Any, NamedTuple
 
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.bare_values import Arguments
 from clawd.providers.toolcalls.json_calls import is_name
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
@@ -45,6 +46,37 @@ class Tags(NamedTuple):
     parameter: str
     parameter_end: str
     lines: bool = True
+
+
+def tag_frame(tags: Tags, section: int | None = 0) -> CallFrame:
+    """Return the frame of calls in these tags, in the section of a number or outside of any."""
+    has_types = tags.call.startswith("<｜")
+    is_short = tags.call.endswith("=")
+    name = "%name%" if is_short else ' name="%name%"'
+    key, string_key = (
+        f"{tags.parameter}%key%>"
+        if is_short
+        else f'{tags.parameter} name="%key%"' + (f' string="{kind}">' if has_types else ">")
+        for kind in ("false", "true")
+    )
+    opening, closing = "", ""
+    if section is not None:
+        opening, closing = f"{tags.sections[section]}%ws%", f"%ws%{tags.section_ends[section]}"
+    call = f"{tags.call}{name}>%ws%%arguments%%ws%{tags.call_end}"
+    # Tags with equal signs come one call to a section.
+    is_apart = is_short and section is not None
+    return CallFrame(
+        call=f"{opening}{call}{closing}" if is_apart else call,
+        opening="" if is_apart else opening,
+        separator="%ws%",
+        closing="" if is_apart else closing,
+        marker=tags.call if section is None else tags.sections[section],
+        parameters=ParameterForm(
+            key=key,
+            end=tags.parameter_end,
+            strings=(StringForm(key=string_key, stop=tags.parameter_end),),
+        ),
+    )
 
 
 class XmlReader:

@@ -4,16 +4,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from clawd.engine.protocol import Grammar
+from clawd.engine.protocol import CallFrame, Grammar
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
 from clawd.engine.worker.gbnf import SchemaError
-from clawd.engine.worker.grammar import GrammarPlanner, Trigger
+from clawd.engine.worker.grammar import GrammarPlanner
+from clawd.engine.worker.trigger import Trigger
 from tests.support.grammar_text import GrammarText
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 BAD = {"type": "object", "not": {"required": ["x"]}}
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
 END = -7
+
+
+def called(name: str) -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
 
 
 def planner() -> GrammarPlanner:
@@ -27,20 +32,41 @@ def test_nothing_asked_for_is_no_plan() -> None:
 def test_a_required_call_is_one_call_of_a_tool_that_is_there() -> None:
     plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH, "time": True}))
     assert plan is not None
-    assert (plan.trigger, plan.quarantined) == (b"", {})
+    assert (plan.is_lazy, plan.markers, plan.starts, plan.quarantined) == (False, (), (), {})
     text = GrammarText(plan.gbnf, max_depth=10)
     assert text.describes(CALL)
     assert text.describes('<tool_call>{"name":"time","arguments":{}}</tool_call>')
     assert not text.describes(CALL + CALL)
+    assert not text.describes(f"{CALL}\n{CALL}")
     assert not text.describes(CALL.replace("read", "write"))
     assert not text.describes(CALL.replace('"a"', "1"))
 
 
-def test_a_lazy_call_begins_behind_its_marker() -> None:
+def test_several_calls_are_required_where_they_may_come_in_parallel() -> None:
+    plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH}, parallel=True))
+    assert plan is not None
+    text = GrammarText(plan.gbnf, max_depth=10)
+    assert text.describes(CALL)
+    assert text.describes(f"{CALL}\n{CALL}{CALL}")
+    assert not text.describes(f"{CALL}\n")
+
+
+def test_a_lazy_call_begins_with_its_marker() -> None:
     plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH}, lazy=True))
     assert plan is not None
-    assert plan.trigger == b"<tool_call>"
-    assert GrammarText(plan.gbnf, max_depth=10).describes(CALL.removeprefix("<tool_call>"))
+    assert (plan.is_lazy, plan.markers, plan.starts) == (True, (b"<tool_call>",), ())
+    assert GrammarText(plan.gbnf, max_depth=10).describes(CALL)
+
+
+def test_what_no_frame_can_tell_is_left_free() -> None:
+    frames = (CallFrame(call="%name%(%arguments%)"),)
+    assert (
+        planner().plan(Grammar(kind="tool_call", tools={"f": True}, lazy=True, frames=())) is None
+    )
+    assert (
+        planner().plan(Grammar(kind="tool_call", tools={"f": True}, lazy=True, frames=frames))
+        is None
+    )
 
 
 def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None:
@@ -50,14 +76,13 @@ def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None
     assert list(plan.quarantined) == ["x" * 200]
     text = GrammarText(plan.gbnf, max_depth=11)
     for name in ("a", "abz", "abcd", "b", "Ab", "ä", "web_search", "q"):
-        assert text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
+        assert text.describes(called(name)), name
     for name in ("ab", "abc", 'q\\"', ""):
-        assert not text.describes(f'{{"name": "{name}", "arguments": {{}}}}</tool_call>'), name
-    assert text.describes('{"name": "ab", "arguments": {"p": 1}}</tool_call>')
+        assert not text.describes(called(name)), name
+    assert text.describes('<tool_call>{"name": "ab", "arguments": {"p": 1}}</tool_call>')
     required = planner().plan(Grammar(kind="tool_call", tools=tools))
     assert required is not None
-    call = '<tool_call>{"name": "web", "arguments": {}}</tool_call>'
-    assert not GrammarText(required.gbnf).describes(call)
+    assert not GrammarText(required.gbnf).describes(called("web"))
 
 
 def test_a_bad_schema_takes_no_other_tool_down() -> None:
@@ -67,9 +92,9 @@ def test_a_bad_schema_takes_no_other_tool_down() -> None:
     assert lazy is not None
     assert required is not None
     assert lazy.quarantined == required.quarantined == {"bad": "not cannot be written as a grammar"}
-    call = '{"name": "bad", "arguments": {"any": 1}}</tool_call>'
+    call = '<tool_call>{"name": "bad", "arguments": {"any": 1}}</tool_call>'
     assert GrammarText(lazy.gbnf, max_depth=10).describes(call)
-    assert not GrammarText(required.gbnf, max_depth=10).describes(f"<tool_call>{call}")
+    assert not GrammarText(required.gbnf, max_depth=10).describes(call)
     assert GrammarText(required.gbnf, max_depth=10).describes(CALL)
 
 
@@ -115,41 +140,57 @@ def test_equal_requests_are_planned_once() -> None:
     assert len(asked) > count + 100
 
 
+THINK = ((b"<think>", b"</think>"), (b"[THINK]", b"[/THINK]"))
+
+
 @pytest.mark.parametrize(
-    ("text", "behind"),
+    ("text", "found"),
     [
-        ("Look: <tool_call>\n{", "\n{"),
-        ("<tool_call>", ""),
-        ("<tool_<tool_call>x", "x"),
-        ("<think>I use <tool_call> now</think>\n<tool_call>{", "{"),
-        (" \n<think></think><tool_call>", ""),
-        ("no <think><tool_call>y", "y"),
+        ("Look: <tool_call>\n{", "<tool_call>\n{"),
+        ("<tool_call>", "<tool_call>"),
+        ("<tool_<tool_call>x", "<tool_call>x"),
+        ("<think>I use <tool_call> now</think>\n<tool_call>{", "<tool_call>{"),
+        ("[THINK]</think><tool_call>[/THINK]<tool_call>[", "<tool_call>["),
+        (" \n<think></think><tool_call>", "<tool_call>"),
+        ("no <think><tool_call>y", "<tool_call>y"),
+        (' \n{"name": "f", ', '{"name": "f", '),
+        ('<think>{"name": "f"</think> {"name": "f"', '{"name": "f"'),
+        ('So {"name": "f"[C] {}', "[C] {}"),
+        ('{"name": "g"[C]', "[C]"),
     ],
 )
-def test_a_marker_is_found_in_every_split_and_not_in_reasoning(text: str, behind: str) -> None:
+def test_a_marker_is_found_in_every_split_and_not_in_reasoning(text: str, found: str) -> None:
     data = text.encode()
     for first in range(len(data) + 1):
         for second in range(first, len(data) + 1):
-            trigger = Trigger(b"<tool_call>")
+            trigger = Trigger([b"<tool_call>", b"[C]"], [b'{"name": "f"'], thoughts=THINK)
             got = None
             for piece in (data[:first], data[first:second], data[second:]):
                 if got is None:
                     got = trigger.push(piece)
                 else:
                     got += piece
-            assert got == behind.encode()
+            assert got == found.encode()
 
 
-@pytest.mark.parametrize("text", ["", "<", "<think>", "<tool_call", "<think><tool_call>", "<tool>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "<", "<think>", "<tool_call", "<think><tool_call>", "<tool>", "[THINK]</think>[C]"),
+        *('so {"name": "f"', '{"name": "g"', '{"name": "f', " " * 300 + '{"name": "f"'),
+    ],
+)
 def test_what_is_no_marker_starts_nothing(text: str) -> None:
-    trigger = Trigger(b"<tool_call>")
+    trigger = Trigger([b"<tool_call>", b"[C]"], [b'{"name": "f"'], thoughts=THINK)
     assert [trigger.push(piece.encode()) for piece in text] == [None] * len(text)
 
 
 def test_a_prompt_that_opens_reasoning_is_waited_for() -> None:
-    trigger = Trigger(b"", in_reasoning=True)
-    assert trigger.push(b"hm <tool_call> hm</th") is None
-    assert trigger.push(b"ink>\n") == b"\n"
+    for closing in (b"</think>", b"[/THINK]"):
+        trigger = Trigger((), thoughts=THINK, in_reasoning=True)
+        assert trigger.push(b"hm <tool_call> hm" + closing[:-4]) is None
+        assert trigger.push(closing[-4:] + b"\n") == b"\n"
+    assert Trigger((), in_reasoning=True).push(b"x</think>") == b""
 
 
 class FakePicker:
@@ -240,35 +281,35 @@ def test_a_model_cannot_end_before_the_grammar_does() -> None:
 
 
 def test_a_lazy_grammar_holds_behind_each_marker_only() -> None:
-    picker = FakePicker(b"free <c>[9] free <c>[1] end", b"[1]")
-    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    picker = FakePicker(b"free <c>[9] free <c>[1] end", b"<c>[1]")
+    constraint = Constraint(picker, Trigger([b"<c>"]), repeats=True)
     assert said(picker, constraint) == "free <c>[1] free <c>[1] end"
     assert (picker.starts, picker.masks) == (2, 1)
     assert not constraint.is_active
 
 
 class LongTokens(FakePicker):
-    """The first token brings the marker and more."""
+    """The first token brings text, the marker and more."""
 
     def piece(self, token: int) -> bytes:
-        return b"<c>[" if token == 0 else super().piece(token)
+        return b"no <c>[" if token == 0 else super().piece(token)
 
 
 def test_text_behind_the_marker_in_the_same_token_is_fed() -> None:
-    picker = LongTokens(b"\x007]", b"[1]")
-    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    picker = LongTokens(b"\x007]", b"<c>[1]")
+    constraint = Constraint(picker, Trigger([b"<c>"]), repeats=True)
     constraint.watch(0)
     assert constraint.is_active
-    assert picker.fed == b"["
+    assert picker.fed == b"<c>["
     assert constraint.sample(1) == ord("1")
 
 
 def test_text_behind_the_marker_that_does_not_fit_leaves_the_model_alone() -> None:
-    picker = LongTokens(b"\x00", b"(1)")
-    constraint = Constraint(picker, Trigger(b"<c>"), repeats=True)
+    picker = LongTokens(b"\x00", b"<c>(1)")
+    constraint = Constraint(picker, Trigger([b"<c>"]), repeats=True)
     constraint.watch(0)
     assert not constraint.is_active
-    assert picker.fed == b""
+    assert picker.fed == b"<c>"
 
 
 def test_bytes_that_are_no_utf8_are_never_taken() -> None:

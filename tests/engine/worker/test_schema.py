@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -292,3 +293,25 @@ def test_half_open_bounds_of_integers_have_no_end() -> None:
     assert not GrammarText(f"root ::= {integer_between(7, float('inf'))}").describes("6")
     assert GrammarText(f"root ::= {integer_between(float('-inf'), -3)}").describes("-44")
     assert not GrammarText(f"root ::= {integer_between(float('-inf'), -3)}").describes("-2")
+
+
+def doubling(keyword: str) -> dict[str, Any]:
+    """Return a schema of forty definitions, each of which refers twice to the next."""
+    parts = {
+        f"d{n}": {
+            keyword: [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}],
+            "title": "again",
+        }
+        for n in range(40)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": parts | {"d40": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_references_that_multiply_end_in_a_grammar_or_a_reason(keyword: str) -> None:
+    started = time.process_time()
+    try:
+        schema_rule(Rules(), doubling(keyword))
+    except SchemaError as error:
+        assert str(error)
+    assert time.process_time() - started < 5

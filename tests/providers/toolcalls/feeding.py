@@ -32,7 +32,6 @@ PARSERS: dict[tuple[str, str], ParserFactory] = {
     ("apertus", ""): apertus.make,
     ("command_r", "fenced"): command_r.make_fenced,
     ("command_r", "marked"): command_r.make_marked,
-    ("command_r", "thinking"): command_r.make_thinking,
     ("functionary", "v31"): functionary.make_v31,
     ("functionary", "v32"): functionary.make_v32,
     ("gemma", "asked"): gemma.make_asked,

@@ -97,7 +97,7 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
         ("<start_of_turn>user\n{{ m.content }}<end_of_turn>", "gemma"),
         (
             "<|START_ACTION|>[…]<|END_ACTION|> <|CHATBOT_TOKEN|><|START_THINKING|>",
-            "command, thinking",
+            "command",
         ),
         (
             "<|START_ACTION|>[…]<|END_ACTION|><|CHATBOT_TOKEN|>{% if not enable_thinking %}"
@@ -115,7 +115,7 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
         (
             "<|START_ACTION|>…<|CHATBOT_TOKEN|>{% if reasoning %}<|START_THINKING|>{% else %}"
             "<|START_THINKING|><|END_THINKING|>{% endif %}",
-            "command, thinking",
+            "command",
         ),
         ("{{ '<|tools_prefix|>[' }}{{ '<|tools_suffix|>' }}", "apertus"),
         ('<function name="{{ n }}"><param name="{{ k }}">{{ v }}</param></function>', "minicpm"),

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
+from clawd.providers.toolcalls import hermes
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, looks_like_call
-from clawd.providers.toolcalls.hermes import HermesParser
-from clawd.providers.toolcalls.plain import PlainParser
 
 TRANSCRIPTS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "transcripts" / "hermes.json").read_text("utf-8")
@@ -69,9 +68,9 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     return fold(deltas + parser.finish())
 
 
-def hermes(transcript: dict[str, Any]) -> HermesParser:
+def parser_of(transcript: dict[str, Any]) -> ToolCallParser:
     starts = transcript.get("starts_in_reasoning", False)
-    return HermesParser(ParserOptions(starts_in_reasoning=starts))
+    return hermes.make(ParserOptions(starts_in_reasoning=starts))
 
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda t: t["name"])
@@ -82,10 +81,10 @@ def test_a_transcript_gives_the_same_message_in_every_split(transcript: dict[str
         transcript.get("reasoning", ""),
         transcript.get("calls", []),
     )
-    assert parse(hermes(transcript), [text]) == expected
-    assert parse(hermes(transcript), list(text)) == expected
+    assert parse(parser_of(transcript), [text]) == expected
+    assert parse(parser_of(transcript), list(text)) == expected
     for cut in range(len(text) + 1):
-        assert parse(hermes(transcript), [text[:cut], text[cut:]]) == expected
+        assert parse(parser_of(transcript), [text[:cut], text[cut:]]) == expected
 
 
 @given(pieces=PIECES, starts=st.booleans(), calls=st.booleans())
@@ -93,30 +92,29 @@ def test_any_text_in_any_pieces_adds_up_to_the_same(
     pieces: list[str], starts: bool, calls: bool
 ) -> None:
     options = ParserOptions(calls=calls, starts_in_reasoning=starts)
-    kind = HermesParser if calls else PlainParser
     text = "".join(pieces)
-    whole = parse(kind(options), [text])
-    assert parse(kind(options), pieces) == whole
-    assert parse(kind(options), list(text)) == whole
+    whole = parse(hermes.make(options), [text])
+    assert parse(hermes.make(options), pieces) == whole
+    assert parse(hermes.make(options), list(text)) == whole
 
 
 @given(pieces=PIECES)
 def test_a_text_without_calls_and_reasoning_is_left_as_it_is(pieces: list[str]) -> None:
     text = "".join(pieces)
-    content, reasoning, calls = parse(HermesParser(ParserOptions()), pieces)
+    content, reasoning, calls = parse(hermes.make(ParserOptions()), pieces)
     if not calls and "<think>" not in text:
         assert (content, reasoning) == (text, "")
 
 
 def test_text_is_not_held_back_longer_than_a_marker_may_begin() -> None:
-    parser = HermesParser(ParserOptions())
+    parser = hermes.make(ParserOptions())
     assert fold(parser.feed("Hello wor")) == ("Hello wor", "", [])
     assert fold(parser.feed("ld <")) == ("ld", "", [])
     assert fold(parser.feed("b> ")) == (" <b>", "", [])
 
 
 def test_a_call_comes_whole_and_as_soon_as_its_tag_is_closed() -> None:
-    parser = HermesParser(ParserOptions())
+    parser = hermes.make(ParserOptions())
     assert parser.feed('<tool_call>{"name": "f", "arguments": {"a": 1}}') == []
     assert parser.feed("</tool_call>") == [CallDelta(index=0, name="f", arguments='{"a": 1}')]
 
@@ -137,8 +135,8 @@ def test_a_call_comes_whole_and_as_soon_as_its_tag_is_closed() -> None:
 )
 def test_hostile_text_takes_linear_time_and_raises_nothing(text: str) -> None:
     started = time.process_time()
-    assert parse(HermesParser(ParserOptions()), list(text)) == parse(
-        HermesParser(ParserOptions()), [text]
+    assert parse(hermes.make(ParserOptions()), list(text)) == parse(
+        hermes.make(ParserOptions()), [text]
     )
     assert time.process_time() - started < 5
 

@@ -70,7 +70,7 @@ def test_any_text_in_any_pieces_adds_up_to_the_same(
 @EVERY_PARSER
 @given(text=st.text(alphabet=st.characters(exclude_characters="<>`[{"), max_size=40))
 def test_a_text_without_markers_is_left_as_it_is(make: ParserFactory, text: str) -> None:
-    if make is not command_r.make_thinking and not text.strip().startswith(("to=", "assistant")):
+    if not text.strip().startswith(("to=", "assistant")):
         assert parse(make(ParserOptions()), [text]) == (text, "", [])
 
 

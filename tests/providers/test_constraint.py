@@ -1,0 +1,85 @@
+"""What a request asks of an answer becomes what the engine holds it to."""
+
+from typing import Any
+
+import pytest
+
+from clawd.engine.protocol import Grammar
+from clawd.errors import InvalidRequestError
+from clawd.providers.base import ChatRequest, Message, ToolSpec
+from clawd.providers.constraint import grammar_for, offered_tools
+from clawd.providers.toolcalls.detect import habits_of
+
+OPEN = {"type": "object"}
+TOOLS = (
+    ToolSpec(name="read", description="Reads.", parameters=OPEN),
+    ToolSpec(name="time", description="Tells the time.", parameters=OPEN),
+)
+MISTRAL = habits_of("[TOOL_CALLS][ARGS]")
+THINKING = habits_of("<seed:tool_call><seed:think>")
+
+
+def request(**more: Any) -> ChatRequest:
+    return ChatRequest(messages=(Message(role="user", content="go"),), **more)
+
+
+def test_nothing_asked_for_holds_nothing() -> None:
+    assert grammar_for(request(), MISTRAL) == Grammar()
+    assert grammar_for(request(tools=TOOLS, tool_choice="none"), MISTRAL) == Grammar()
+
+
+def test_offered_tools_are_held_once_the_model_begins_a_call() -> None:
+    assert grammar_for(request(tools=TOOLS), MISTRAL) == Grammar(
+        kind="tool_call",
+        tools={"read": OPEN, "time": OPEN},
+        lazy=True,
+        frames=MISTRAL.frames,
+        thoughts=MISTRAL.thoughts,
+    )
+
+
+@pytest.mark.parametrize(("choice", "names"), [("required", {"read", "time"}), ("time", {"time"})])
+def test_a_required_or_named_tool_is_held_from_the_start(choice: str, names: set[str]) -> None:
+    grammar = grammar_for(request(tools=TOOLS, tool_choice=choice), THINKING)
+    assert (grammar.kind, grammar.lazy, set(grammar.tools)) == ("tool_call", False, names)
+    assert (grammar.frames, grammar.in_reasoning) == (THINKING.frames, True)
+    assert grammar.thoughts == (("<seed:think>", "</seed:think>"),)
+
+
+def test_a_schema_holds_the_answer_or_a_call() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"schema": {"type": "integer"}}}
+    grammar = grammar_for(request(tools=TOOLS, response_format=wanted), MISTRAL)
+    assert (grammar.kind, grammar.schema, grammar.lazy) == (
+        "json_schema",
+        {"type": "integer"},
+        False,
+    )
+    assert set(grammar.tools) == {"read", "time"}
+    only_schema = grammar_for(request(response_format={"type": "json_object"}), MISTRAL)
+    assert (only_schema.schema, only_schema.tools) == (OPEN, {})
+
+
+def test_a_required_call_goes_before_a_schema() -> None:
+    both = request(tools=TOOLS, tool_choice="time", response_format={"type": "json_object"})
+    assert grammar_for(both, MISTRAL).kind == "tool_call"
+
+
+def test_reasoning_that_calls_stand_in_is_not_waited_for() -> None:
+    habits = habits_of("<|tools_prefix|><|inner_prefix|>")
+    assert habits.starts_in_reasoning
+    grammar = grammar_for(request(tools=TOOLS), habits)
+    assert (grammar.in_reasoning, grammar.thoughts) == (False, ())
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"tool_choice": "gone"}, {"response_format": {"type": "json_schema"}},
+     {"response_format": {"type": "xml"}}],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(wanted: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        grammar_for(request(tools=TOOLS, **wanted), MISTRAL)
+
+
+def test_a_named_tool_is_the_only_one_offered() -> None:
+    assert offered_tools(request(tools=TOOLS, tool_choice="time")) == TOOLS[1:]
