@@ -211,7 +211,9 @@ class Worker:
             is_quiet = not self._wait()
             events = self._receive()
             if self._may_step() and self._engine is not None:
-                events += self._engine.scheduler.step()
+                # Who cancelled or asked must not wait for the step that comes now.
+                self._send(events)
+                events = self._engine.scheduler.step()
                 self._has_chores, self._is_resting = True, False
             elif is_quiet and self._engine is not None:
                 self._has_chores = self._is_resting = self._engine.scheduler.rest()
