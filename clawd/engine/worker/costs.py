@@ -15,8 +15,11 @@ _WEIGHT_OF_SHORTER = 0.5
 _WEIGHT_OF_LONGER = 0.1
 # Sequences are decoded one by one when that takes at most this share of the time of all at once.
 _CLEARLY_LESS = 0.95
-# So many steps after which the other way is tried again, times how much worse it was.
-_RETRY_STEPS = 256
+# The other way is tried again after so many steps, each time after twice as many, up to a limit
+# that is the larger the worse it was; and for some steps, as one may be an exception.
+_FIRST_RETRY = 16
+_LAST_RETRY = 512
+_RETRIED_STEPS = 3
 # Guesses are decoded on when they promise so much more speed.
 _CLEARLY_FASTER = 1.05
 
@@ -65,7 +68,7 @@ class Grouping:
 
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
-        self._steps_until_retry = _RETRY_STEPS
+        self._retries: dict[int, _Retries] = {}
 
     def is_apart(self, count: int) -> bool:
         """Return whether `count` sequences should be decoded one by one in this step."""
@@ -77,13 +80,27 @@ class Grouping:
         if single is None:
             return True
         apart = count * single
-        self._steps_until_retry -= 1
         is_apart = apart < together * _CLEARLY_LESS
-        if self._steps_until_retry > 0:
-            return is_apart
         better, worse = sorted((apart, together))
-        self._steps_until_retry = int(_RETRY_STEPS * worse / better) if better > 0 else _RETRY_STEPS
-        return not is_apart
+        retries = self._retries.setdefault(count, _Retries())
+        return is_apart != retries.is_due(worse / better if better > 0 else 1.0)
+
+
+class _Retries:
+    """Counts steps until the way that looks worse is tried again."""
+
+    def __init__(self) -> None:
+        self._interval = _FIRST_RETRY
+        self._left = _FIRST_RETRY
+
+    def is_due(self, ratio: float) -> bool:
+        """Count a step; `ratio` is how many times worse the other way looks."""
+        self._left -= 1
+        if self._left > -_RETRIED_STEPS:
+            return self._left < 0
+        self._interval = min(2 * self._interval, int(_LAST_RETRY * ratio))
+        self._left = self._interval
+        return True
 
 
 def draft_length(costs: StepCosts, others: int, chances: Sequence[float]) -> int:

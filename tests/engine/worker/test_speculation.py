@@ -165,13 +165,29 @@ class TestCosts:
         costs.measured(4, 10.0)
         assert not Grouping(costs).is_apart(4)
 
-    def test_the_other_way_is_tried_again_but_seldom(self) -> None:
+    def test_the_other_way_is_tried_again_but_ever_more_seldom(self) -> None:
         costs = StepCosts()
         costs.measured(1, 1.0)
         costs.measured(4, 2.0)
         grouping = Grouping(costs)
-        tried = [step for step in range(2000) if grouping.is_apart(4)]
-        assert 2 <= len(tried) <= 4
+        tried = [step for step in range(4000) if grouping.is_apart(4)]
+        assert tried[:3] == [16, 17, 18]
+        assert len(tried) <= 3 * 9
+
+    def test_one_slow_step_does_not_decide_for_long(self) -> None:
+        costs = StepCosts()
+        costs.measured(1, 8.0)
+        costs.measured(4, 100.0)
+        grouping = Grouping(costs)
+        ways = []
+        for _ in range(40):
+            ways.append(grouping.is_apart(4))
+            if ways[-1]:
+                costs.measured(1, 8.0)
+            else:
+                costs.measured(4, 10.0)
+        assert all(ways[:16])
+        assert not any(ways[20:])
 
     def test_sure_guesses_are_decoded_on_where_larger_steps_cost_little(self) -> None:
         costs = StepCosts()
