@@ -85,7 +85,10 @@ def _message(bench: Bench, stream: int, seed: str) -> str:
 
 def _told(found: _Round) -> str:
     prompt = max(answer.prompt_tokens - answer.cached_tokens for answer in found.answers)
+    whole_s = max(each.ended_at for each in found.answers) - min(
+        each.sent_at for each in found.answers
+    )
     return (
         f"{decode_rate(found.answers):.1f} tok/s (at most {prompt} prompt tokens computed), "
-        f"{found.memory_mb:.0f} MB"
+        f"{whole_s:.2f} s with prompts, {found.memory_mb:.0f} MB"
     )

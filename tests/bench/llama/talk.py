@@ -93,10 +93,25 @@ def say_together(side: Side, texts: Sequence[str]) -> tuple[Heard, ...]:
 
 
 def decode_rate(answers: Sequence[Heard]) -> float:
-    """Return the tokens after each answer's first, a second, from the first text to the last."""
-    began = min(answer.heard_at[0] for answer in answers)
-    ended = max(answer.heard_at[-1] for answer in answers)
-    return sum(answer.tokens - 1 for answer in answers) / (ended - began)
+    """Return tokens a second of all answers together, while all of them are on their way.
+
+    The time counts from when the last has begun until the first has ended: what an engine does with
+    prompts that come a little apart, all at once or in turn with what runs, is not decoding.
+
+    Raises:
+        BenchError: they were never all on their way.
+    """
+    began = max(answer.heard_at[0] for answer in answers)
+    ended = min(answer.heard_at[-1] for answer in answers)
+    if ended <= began:
+        raise BenchError("an answer ended before another began: answers are too short")
+    return sum(_tokens_between(answer, began, ended) for answer in answers) / (ended - began)
+
+
+def _tokens_between(answer: Heard, began: float, ended: float) -> float:
+    """Return the tokens heard after `began` until `ended`; a piece may hold more than one."""
+    pieces = sum(began < at <= ended for at in answer.heard_at)
+    return pieces * answer.tokens / len(answer.heard_at)
 
 
 def gaps_within(answers: Sequence[Heard], began: float, ended: float) -> list[float]:

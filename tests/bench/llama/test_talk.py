@@ -17,9 +17,15 @@ def heard(*times: float, sent_at: float = 0.0, cached_tokens: int = 0) -> Heard:
     )
 
 
-def test_decoding_is_counted_from_the_first_text_of_all_to_the_last() -> None:
+def test_decoding_is_counted_while_all_are_on_their_way() -> None:
     assert decode_rate([heard(10.0, 11.0, 12.0)]) == 1.0
-    assert decode_rate([heard(10.0, 11.0, 12.0), heard(12.0, 13.0, 14.0)]) == 1.0
+    early, late = heard(10.0, 11.0, 13.0, 14.0, 15.0), heard(12.0, 13.0, 14.0, 15.0, 16.0)
+    assert decode_rate([early, late]) == 2.0
+
+
+def test_answers_that_were_never_on_their_way_together_are_no_measurement() -> None:
+    with pytest.raises(BenchError, match="too short"):
+        decode_rate([heard(10.0, 11.0), heard(12.0, 13.0)])
 
 
 def test_a_prefill_rate_leaves_out_what_was_cached() -> None:
