@@ -128,7 +128,7 @@ def ps(app: App, *, as_json: bool) -> None:
         emit_json(models.items)
         return
     show_table(
-        ("NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "LAST USED"),
+        ("NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "TOKENS", "GUESSED", "LAST USED"),
         [_row(model) for model in models.items],
         nothing="No model is loaded.",
     )
@@ -196,8 +196,14 @@ def _row(model: LoadedModel) -> tuple[object, ...]:
         model.running,
         model.context_size or "-",
         size(model.size_bytes) if model.size_bytes else "-",
+        model.completion_tokens,
+        _share(model.accepted_tokens, model.completion_tokens),
         model.last_used_at,
     )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def _billions(count: int) -> str:

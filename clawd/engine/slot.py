@@ -11,7 +11,7 @@ import msgspec
 from clawd.engine.client import WorkerClient
 from clawd.engine.failures import WorkerDeath
 from clawd.engine.mailbox import ErrorFactory
-from clawd.engine.protocol import ModelConfig, ModelInfo
+from clawd.engine.protocol import GenerationDone, ModelConfig, ModelInfo
 from clawd.engine.settings import EngineSettings
 from clawd.errors import ClawError, EngineError
 
@@ -30,6 +30,7 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
         info: what is loaded, or None.
         running: generations that run or wait.
         deaths: deaths in a row.
+        usage: what it has done so far, its dead workers included.
     """
 
     alias: str
@@ -40,6 +41,25 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     last_used_at: datetime
     deaths: int
+    usage: "ModelUsage"
+
+
+class ModelUsage(msgspec.Struct, kw_only=True):
+    """Tokens of all answers of a model; those that broke off are not in it."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+    def add(self, done: GenerationDone) -> None:
+        """Count one answer."""
+        self.prompt_tokens += done.prompt_tokens
+        self.cached_tokens += done.cached_tokens
+        self.completion_tokens += done.completion_tokens
+        self.drafted_tokens += done.drafted_tokens
+        self.accepted_tokens += done.accepted_tokens
 
 
 class FileMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +112,7 @@ class Slot:
         self.deaths = 0
         self.start_after = 0.0
         self.mark: FileMark | None = None
+        self.usage = ModelUsage()
         self._strikes: dict[bytes, int] = {}
         self._is_template_bad = False
 
@@ -136,8 +157,9 @@ class Slot:
         self._strikes.clear()
         self._is_template_bad = False
 
-    def note_success(self, run: Run) -> None:
-        """Clear the model's and the prompt's record."""
+    def note_success(self, run: Run, done: GenerationDone) -> None:
+        """Clear the model's and the prompt's record, and count the answer."""
+        self.usage.add(done)
         self.deaths = 0
         self._strikes.pop(run.fingerprint, None)
 
@@ -184,6 +206,7 @@ class Slot:
             running=len(self.runs),
             last_used_at=datetime.fromtimestamp(self.used_at, UTC),
             deaths=self.deaths,
+            usage=msgspec.structs.replace(self.usage),
         )
 
     def _strike(self, fingerprint: bytes) -> None:

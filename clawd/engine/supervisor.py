@@ -95,7 +95,7 @@ class Engine:
             async with aclosing(client.generate(numbered)) as events:
                 async for event in events:
                     if isinstance(event, GenerationDone):
-                        slot.note_success(run)
+                        slot.note_success(run, event)
                     yield event
         finally:
             self._end(slot, run)

@@ -104,11 +104,16 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one hop: in the prompt, of these from a cache, and generated."""
+    """Tokens of one hop: in the prompt, of these from a cache, and generated.
+
+    `accepted_tokens` of `drafted_tokens` guessed ahead were right, and so are among the generated.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):

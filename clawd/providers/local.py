@@ -314,6 +314,8 @@ class _Answer:
                 prompt_tokens=done.prompt_tokens,
                 cached_tokens=done.cached_tokens,
                 completion_tokens=done.completion_tokens,
+                drafted_tokens=done.drafted_tokens,
+                accepted_tokens=done.accepted_tokens,
             ),
             provider=self.provider,
             model=self.model,

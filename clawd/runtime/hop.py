@@ -184,6 +184,8 @@ def hop_usage(finished: Finished, known_tokens: int) -> HopUsage:
         new_tokens=new,
         reevaluated_tokens=usage.prompt_tokens - cached - new,
         completion_tokens=usage.completion_tokens,
+        drafted_tokens=usage.drafted_tokens,
+        accepted_tokens=usage.accepted_tokens,
         tokens_per_s=finished.tokens_per_s,
     )
 

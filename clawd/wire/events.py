@@ -156,6 +156,8 @@ class HopUsage(msgspec.Struct, frozen=True, kw_only=True):
         reevaluated_tokens: known from the hop before and evaluated again. More than one says that
             a prefix was lost.
         completion_tokens: generated.
+        drafted_tokens: guessed ahead by the local engine from what was said before.
+        accepted_tokens: of these, what the model says too: they are among the generated.
     """
 
     prompt_tokens: int = 0
@@ -163,6 +165,8 @@ class HopUsage(msgspec.Struct, frozen=True, kw_only=True):
     new_tokens: int = 0
     reevaluated_tokens: int = 0
     completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     tokens_per_s: float = 0.0
 
 

@@ -227,6 +227,9 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         running: generations that run or wait.
         parallel: sequences that may run at the same time.
         deaths: of its worker, in a row.
+        prompt_tokens: of all its prompts so far; `cached_tokens` of these were not evaluated.
+        completion_tokens: generated so far; `accepted_tokens` of them, of `drafted_tokens`, were
+            guessed ahead.
     """
 
     name: str
@@ -241,6 +244,11 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     load_ms: float = 0.0
     last_used_at: str = ""
     deaths: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class LoadedModelList(msgspec.Struct, frozen=True, kw_only=True):

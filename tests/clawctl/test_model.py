@@ -29,6 +29,9 @@ LOADED = LoadedModel(
     size_bytes=2_100_000,
     load_ms=12.5,
     last_used_at="2026-01-02T03:04:05Z",
+    completion_tokens=400,
+    drafted_tokens=200,
+    accepted_tokens=100,
 )
 
 
@@ -167,9 +170,11 @@ class TestWithADaemon:
         daemon.handlers["list_loaded_models"] = LoadedModelList(items=(LOADED, stopped))
         assert main(["model", "ps"]) == 0
         assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-            ["NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "LAST", "USED"],
-            ["embedded", "77", "ready", "1", "2048", "2.1", "MB", "2026-01-02T03:04:05Z"],
-            ["bad", "-", "stopped", "0", "-", "-"],
+            ["NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE"]
+            + ["TOKENS", "GUESSED", "LAST", "USED"],
+            ["embedded", "77", "ready", "1", "2048", "2.1", "MB", "400", "25", "%"]
+            + ["2026-01-02T03:04:05Z"],
+            ["bad", "-", "stopped", "0", "-", "-", "0", "-"],
         ]
         document = json_of(capsys, "model", "ps", "--json")
         assert isinstance(document, list)

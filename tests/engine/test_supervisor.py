@@ -157,6 +157,15 @@ async def test_status_says_what_is_loaded(tmp_path: Path) -> None:
         assert engine.info(model("other")) is None
 
 
+async def test_status_says_what_a_model_has_done_so_far(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        for _number in range(3):
+            await events_of(engine, "say hello")
+        (status,) = engine.status()
+        assert (status.usage.prompt_tokens, status.usage.cached_tokens) == (30, 6)
+        assert (status.usage.completion_tokens, status.usage.drafted_tokens) == (3, 0)
+
+
 async def test_unload_ends_the_process_and_what_runs_on_it(tmp_path: Path) -> None:
     async with fake_engine(tmp_path) as (engine, _):
         events = engine.generate(model(), prompt("endless"))

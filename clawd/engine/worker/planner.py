@@ -9,11 +9,9 @@ from clawd.engine.worker.backend import Backend
 from clawd.engine.worker.costs import Grouping, StepCosts, draft_length
 from clawd.engine.worker.drafts import MAX_DRAFT
 from clawd.engine.worker.generation import Generation
-from clawd.engine.worker.pace import Pace
+from clawd.engine.worker.pace import SHARED_STEP_LIMIT_S, Pace
 from clawd.engine.worker.slots import Slot
 
-# A rest of a prompt that is at most this share of a chunk goes with the chunk before it.
-_TAIL_SHARE = 0.25
 # Step sizes to know before they are needed, and what a step may take to be worth knowing.
 _TRIED_SIZES = (1, 2, 3, 4, 6, 8, 12, 17, 25, 33)
 _LONGEST_TRIAL_S = 0.25
@@ -110,15 +108,16 @@ class Planner:
 
     def _chunks(self, prefilling: list[Planned], n_decoding: int) -> list[Planned]:
         room = self._backend.n_batch - n_decoding
-        largest = self._prefill_chunk if n_decoding else self._backend.n_batch
-        left = min(self._pace.chunk(largest), room)
+        if n_decoding:
+            left = min(self._pace.chunk(self._prefill_chunk, SHARED_STEP_LIMIT_S), room)
+        else:
+            left = min(self._pace.chunk(self._backend.n_batch), room)
         chunks: list[Planned] = []
         for planned in prefilling:
-            planned.count = _share(planned.generation.pending, left, room)
+            planned.count = _share(planned.generation.pending, left)
             if planned.count > 0:
                 chunks.append(planned)
                 left -= planned.count
-                room -= planned.count
         return chunks
 
     def _draft(self, generation: Generation, others: int, free_cells: int) -> list[int]:
@@ -139,15 +138,13 @@ class Planner:
         return min(left, limit - generation.generated - 1) if limit else left
 
 
-def _share(pending: int, left: int, room: int) -> int:
-    """Return how many of a prompt's pending tokens go into a step, where `left` should.
+def _share(pending: int, left: int) -> int:
+    """Return how many of a prompt's pending tokens go into a step that takes `left`.
 
-    A small rest goes along; a larger prompt is cut evenly, so that none of its steps is small.
+    A larger prompt is cut evenly: a step of few tokens costs more than its share.
     """
-    if left <= 0 or pending <= left:
+    if pending <= left or left <= 0:
         return min(pending, max(left, 0))
-    if pending <= min(left * (1 + _TAIL_SHARE), room):
-        return pending
     steps = -(-pending // left)
     even = -(-pending // steps)
     return min(-(-even // _ALIGNMENT) * _ALIGNMENT, left)

@@ -3,7 +3,7 @@
 import pytest
 
 from clawd.engine.protocol import SamplingConfig
-from clawd.engine.worker.pace import MIN_CHUNK, Pace
+from clawd.engine.worker.pace import MIN_CHUNK, SHARED_STEP_LIMIT_S, Pace
 from clawd.engine.worker.sampling import (
     MAX_LOOK_BACK,
     Draw,
@@ -145,6 +145,11 @@ def test_a_slow_model_gets_less_until_it_proves_faster() -> None:
     assert pace.chunk(512) == 288
     pace.measured(1, 5.0)
     assert pace.chunk(512) == 288
+
+
+def test_a_step_beside_answers_is_shorter() -> None:
+    assert Pace(400).chunk(512) == 384
+    assert Pace(400).chunk(512, SHARED_STEP_LIMIT_S) == 96
 
 
 def test_a_chunk_is_never_over_what_is_allowed() -> None:

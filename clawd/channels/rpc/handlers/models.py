@@ -70,6 +70,7 @@ def _line(status: ModelStatus) -> LoadedModel:
         running=status.running,
         last_used_at=status.last_used_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         deaths=status.deaths,
+        **msgspec.structs.asdict(status.usage),
     )
     if info is None:
         return line
