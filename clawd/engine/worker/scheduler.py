@@ -22,7 +22,7 @@ from clawd.engine.protocol import (
 from clawd.engine.worker.backend import Backend, DecodeResult
 from clawd.engine.worker.constraint import NOTHING_FITS
 from clawd.engine.worker.generation import Generation
-from clawd.engine.worker.grammar import REASONING_OPEN, GrammarPlan
+from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.planner import Planned, Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
@@ -127,7 +127,7 @@ class Scheduler:
         except ValueError as error:
             return GenerationFailed(id=number, code="invalid_request", message=str(error))
         if grammar is not None:
-            generation.sampler.constrain(grammar, in_reasoning=_ends_in_reasoning(parts))
+            generation.sampler.constrain(grammar, in_reasoning=_ends_in_reasoning(parts, grammar))
             generation.quarantined = grammar.quarantined
         self._queue.append(generation)
         return None
@@ -377,9 +377,10 @@ def context_full(number: int, size: str, n_ctx: int) -> GenerationFailed:
     )
 
 
-def _ends_in_reasoning(parts: tuple[Part, ...]) -> bool:
-    """Return whether the prompt ends with the marker that opens reasoning."""
-    return bool(parts) and parts[-1].text.rstrip().endswith(REASONING_OPEN.decode())
+def _ends_in_reasoning(parts: tuple[Part, ...], grammar: GrammarPlan) -> bool:
+    """Return whether the prompt ends with a marker that opens reasoning."""
+    openings = tuple(opening for opening, _ in grammar.thoughts if opening)
+    return bool(parts) and parts[-1].text.rstrip().encode().endswith(openings)
 
 
 def _reserve(generation: Generation) -> int:

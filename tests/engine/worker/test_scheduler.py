@@ -366,6 +366,16 @@ def test_any_load_is_answered_exactly(
     assert all(sampler.closed == 1 for sampler in run.backend.samplers)
 
 
+def test_a_prompt_that_opens_reasoning_in_the_models_own_words_is_known() -> None:
+    run = Run()
+    plan = GrammarPlan(gbnf='root ::= "x"', thoughts=((b"[THINK]", b"[/THINK]"),))
+    for number, end in enumerate(("[THINK]", "<think>\n", "[/THINK]"), 1):
+        ending = (Part(text=f"assistant\n{end}", tokens=(number, 2), generated=False),)
+        assert run.scheduler.submit(number, ending, SamplingConfig(max_tokens=1), plan) is None
+    found = [sampler.constrained for sampler in run.backend.samplers]
+    assert found == [(plan, True), (plan, False), (plan, False)]
+
+
 def test_a_grammar_reaches_the_sampler_and_its_quarantine_the_daemon() -> None:
     run = Run()
     plan = GrammarPlan(gbnf='root ::= "x"', quarantined={"bad": "why"})
