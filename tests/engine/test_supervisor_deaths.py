@@ -12,7 +12,7 @@ import pytest
 
 from clawd.engine.failures import KillCause, WorkerDeath, load_error
 from clawd.engine.process import exit_reason, exit_signal
-from clawd.engine.protocol import LoadFailed, PromptEvaluated
+from clawd.engine.protocol import GenerationDone, LoadFailed, PromptEvaluated
 from clawd.engine.settings import EngineSettings
 from clawd.engine.slot import Run, Slot
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
@@ -112,7 +112,15 @@ async def test_each_death_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
         slot.note_death(death, EngineSettings())
         waits.append(round(slot.start_after - now, 1))
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-    slot.note_success(Run(1, b""))
+    done = GenerationDone(
+        id=1,
+        reason="stop",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+        elapsed_ms=1.0,
+    )
+    slot.note_success(Run(1, b""), done)
     now = time.monotonic()
     slot.note_death(death, EngineSettings())
     assert round(slot.start_after - now, 1) == 0.5

@@ -13,6 +13,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 25, 29, 33, 49, 65, 97, 12
 # Noise only adds time: a shorter time is believed sooner than a longer one.
 _WEIGHT_OF_SHORTER = 0.5
 _WEIGHT_OF_LONGER = 0.1
+_WEIGHT_OF_RATE = 0.5
 # Sequences are decoded one by one when that takes at most this share of the time of all at once.
 _CLEARLY_LESS = 0.95
 # The other way is tried again after so many steps, each time after twice as many, up to a limit
@@ -84,6 +85,35 @@ class Grouping:
         better, worse = sorted((apart, together))
         retries = self._retries.setdefault(count, _Retries())
         return is_apart != retries.is_due(worse / better if better > 0 else 1.0)
+
+
+class PromptGrouping:
+    """Whether prompt tokens are decoded in a batch of their own, behind those of answers.
+
+    One CPU took 363 ms for 96 prompt tokens and 3 of answers in one batch, 294 for the 96 alone and
+    7 for each of the 3.
+    """
+
+    def __init__(self) -> None:
+        self._rates: dict[bool, float] = {}
+        self._retries = _Retries()
+
+    def is_apart(self) -> bool:
+        """Return whether the prompt tokens of this step should be decoded by themselves."""
+        mixed, apart = self._rates.get(False), self._rates.get(True)
+        if mixed is None or apart is None:
+            return mixed is not None
+        is_apart = apart > mixed
+        worse, better = sorted((apart, mixed))
+        return is_apart != self._retries.is_due(better / worse if worse > 0 else 1.0)
+
+    def measured(self, prompt_tokens: int, elapsed_s: float, *, is_apart: bool) -> None:
+        """Take how long a whole step with so many prompt tokens took."""
+        if prompt_tokens <= 0 or elapsed_s <= 0:
+            return
+        rate = prompt_tokens / elapsed_s
+        known = self._rates.get(is_apart, rate)
+        self._rates[is_apart] = known + (rate - known) * _WEIGHT_OF_RATE
 
 
 class _Retries:

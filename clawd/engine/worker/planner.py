@@ -6,7 +6,7 @@ plan = sizes(running) → cells are found for it → batches(plan), decoded one 
 from collections.abc import Sequence
 
 from clawd.engine.worker.backend import Backend
-from clawd.engine.worker.costs import Grouping, StepCosts, draft_length
+from clawd.engine.worker.costs import Grouping, PromptGrouping, StepCosts, draft_length
 from clawd.engine.worker.drafts import MAX_DRAFT
 from clawd.engine.worker.generation import Generation
 from clawd.engine.worker.pace import SHARED_STEP_LIMIT_S, Pace
@@ -54,6 +54,9 @@ class Planner:
         self._pace = Pace(backend.expected_prefill_rate)
         self._costs = StepCosts()
         self._grouping = Grouping(self._costs)
+        self._prompts = PromptGrouping()
+        # What the answers' own batches of this step have taken.
+        self._answers_s = 0.0
         # What was decoded on a wrong guess is cut off again.
         self.speculates = speculates and not backend.reuses_whole_only
 
@@ -72,8 +75,17 @@ class Planner:
 
     def batches(self, plan: list[Planned], free_cells: int) -> list[list[Planned]]:
         """Return the plan as batches, with guesses where they pay and have cells."""
-        if any(not planned.was_decoding for planned in plan):
+        self._answers_s = 0.0
+        decoding = [planned for planned in plan if planned.was_decoding]
+        prompts = plan[len(decoding) :]
+        if not prompts:
+            return self._of_answers(plan, free_cells)
+        if not decoding or not self._prompts.is_apart():
             return [plan]
+        apart = self._grouping.is_apart(len(decoding))
+        return [*([each] for each in decoding), prompts] if apart else [decoding, prompts]
+
+    def _of_answers(self, plan: list[Planned], free_cells: int) -> list[list[Planned]]:
         is_apart = self._grouping.is_apart(len(plan))
         if self.speculates:
             others = 0 if is_apart else len(plan) - 1
@@ -104,6 +116,12 @@ class Planner:
         """Take how long the decoding of a batch and the sampling of its rows took."""
         prompt = sum(planned.count for planned in batch if not planned.was_decoding)
         self._pace.measured(prompt, elapsed_s)
+        if not prompt:
+            self._answers_s += elapsed_s
+        elif self._answers_s:
+            self._prompts.measured(prompt, elapsed_s + self._answers_s, is_apart=True)
+        elif batch[0].was_decoding:
+            self._prompts.measured(prompt, elapsed_s, is_apart=False)
         self._costs.measured(sum(planned.size for planned in batch), elapsed_s)
 
     def _chunks(self, prefilling: list[Planned], n_decoding: int) -> list[Planned]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import FromWorker, GenerationDone, SamplingConfig, Tokens
-from clawd.engine.worker.costs import Grouping, StepCosts, draft_length
+from clawd.engine.worker.costs import Grouping, PromptGrouping, StepCosts, draft_length
 from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
@@ -188,6 +188,23 @@ class TestCosts:
                 costs.measured(4, 10.0)
         assert all(ways[:16])
         assert not any(ways[20:])
+
+    def test_prompts_are_decoded_by_themselves_where_that_is_faster(self) -> None:
+        grouping = PromptGrouping()
+        assert not grouping.is_apart()
+        grouping.measured(96, 0.4, is_apart=False)
+        assert grouping.is_apart()
+        grouping.measured(96, 0.3, is_apart=True)
+        ways = [grouping.is_apart() for _ in range(25)]
+        assert all(ways[:15])
+        assert ways.count(False) == 3
+
+    def test_prompts_are_decoded_beside_answers_where_that_is_faster(self) -> None:
+        grouping = PromptGrouping()
+        grouping.measured(96, 0.3, is_apart=False)
+        grouping.measured(96, 0.4, is_apart=True)
+        grouping.measured(0, 0.4, is_apart=True)
+        assert not grouping.is_apart()
 
     def test_sure_guesses_are_decoded_on_where_larger_steps_cost_little(self) -> None:
         costs = StepCosts()
