@@ -55,7 +55,7 @@ def write_random_gguf(
     """
     reader = gguf.GGUFReader(tokenizer_from)
     writer = gguf.GGUFWriter(path, "llama")
-    kinds = _copy_tokenizer(reader, writer)
+    kinds = copy_tokenizer(reader, writer)
     template = chat_template
     if template is None:
         template = _field(reader, "tokenizer.chat_template")
@@ -220,7 +220,7 @@ def _add_layer(weights: _Weights, layer: int, sizes: tuple[int, int, int], scale
         weights.add(f"{prefix}{name}.weight", values)
 
 
-def _copy_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> list[int]:
+def copy_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> list[int]:
     """Copy the vocabulary and return the kinds of its tokens."""
     values = {key: _field(reader, f"tokenizer.ggml.{key}") for key in _TOKENIZER_KEYS}
     writer.add_tokenizer_model(values["model"])
