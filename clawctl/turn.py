@@ -361,6 +361,9 @@ def ledger_line(ledger: TokenLedger) -> str:
     parts = [f"{visible_line(part.name)} {part.tokens}" for part in ledger.parts]
     if ledger.context_size:
         parts.append(f"free {ledger.free}")
+        left_out = sum(part.tokens for part in ledger.parts) + ledger.free - ledger.context_size
+        if left_out > 0:
+            parts.append(f"{left_out} of these left out by the chat template")
     about = "about " if ledger.is_estimate else ""
     return f"● context: {about}{' · '.join(parts)}"
 
