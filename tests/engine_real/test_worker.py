@@ -50,6 +50,14 @@ def test_the_embedded_model_calls_a_tool(start_worker: StartWorker) -> None:
     assert got.done.completion_tokens == sum(e.count for e in got.events if isinstance(e, Tokens))
 
 
+def test_a_context_smaller_than_any_is_the_smallest(
+    start_worker: StartWorker, endless_model: Path
+) -> None:
+    worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=1, n_parallel=8))
+    got = worker.ask("hello", SamplingConfig(temperature=0, max_tokens=4))
+    assert got.evaluated.n_ctx == 256
+
+
 def test_load_tells_what_the_model_is(endless_model: Path) -> None:
     with WorkerClient() as worker:
         loaded = worker.load(ModelConfig(path=str(endless_model), alias="endless"))

@@ -35,6 +35,8 @@ __all__ = [
 LIBRARY_VERSION = str(llama_cpp.__version__)
 
 MAX_DEFAULT_CTX = 8192
+# llama.cpp rounds up to that, too, but ends the process where there are fewer than sequences.
+MIN_CTX = 256
 TINY_MODEL_PARAMS = 32_000_000
 _MAX_LOG_LINES = 4
 _VISION_PART = "CLIP cannot be used as main model"  # llama.cpp's words
@@ -178,7 +180,7 @@ def context_params(
         LoadError: a cache type that it does not know.
     """
     params = lib.llama_context_default_params()
-    params.n_ctx = config.n_ctx or min(n_ctx_train, MAX_DEFAULT_CTX)
+    params.n_ctx = max(config.n_ctx or min(n_ctx_train, MAX_DEFAULT_CTX), MIN_CTX)
     params.n_batch = max(config.n_batch, config.n_parallel)
     params.n_ubatch = min(config.n_ubatch, params.n_batch)
     params.n_seq_max = n_sequences

@@ -345,7 +345,9 @@ class Scheduler:
         if len(self._running) == 1:
             if newest.is_evaluated:
                 return self._end(newest, "length")
-            return self._fail(newest, "context_full", "the model's memory cannot hold the prompt")
+            size = f"{newest.prompt_tokens} tokens and does not fit as it is"
+            failed = context_full(newest.number, size, self._backend.n_ctx)
+            return self._fail(newest, failed.code, failed.message, failed.hint)
         slot = newest.slot
         self._leave(newest)
         if slot is not None:
@@ -361,10 +363,12 @@ class Scheduler:
         self._cache.reset()
         return events
 
-    def _fail(self, generation: Generation, code: str, message: str) -> list[FromWorker]:
+    def _fail(
+        self, generation: Generation, code: str, message: str, hint: str = ""
+    ) -> list[FromWorker]:
         generation.close()
         self._leave(generation)
-        return [GenerationFailed(id=generation.number, code=code, message=message)]
+        return [GenerationFailed(id=generation.number, code=code, message=message, hint=hint)]
 
 
 def context_full(number: int, size: str, n_ctx: int) -> GenerationFailed:
