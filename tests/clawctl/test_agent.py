@@ -131,6 +131,8 @@ def test_json_is_one_document_with_the_calls(daemon: FakeDaemon, clawctl: Run) -
             "new_tokens": 79,
             "reevaluated_tokens": 1,
             "completion_tokens": 5,
+            "drafted_tokens": 0,
+            "accepted_tokens": 0,
             "tokens_per_s": 0.0,
         }
     ]
