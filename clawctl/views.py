@@ -1,12 +1,18 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
+from typing import Any
+
+import msgspec
+
 from clawctl.client import Client
 from clawctl.render import duration, show_fields, show_table
+from clawd.errors import InvalidRequestError
 from clawd.wire.methods import ListReceipts
 from clawd.wire.reports import (
     ConversationLine,
     EstopReport,
     MemoryHits,
+    PolicyExplanation,
     ReceiptLine,
     StatusReport,
 )
@@ -96,3 +102,24 @@ def show_receipts(items: list[ReceiptLine]) -> None:
         [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
         nothing="No receipts yet.",
     )
+
+
+def check_arguments(arguments: str, *, example: str) -> None:
+    """Make sure that arguments are a JSON object.
+
+    Raises:
+        InvalidRequestError: they are not.
+    """
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(
+            f"{arguments!r} is no JSON object: {error}", hint=f"As in: {example}"
+        ) from error
+
+
+def show_explanation(found: PolicyExplanation) -> None:
+    """Print a verdict for a person."""
+    fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
+    fields += [("rule", found.rule), ("hint", found.hint)]
+    show_fields([(name, value) for name, value in fields if value])

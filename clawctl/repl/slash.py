@@ -10,14 +10,15 @@ import msgspec
 from clawctl.client import Client
 from clawctl.render import note, say, show_fields, show_table
 from clawctl.views import (
+    check_arguments,
     estop_line,
     newest_receipts,
     show_conversations,
+    show_explanation,
     show_hits,
     show_receipts,
     show_status,
 )
-from clawd.errors import InvalidRequestError
 from clawd.wire.methods import (
     ClearEstop,
     EstopState,
@@ -140,19 +141,11 @@ def _policy(host: Host, rest: str) -> None:
         )
         return
     tool, _, arguments = rest.partition(" ")
-    try:
-        msgspec.json.decode(arguments or "{}", type=dict)
-    except msgspec.DecodeError as error:
-        raise InvalidRequestError(
-            f"{arguments!r} is no JSON object: {error}",
-            hint='As in: /policy shell {"command": "ls"}',
-        ) from error
+    check_arguments(arguments or "{}", example='/policy shell {"command": "ls"}')
     found = host.call(
         ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
     )
-    fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
-    fields += [("rule", found.rule), ("hint", found.hint)]
-    show_fields([(name, value) for name, value in fields if value])
+    show_explanation(found)
 
 
 def _receipts(host: Host, _rest: str) -> None:

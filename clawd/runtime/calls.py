@@ -1,11 +1,15 @@
 """One call outside a turn: `tool run` and later MCP and HTTP; the same gate, one receipt."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.policy_cases import CaseOutcome, PolicyCase, run_cases
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
@@ -53,6 +57,23 @@ class Calls:
         """
         scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
         return self._dispatcher.explain(request, scope)
+
+    def check_policy(
+        self, cases: tuple[PolicyCase, ...], principal: Principal, *, workspace: str
+    ) -> list[CaseOutcome]:
+        """Judge a table of cases under the policy in force; no call is made.
+
+        Raises:
+            ClawError: a workspace not allowed.
+        """
+        scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
+
+        def assess(tool: str, arguments: Mapping[str, Any]) -> Assessment:
+            raw = msgspec.json.encode(arguments).decode()
+            request = CallRequest(id=new_call_id(), tool=tool, arguments=raw)
+            return self._dispatcher.explain(request, scope)[0]
+
+        return run_cases(cases, self._dispatcher.policy, assess)
 
     def _scope(
         self,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.policy import Explanation, PolicySettings, explain
 from clawd.security.risk import Assessment, Autonomy, Risk
 
@@ -57,7 +57,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 Assess = Callable[[str, Mapping[str, Any]], Assessment]
-"""Asks a tool, by its name, how risky arguments are."""
+"""Asks a tool, by its name, how risky arguments are; raises ClawError when there is none."""
 
 
 def parse_cases(text: str) -> tuple[PolicyCase, ...]:
@@ -83,12 +83,19 @@ def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutc
     under = settings
     if case.autonomy is not None:
         under = msgspec.structs.replace(settings, autonomy=case.autonomy)
+    problem = ""
     if case.risk is not None:
         assessment = Assessment(risk=case.risk, reason="given by the case")
     else:
-        assessment = assess(case.tool, case.arguments)
+        try:
+            assessment = assess(case.tool, case.arguments)
+        except ClawError as error:
+            # Such a call is refused, but a case that nobody can make shows nothing.
+            assessment = Assessment(risk="high", blocked=error.message)
+            problem = f"it cannot be judged: {error.message}"
     explanation = explain(under, assessment, tainted_by=case.tainted_by, outward=case.outward)
-    problem = ""
+    if problem:
+        return CaseOutcome(case=case, explanation=explanation, problem=problem)
     if explanation.verdict != case.expect:
         problem = f"expected {case.expect}, the policy says {explanation.verdict}"
     elif case.expect_risk not in {None, explanation.risk}:

@@ -25,6 +25,7 @@ from clawd.wire.reports import (
     LoadedModelList,
     MemoryHits,
     ModelList,
+    PolicyCheck,
     PolicyExplanation,
     ProviderList,
     ReceiptDetail,
@@ -284,6 +285,13 @@ class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
 
     tool: str
     arguments: str = "{}"
+    workspace: str = ""
+
+
+class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
+    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force."""
+
+    table: str
     workspace: str = ""
 
 

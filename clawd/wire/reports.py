@@ -352,3 +352,21 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     rule: str
     hint: str = ""
+
+
+class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One case, what the policy answers, and what is wrong with that ("" when nothing is)."""
+
+    name: str
+    tool: str
+    expect: str
+    verdict: str
+    risk: str
+    reason: str
+    problem: str = ""
+
+
+class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """All cases of a table, in its order."""
+
+    items: tuple[PolicyCaseLine, ...]

@@ -29,6 +29,7 @@ from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result
 from clawd.wire.methods import (
     AnswerApproval,
     CancelTurn,
+    CheckPolicy,
     ClearMemory,
     ExplainPolicy,
     FollowConversation,
@@ -337,6 +338,44 @@ async def test_the_policy_is_explained(front: Front) -> None:
         verdicts.append((explained.verdict, explained.risk))
     assert verdicts == [("allow", "low"), ("ask", "medium"), ("deny", "high")]
     assert bench_of(front).receipts() == []
+
+
+async def test_a_table_of_cases_is_judged_and_no_call_is_made(front: Front) -> None:
+    table = """
+        [[case]]
+        name = "right"
+        tool = "probe"
+        arguments = { text = "a" }
+        expect = "allow"
+
+        [[case]]
+        name = "wrong"
+        tool = "probe"
+        arguments = { text = "a" }
+        expect = "deny"
+
+        [[case]]
+        name = "nobody can make it"
+        tool = "prbe"
+        expect = "deny"
+    """
+    cases = (await front.ask(CheckPolicy(table=table))).items
+    assert [(case.name, case.verdict) for case in cases] == [
+        ("right", "allow"),
+        ("wrong", "allow"),
+        ("nobody can make it", "deny"),
+    ]
+    assert [bool(case.problem) for case in cases] == [False, True, True]
+    assert "prbe" in cases[2].problem
+    assert bench_of(front).receipts() == []
+
+
+async def test_a_table_that_is_none_is_refused(front: Front) -> None:
+    for table in ("[[case]", '[[case]]\nname = "x"', "[[case]]\nverdict = 1"):
+        assert (await front.refused(CheckPolicy(table=table))).code == "invalid_request"
+    assert (await front.ask(CheckPolicy(table=""))).items == ()
+    refused = await front.refused(CheckPolicy(table="", workspace="/"))
+    assert refused.code == "forbidden"
 
 
 async def test_receipts_are_listed_shown_and_verified_by_owner(front: Front) -> None:

@@ -9,10 +9,12 @@ from clawd.runtime.calls import new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.security.approvals import PendingApproval
 from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
 from clawd.wire.methods import (
     AnswerApproval,
+    CheckPolicy,
     ExplainPolicy,
     ListApprovals,
     ListRules,
@@ -24,6 +26,8 @@ from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
     Done,
+    PolicyCaseLine,
+    PolicyCheck,
     PolicyExplanation,
     RuleLine,
     RuleList,
@@ -101,6 +105,12 @@ class ActHandlers(Handler):
             case _:
                 assert_never(verdict)
 
+    async def check_policy(self, params: CheckPolicy, call: Call) -> PolicyCheck:
+        """Judge a table of cases."""
+        cases = parse_cases(params.table)
+        outcomes = self.parts.calls.check_policy(cases, call.principal, workspace=params.workspace)
+        return PolicyCheck(items=tuple(map(_case_line, outcomes)))
+
     async def list_approvals(self, _params: ListApprovals, call: Call) -> ApprovalList:
         """List the pending approvals that the caller may answer."""
         pending = self.parts.approvals.pending(call.principal)
@@ -133,6 +143,19 @@ class ActHandlers(Handler):
         """Remove a standing rule."""
         await self.parts.rules.revoke(params.rule_id, call.principal)
         return Done(message=f"{params.rule_id} is revoked")
+
+
+def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
+    case, found = outcome.case, outcome.explanation
+    return PolicyCaseLine(
+        name=case.name,
+        tool=case.tool,
+        expect=case.expect,
+        verdict=found.verdict,
+        risk=found.risk,
+        reason=found.reason,
+        problem=outcome.problem,
+    )
 
 
 def _approval(pending: PendingApproval) -> ApprovalLine:
