@@ -21,7 +21,7 @@ _TAIL_WAIT_S = 0.02
 
 def rotated_files(path: Path) -> list[Path]:
     """Return the chain's full files, oldest first."""
-    pattern = re.compile(re.escape(path.name) + r"\.(\d{6,})")
+    pattern = re.compile(re.escape(path.name) + r"\.([0-9]{6,})")
     numbered = [
         (int(match[1]), file)
         for file in path.parent.iterdir()

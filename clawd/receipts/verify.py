@@ -5,6 +5,7 @@ changed a part of it without writing all of the rest anew. With a head from else
 it reaches `anchored`: nobody cut its end or wrote it anew before that head.
 """
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ import msgspec
 
 from clawd.errors import ReceiptError
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
-from clawd.receipts.record import GENESIS_HASH, Receipt, canonical, line_hash, parse
+from clawd.receipts.record import GENESIS_HASH, MAX_LINE_BYTES, Receipt, canonical, line_hash, parse
 
 Kind = Literal[
     "edited",
@@ -165,7 +166,8 @@ def _judge(line: bytes) -> tuple[Receipt | None, str]:
     except ReceiptError as error:
         return None, error.message
     text = canonical(receipt)
-    if len(line) != len(text) + 1 or not line.startswith(text):
+    # The newline counts: any other blank in its place would be as good JSON.
+    if len(line) != len(text) + 1 or not line.startswith(text) or not line.endswith(b"\n"):
         return receipt, "its bytes are not in canonical form"
     if line_hash(text, receipt) != receipt.receipt_hash:
         return receipt, "its hash does not match its content"
@@ -183,11 +185,13 @@ class _Walk(msgspec.Struct, frozen=True, kw_only=True):
         """Tell what was done, from the first line that does not fit and those after it."""
         receipt, why = _judge(line)
         number = self.seq + 1
-        if not line.endswith(b"\n"):
-            why = (
-                f"the last line is not complete ({len(line)} bytes): a crash tore it or it was cut"
-            )
-            return _Fault(number=number, kind="torn tail", why=why)
+        if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
+            following = next(rest, None)
+            if following is None:
+                why = f"the last line is not complete ({len(line)} bytes): "
+                why += "a crash tore it or it was cut"
+                return _Fault(number=number, kind="torn tail", why=why)
+            rest = itertools.chain([following], rest)
         if receipt is None or why:
             return self._unsound(line, receipt, why, rest)
         if receipt.seq > number:
