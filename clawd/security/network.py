@@ -222,7 +222,7 @@ def _parsed(url: str) -> yarl.URL:
     try:
         parsed = yarl.URL(text)
         port = parsed.port
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # yarl trips over some brackets
         raise InvalidRequestError(f"{text!r} is no URL: {error}") from error
     if parsed.scheme not in {"http", "https"}:
         raise InvalidRequestError(
@@ -237,10 +237,11 @@ def _parsed(url: str) -> yarl.URL:
         )
     if "%" in parsed.raw_host:
         raise InvalidRequestError(f"the host {parsed.raw_host!r} cannot be meant")
-    if _is_odd_number(parsed.raw_host):
+    authority = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0]
+    if _is_odd_number(parsed.raw_host, is_bracketed="[" in authority):
         raise InvalidRequestError(
-            f"the host {parsed.raw_host} is a number, but no address in its usual form",
-            hint="Write an IPv4 address as four decimal numbers.",
+            f"the host {parsed.raw_host} is written like an address, but not in its usual form",
+            hint="Write an IPv4 address as four decimal numbers, an IPv6 address in brackets.",
         )
     return parsed.with_fragment(None)
 
@@ -262,15 +263,16 @@ def _is_special(address: Address) -> bool:
     return address not in _GLOBAL_UNICAST or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP
 
 
-def _is_odd_number(host: str) -> bool:
-    """Whether a host ends like an address of IPv4 without being one in its usual form.
+def _is_odd_number(host: str, *, is_bracketed: bool) -> bool:
+    """Whether a host is written like an address without being one in its usual form.
 
     Resolvers, proxies and libraries read 127.1, 0x7f.1, 127.0.0.1. and 0177.1 differently.
     """
-    if ":" in host or not _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-        return False
     try:
-        ipaddress.IPv4Address(host)
+        if is_bracketed or ":" in host:
+            ipaddress.IPv6Address(host)
+        elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            ipaddress.IPv4Address(host)
     except ValueError:
         return True
     return False

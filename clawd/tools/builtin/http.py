@@ -122,7 +122,7 @@ class HttpTool(Tool):
             )
         try:
             url = yarl.URL(origin.url).join(yarl.URL(location))
-        except ValueError as error:
+        except (ValueError, LookupError) as error:
             raise InvalidRequestError(f"{origin.host} redirects to no URL: {error}") from error
         target = judge_url(str(url), rules)
         if origin.scheme == "https" and target.scheme == "http":
