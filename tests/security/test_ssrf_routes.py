@@ -363,3 +363,11 @@ async def test_several_at_once_keep_apart_what_each_was_judged_for(
     assert [isinstance(answer, ForbiddenError) for answer in answers] == [False, True] * 8
     assert len(origin.seen) == 8
     assert await origin.bird.visits() == 0
+
+
+async def test_an_allowed_address_of_ipv6_is_asked(bench: Bench, bird: Canary) -> None:
+    """Whether it answers depends on whether this machine has IPv6 at all."""
+    bench.changes = {"resolve": Names()}
+    bench.network = NetworkRules(allowed_addresses=(f"[::1]:{bird.port}",))
+    await bench.call("http", url=f"http://[::1]:{bird.port}/")
+    assert bird.attempts == ["::1"]
