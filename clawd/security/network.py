@@ -25,19 +25,22 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 MAX_URL_LENGTH = 8192
 _RESOLVE_LIMIT_S = 10.0
 
+# What is_global thinks of some of these differs between Python versions.
 _REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in (
         "168.63.129.16/32",  # Azure's host agent, on a public address
-        "192.0.0.0/24",  # protocol assignments: is_global differs between Python versions
-        "::/96",  # IPv4-compatible
-        "64:ff9b::/96",  # NAT64 leads to any IPv4 address
-        "64:ff9b:1::/48",
-        "2001::/32",  # Teredo
-        "2002::/16",  # 6to4
-        "fec0::/10",
+        "192.0.0.0/24",  # protocol assignments, and Oracle's metadata
+        "192.88.99.0/24",  # relays of 6to4
+        "2001::/23",  # protocol assignments, Teredo among them
+        "2002::/16",  # 6to4 leads to any IPv4 address
+        "3fff::/20",  # documentation (RFC 9637)
     )
 )
+# Whatever IPv6 has outside of it leads nowhere, to one site, or to IPv4 (NAT64, compatible, SIIT).
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 
 class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +159,7 @@ def refused_because(address: str) -> str:
         ("it belongs to one link, where clouds keep their metadata", parsed.is_link_local),
         ("it is a multicast address", parsed.is_multicast),
         ("it is not a public address", not parsed.is_global or parsed.is_reserved),
-        ("it is a special address", any(parsed in network for network in _REFUSED_NETWORKS)),
+        ("it is a special address", _is_special(parsed)),
     ):
         if applies:
             return words
@@ -219,7 +222,7 @@ def _parsed(url: str) -> yarl.URL:
     try:
         parsed = yarl.URL(text)
         port = parsed.port
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # yarl trips over some brackets
         raise InvalidRequestError(f"{text!r} is no URL: {error}") from error
     if parsed.scheme not in {"http", "https"}:
         raise InvalidRequestError(
@@ -234,6 +237,12 @@ def _parsed(url: str) -> yarl.URL:
         )
     if "%" in parsed.raw_host:
         raise InvalidRequestError(f"the host {parsed.raw_host!r} cannot be meant")
+    authority = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0]
+    if _is_odd_number(parsed.raw_host, is_bracketed="[" in authority):
+        raise InvalidRequestError(
+            f"the host {parsed.raw_host} is written like an address, but not in its usual form",
+            hint="Write an IPv4 address as four decimal numbers, an IPv6 address in brackets.",
+        )
     return parsed.with_fragment(None)
 
 
@@ -244,6 +253,29 @@ def _literal_addresses(host: str, port: int) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return [str(answer[4][0]) for answer in answers]
+
+
+def _is_special(address: Address) -> bool:
+    if any(address in network for network in _REFUSED_NETWORKS):
+        return True
+    if isinstance(address, ipaddress.IPv4Address):
+        return False
+    return address not in _GLOBAL_UNICAST or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP
+
+
+def _is_odd_number(host: str, *, is_bracketed: bool) -> bool:
+    """Whether a host is written like an address without being one in its usual form.
+
+    Resolvers, proxies and libraries read 127.1, 0x7f.1, 127.0.0.1. and 0177.1 differently.
+    """
+    try:
+        if is_bracketed or ":" in host:
+            ipaddress.IPv6Address(host)
+        elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            ipaddress.IPv4Address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def _refusal(host: str, port: int, reason: str) -> ForbiddenError:

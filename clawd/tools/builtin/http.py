@@ -22,6 +22,8 @@ MAX_REDIRECTS = 5
 _MAX_HEADERS = 50
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+# Browsers take these for another host, RFC 3986 for a path.
+_AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f\\]|^ *///|^ *https?:(?!//[^/])", re.IGNORECASE)
 _OWN_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
     | {"proxy-authorization", "proxy-connection", "expect", "keep-alive"}
@@ -113,9 +115,14 @@ class HttpTool(Tool):
 
     def _redirected(self, request: _Request, location: str) -> _Request:
         rules, origin = self._deps.network, request.target
+        if _AMBIGUOUS.search(location):
+            raise InvalidRequestError(
+                f"{origin.host} redirects to {location[:200]!r}, which leads elsewhere depending "
+                "on who reads it"
+            )
         try:
             url = yarl.URL(origin.url).join(yarl.URL(location))
-        except ValueError as error:
+        except (ValueError, LookupError) as error:
             raise InvalidRequestError(f"{origin.host} redirects to no URL: {error}") from error
         target = judge_url(str(url), rules)
         if origin.scheme == "https" and target.scheme == "http":
