@@ -17,6 +17,11 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
 _X32_BIT = 0x40000000
 
+# A file that a sandboxed program makes set-user-ID or set-group-ID would run outside as the daemon.
+_SET_ID = 0o6000
+# Of open's flags, those with which a mode is read: O_CREAT, O_TMPFILE.
+_MAKES_A_FILE = 0o100 | 0o20000000
+
 _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET} and CLONE_NEWTIME
 _SOCKET_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
@@ -34,6 +39,9 @@ _COMMON = {
     "pidfd_getfd": 438,
     "mount_setattr": 442,
 }
+_FCHMODAT2 = 452
+# Its mode lies in memory, where no filter looks; programs know how to do without it.
+_OPENAT2 = 437
 
 
 class _Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +49,10 @@ class _Machine(msgspec.Struct, frozen=True, kw_only=True):
     denied: dict[str, int]
     socket: int
     clone: int
+    modes: dict[str, tuple[int, int]]
+    """Calls that give a file its mode: the number, and which argument the mode is."""
+    opens: dict[str, tuple[int, int]]
+    """Calls that open a file: the number, and which argument the flags are; the mode is next."""
     clone3: int = 435
     has_x32: bool = False
 
@@ -51,6 +63,11 @@ _MACHINES = {
         socket=41,
         clone=56,
         has_x32=True,
+        modes={
+            "mkdir": (83, 1), "creat": (85, 1), "chmod": (90, 1), "fchmod": (91, 1),
+            "mknod": (133, 1), "mkdirat": (258, 2), "mknodat": (259, 2), "fchmodat": (268, 2),
+        },
+        opens={"open": (2, 1), "openat": (257, 2)},
         denied={
             "ptrace": 101, "pivot_root": 155, "adjtimex": 159, "chroot": 161, "acct": 163,
             "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169,
@@ -66,6 +83,8 @@ _MACHINES = {
         architecture=0xC00000B7,
         socket=198,
         clone=220,
+        modes={"mknodat": (33, 2), "mkdirat": (34, 2), "fchmod": (52, 1), "fchmodat": (53, 2)},
+        opens={"openat": (56, 2)},
         denied={
             "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "quotactl": 60,
             "acct": 89, "unshare": 97, "kexec_load": 104, "init_module": 105,
@@ -94,8 +113,16 @@ def filter_program(machine: str) -> bytes:
         lines += _denied_if(_JUMP_AT_LEAST, _X32_BIT)
     # glibc takes ENOSYS as "not there" and uses clone, whose flags can be looked at.
     lines += _denied_if(_JUMP_EQUAL, known.clone3, errno.ENOSYS)
+    lines += _denied_if(_JUMP_EQUAL, _OPENAT2, errno.ENOSYS)
     for number in sorted({*known.denied.values(), *_COMMON.values()}):
         lines += _denied_if(_JUMP_EQUAL, number)
+    for number, place in [*known.modes.values(), (_FCHMODAT2, 2)]:
+        lines += _only_for(number, _without_set_id(place))
+    for number, place in known.opens.values():
+        flags = _statement(_LOAD, _argument(place))
+        is_making = _jump(_JUMP_ANY_BIT, _MAKES_A_FILE, then=1, otherwise=0)
+        allowed = _statement(_RETURN, _ALLOW)
+        lines += _only_for(number, [flags, is_making, allowed, *_without_set_id(place + 1)])
     namespaces = [_statement(_LOAD, _AT_FIRST_ARGUMENT)]
     namespaces += _denied_if(_JUMP_ANY_BIT, _NEW_NAMESPACES)
     lines += _only_for(known.clone, [*namespaces, _statement(_RETURN, _ALLOW)])
@@ -104,6 +131,17 @@ def filter_program(machine: str) -> bytes:
         families += [_jump(_JUMP_EQUAL, family, then=0, otherwise=1), _statement(_RETURN, _ALLOW)]
     lines += _only_for(known.socket, [*families, _statement(_RETURN, _ERRNO | errno.EPERM)])
     return b"".join([*lines, _statement(_RETURN, _ALLOW)])
+
+
+def _without_set_id(place: int) -> list[bytes]:
+    """Return what allows a call unless the argument at `place` is a mode with such a bit."""
+    lines = [_statement(_LOAD, _argument(place)), *_denied_if(_JUMP_ANY_BIT, _SET_ID)]
+    return [*lines, _statement(_RETURN, _ALLOW)]
+
+
+def _argument(place: int) -> int:
+    """Return where the low half of an argument lies (both machines are little-endian)."""
+    return _AT_FIRST_ARGUMENT + 8 * place
 
 
 def _statement(code: int, value: int) -> bytes:

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import platform
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,12 @@ _CLONE = {"x86_64": 56, "aarch64": 220}
 _PYTHON = "/usr/bin/python3"
 
 
-def verdict(program: bytes, number: int, *, architecture: int, first: int = 0) -> int:
+def verdict(
+    program: bytes, number: int, *, architecture: int, first: int = 0, rest: Sequence[int] = ()
+) -> int:
     """Run a filter on a call as the kernel would: a machine with one register."""
-    data = struct.pack("=IIQ6Q", number, architecture, 0, first, 0, 0, 0, 0, 0)
+    arguments = (first, *rest, 0, 0, 0, 0, 0)[:6]
+    data = struct.pack("=IIQ6Q", number, architecture, 0, *arguments)
     register, at = 0, 0
     while True:
         code, then, otherwise, value = struct.unpack_from("=HBBI", program, at * 8)
@@ -77,6 +82,39 @@ def test_new_namespaces_are_denied_and_threads_are_not(machine: str) -> None:
     for bit in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
         assert clone(bit | 17) == denied()
     assert verdict(program, 435, architecture=architecture) == denied(errno.ENOSYS)
+
+
+@pytest.mark.parametrize(
+    ("number", "place"),
+    [(83, 1), (85, 1), (90, 1), (91, 1), (133, 1), (258, 2), (259, 2), (268, 2), (452, 2)],
+)
+def test_no_call_gives_a_file_a_set_id_bit_on_x86(number: int, place: int) -> None:
+    assert _with_mode(number, place, 0o100755) == _ALLOW
+    for bit in (0o4000, 0o2000, 0o6000):
+        assert _with_mode(number, place, 0o755 | bit) == denied()
+
+
+@pytest.mark.parametrize(("number", "place"), [(2, 1), (257, 2)])
+def test_opening_makes_no_file_with_a_set_id_bit_on_x86(number: int, place: int) -> None:
+    for making in (os.O_CREAT, os.O_CREAT | os.O_EXCL, 0o20200000):
+        assert _with_mode(number, place, making, 0o644) == _ALLOW
+        assert _with_mode(number, place, making, 0o4755) == denied()
+    # Where no file is made the mode is whatever the register holds.
+    assert _with_mode(number, place, os.O_RDONLY | os.O_DIRECTORY, 0o7777) == _ALLOW
+    program = filter_program("x86_64")
+    assert verdict(program, 437, architecture=0xC000003E) == denied(errno.ENOSYS)
+
+
+def _with_mode(number: int, place: int, *values: int) -> int:
+    """Judge a call on x86_64 with these values from the argument at `place` on."""
+    arguments = [*([0] * place), *values]
+    return verdict(
+        filter_program("x86_64"),
+        number,
+        architecture=0xC000003E,
+        first=arguments[0],
+        rest=arguments[1:],
+    )
 
 
 @pytest.mark.parametrize("number", [425, 426, 427, 428, 429, 430, 438, 442])

@@ -1,0 +1,72 @@
+"""Attempts to get out of the sandbox, and deletions outside it, run for real: none may succeed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.escape_attempts import ESCAPES
+from tests.support.escape_deletions import SPELLINGS
+from tests.support.escape_run import attempts
+
+pytestmark = [pytest.mark.escape, pytest.mark.sandbox]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PYTHON = Path("/usr/bin/python3")
+_ENOUGH = 0.6
+
+Results = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[Results]:
+    if not _PYTHON.exists():
+        pytest.skip(f"the attempts need {_PYTHON}")
+    base = tempfile.mkdtemp(prefix="clawd-escape-", dir="/tmp")
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.support.escape_run", base],
+            cwd=_ROOT,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        yield json.loads(ran.stdout)
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwX", base], check=False)
+        shutil.rmtree(base)
+
+
+@pytest.mark.parametrize("name", attempts())
+def test_an_attempt_to_get_out_fails(results: Results, name: str) -> None:
+    found, output = results["sandbox"][name]
+    assert found == [], output
+
+
+def test_there_are_fifty_escapes_and_fifty_deletions() -> None:
+    assert len(ESCAPES) >= 50
+    assert len(set(SPELLINGS)) >= 50
+    assert len(attempts()) == len(ESCAPES) + len(set(SPELLINGS))
+
+
+@pytest.mark.parametrize("deletions", [False, True], ids=["escapes", "deletions"])
+def test_most_of_the_same_attempts_succeed_without_the_sandbox(
+    results: Results, deletions: bool
+) -> None:
+    ran = {
+        name: found
+        for name, (found, _output) in results["control"].items()
+        if name.startswith("deletion-") == deletions
+    }
+    harmless = sorted(name for name, found in ran.items() if not found)
+    assert len(ran) >= 50
+    assert len(harmless) <= (1 - _ENOUGH) * len(ran), harmless
