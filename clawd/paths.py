@@ -48,6 +48,16 @@ class Layout:
         return self.home / "receipts.key"
 
     @property
+    def checkpoint_key(self) -> Path:
+        """The private key that signs the chain's next checkpoint (0600)."""
+        return self.home / "checkpoint.key"
+
+    @property
+    def checkpoint_public_key(self) -> Path:
+        """The chain's first public key, to copy elsewhere."""
+        return self.home / "checkpoint.pub"
+
+    @property
     def approval_rules(self) -> Path:
         """Rules that a person gave with `always` (0600)."""
         return self.home / "approval_rules.json"

@@ -100,7 +100,9 @@ class Daemon:
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         if config.receipts.enabled:
-            self.chain = await ReceiptChain.open(config.receipts.path)
+            self.chain = await ReceiptChain.open(
+                config.receipts.path, key_path=layout.checkpoint_key
+            )
             self._stack.push_async_callback(self.chain.close)
             await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
         else:
@@ -163,6 +165,7 @@ class Daemon:
                 calls=Calls(dispatcher, person, lambda: self.state.runtime),
                 memory=self.memory,
                 receipts_path=config.receipts.path,
+                first_public_key_path=layout.checkpoint_public_key,
                 registry=registry,
                 approvals=self.approvals,
                 rules=rules,

@@ -29,6 +29,7 @@ from clawd.wire.reports import (
     PolicyExplanation,
     ProviderList,
     ReceiptDetail,
+    ReceiptHead,
     ReceiptPage,
     ReceiptVerdict,
     RuleList,
@@ -251,7 +252,19 @@ class ShowReceipt(Method[ReceiptDetail], frozen=True, kw_only=True):
 
 
 class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
-    """Verify the chain as the daemon holds it, against the head that memory remembers."""
+    """Verify the chain as the daemon holds it, against the head that memory remembers.
+
+    Attributes:
+        public_key: its first one, known from elsewhere (hex), or "".
+        anchor: a head known from elsewhere (`SEQ:HASH`), or "".
+    """
+
+    public_key: str = ""
+    anchor: str = ""
+
+
+class HeadOfReceipts(Method[ReceiptHead], frozen=True, kw_only=True):
+    """Show the end of the chain and its first public key, to keep elsewhere."""
 
 
 # --- emergency stop

@@ -322,6 +322,24 @@ class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
     head_hash: str
     first_bad: int | None = None
     kind: str = ""
+    signed: int = 0
+    signatures: str = ""
+
+
+class ReceiptHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the chain, unverified.
+
+    Attributes:
+        seq: number of the last receipt, 0 for none; and its hash.
+        first_public_key: hex; "" when it is not known.
+        signed: number of the receipt that the last checkpoint signs, 0 without one; and when.
+    """
+
+    seq: int
+    receipt_hash: str
+    first_public_key: str = ""
+    signed: int = 0
+    signed_at: str = ""
 
 
 # --- emergency stop

@@ -51,6 +51,7 @@ _RECEIPTS = st.builds(
     exit_code=st.none() | _INT,
     previous_hash=_TEXT,
     receipt_hash=_TEXT,
+    checkpoint_hash=st.just("") | _TEXT,
 )
 
 

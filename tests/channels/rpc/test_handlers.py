@@ -33,6 +33,7 @@ from clawd.wire.methods import (
     ClearMemory,
     ExplainPolicy,
     FollowConversation,
+    HeadOfReceipts,
     ListApprovals,
     ListConversations,
     ListReceipts,
@@ -76,6 +77,7 @@ class Front:
             "calls": Calls(dispatcher, house.person, lambda: house.settings),
             "memory": bench.memory,
             "receipts_path": bench.log,
+            "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,
             "approvals": bench.approvals,
             "rules": bench.rules,
@@ -395,6 +397,17 @@ async def test_receipts_are_listed_shown_and_verified_by_owner(front: Front) -> 
     assert len((await front.ask(ListReceipts(), ROOT)).items) == 3
     verdict = await front.ask(VerifyReceipts())
     assert (verdict.ok, verdict.receipts, verdict.level) == (True, 3, "anchored")
+    assert (verdict.signed, verdict.signatures) == (0, "no checkpoint signs them yet")
+    head = await front.ask(HeadOfReceipts())
+    assert (head.seq, head.receipt_hash, head.signed) == (3, verdict.head_hash, 0)
+    assert len(head.first_public_key) == 64
+    known = f"{head.seq}:{head.receipt_hash}"
+    wanted = VerifyReceipts(public_key=head.first_public_key, anchor=known)
+    assert (await front.ask(wanted)).ok
+    verdict = await front.ask(VerifyReceipts(anchor=f"2:{head.receipt_hash}"))
+    assert (verdict.ok, verdict.first_bad, verdict.kind) == (False, 2, "edited")
+    for wrong in (VerifyReceipts(anchor="2"), VerifyReceipts(public_key="ab")):
+        assert (await front.refused(wrong)).code == "invalid_request"
     bench_of(front).log.write_bytes(
         bench_of(front).log.read_bytes().replace(b'"seq":2', b'"seq":4')
     )

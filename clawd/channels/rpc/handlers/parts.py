@@ -41,6 +41,7 @@ class Parts:
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         receipts_path: where the chain lies.
+        first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
@@ -53,6 +54,7 @@ class Parts:
     calls: Calls
     memory: Memory
     receipts_path: Path
+    first_public_key_path: Path
     registry: Registry
     approvals: Approvals
     rules: RuleBook

@@ -8,14 +8,23 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError
 from clawd.memory.rows import visible_to
 from clawd.receipts.record import Receipt
-from clawd.receipts.verify import BadLine, read_receipts, verify
+from clawd.receipts.verify import (
+    BadLine,
+    Verification,
+    parse_anchor,
+    parse_public_key,
+    read_head,
+    read_receipts,
+    verify,
+)
 from clawd.security.principal import Principal
 from clawd.wire.methods import (
     PAGE_LIMIT,
     ClearMemory,
+    HeadOfReceipts,
     ListReceipts,
     SearchMemory,
     ShowReceipt,
@@ -26,6 +35,7 @@ from clawd.wire.reports import (
     MemoryHit,
     MemoryHits,
     ReceiptDetail,
+    ReceiptHead,
     ReceiptLine,
     ReceiptPage,
     ReceiptVerdict,
@@ -96,10 +106,15 @@ class RecordHandlers(Handler):
             result=_shown(result),
         )
 
-    async def verify_receipts(self, _params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
-        """Verify the chain against the head that memory remembers."""
-        anchor = await self.parts.memory.ledger.last_head()
-        found = await asyncio.to_thread(verify, self.parts.receipts_path, anchor=anchor)
+    async def verify_receipts(self, params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
+        """Verify the chain against the head that memory remembers, and what else is known."""
+        try:
+            public_key = parse_public_key(params.public_key) if params.public_key else None
+            anchor = parse_anchor(params.anchor) if params.anchor else None
+        except ReceiptError as error:
+            raise InvalidRequestError(error.message, hint=error.hint) from error
+        remembered = await self.parts.memory.ledger.last_head()
+        found = await asyncio.to_thread(self._verified, remembered, anchor, public_key)
         return ReceiptVerdict(
             ok=found.ok,
             receipts=found.receipts,
@@ -109,7 +124,34 @@ class RecordHandlers(Handler):
             head_hash=found.head_hash,
             first_bad=found.first_bad,
             kind=found.kind or "",
+            signed=found.signed,
+            signatures=found.signatures,
         )
+
+    async def head_of_receipts(self, _params: HeadOfReceipts, _call: Call) -> ReceiptHead:
+        """Show the end of the chain and its first public key."""
+        parts = self.parts
+        head = await asyncio.to_thread(
+            read_head, parts.receipts_path, first_public_key_path=parts.first_public_key_path
+        )
+        return ReceiptHead(
+            seq=head.seq,
+            receipt_hash=head.receipt_hash,
+            first_public_key=head.first_public_key,
+            signed=head.signed,
+            signed_at=head.signed_at,
+        )
+
+    def _verified(
+        self,
+        remembered: tuple[int, str] | None,
+        given: tuple[int, str] | None,
+        public_key: str | None,
+    ) -> Verification:
+        found = verify(self.parts.receipts_path, anchor=remembered, public_key=public_key)
+        if given is None or not found.ok:
+            return found
+        return verify(self.parts.receipts_path, anchor=given, public_key=public_key)
 
     def _page(self, params: ListReceipts, principal: Principal) -> list[Receipt]:
         below = cursor_number(params.cursor)
