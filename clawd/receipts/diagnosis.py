@@ -141,7 +141,7 @@ def _judge_checkpoint(line: bytes) -> tuple[Checkpoint | None, str]:
 
 def _is_line(line: bytes, text: bytes) -> bool:
     # The newline counts: any other blank in its place would be as good JSON.
-    return len(line) == len(text) + 1 and line.startswith(text) and line.endswith(b"\n")
+    return line == text + b"\n"
 
 
 def _judge(line: bytes) -> tuple[Receipt | Checkpoint | None, str]:

@@ -1,7 +1,7 @@
 """Drafts, receipts and whole logs to test with."""
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +59,24 @@ def signed_chain(
     count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
 ) -> list[Receipt | Checkpoint]:
     """Return a valid chain with a checkpoint after each receipt that `at` names."""
-    entries: list[Receipt | Checkpoint] = []
+    return list(signed_entries(count, at, word=word, first_key=first_key))
+
+
+def signed_entries(
+    count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
+) -> Iterator[Receipt | Checkpoint]:
+    """Yield what `signed_chain` returns."""
     previous, mark, number = GENESIS_HASH, "", first_key
     for seq in range(1, count + 1):
         filled = draft(reason=f"{word} {seq}")
         receipt = seal(filled, seq=seq, previous_hash=previous, checkpoint_hash=mark)
-        entries.append(receipt)
+        yield receipt
         previous, mark = receipt.receipt_hash, ""
         if seq in at:
-            entries.append(checkpoint(seq, previous, number))
-            mark = entries[-1].checkpoint_hash
+            made = checkpoint(seq, previous, number)
+            yield made
+            mark = made.checkpoint_hash
             number += 1
-    return entries
 
 
 def checkpoint(seq: int, head_hash: str, number: int) -> Checkpoint:
