@@ -41,7 +41,7 @@ FULL = Scale(
     rpc_calls=500,
     receipts=1_000_000,
     short_receipts=10_000,
-    receipt_pairs=7,
+    receipt_pairs=5,
 )
 QUICK = Scale(
     layers=2,
