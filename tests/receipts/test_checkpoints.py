@@ -321,3 +321,15 @@ async def test_the_head_of_a_log_shows_what_is_signed(tmp_path: Path) -> None:
     head = read_head(path, first_public_key_path=public)
     assert (head.seq, head.receipt_hash, head.signed) == (1, last.receipt_hash, 1)
     assert head.signed_at == _checkpoints(path)[0].timestamp
+
+
+async def test_a_next_key_that_no_checkpoint_names_is_destroyed_at_the_open(tmp_path: Path) -> None:
+    path, left = tmp_path / "log", tmp_path / "checkpoint.key.next"
+    await _append(path, 1)
+    left.write_bytes(b"\7" * 32)
+    left.chmod(0o600)
+    with left.open("rb") as held:
+        chain = await ReceiptChain.open(path)
+        assert held.read() == bytes(32)
+    assert not left.exists()
+    await chain.close()
