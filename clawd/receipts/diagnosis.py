@@ -122,7 +122,7 @@ def _judge_receipt(line: bytes) -> tuple[Receipt | None, str]:
     text = canonical(receipt)
     if not _is_line(line, text):
         return receipt, "its bytes are not in canonical form"
-    if line_hash(text, receipt) != receipt.receipt_hash:
+    if line_hash(text) != receipt.receipt_hash:
         return receipt, "its hash does not match its content"
     return receipt, ""
 
