@@ -246,7 +246,9 @@ def _signatures(walk: Walk, *, is_key_known: bool) -> str:
     whose = "from the public key given" if is_key_known else "with the keys that the file names"
     text = f"{walk.signed} of {walk.seq} signed, checked {whose}"
     if walk.first_signed > CHECKPOINT_RECEIPTS:
-        text += f"; the first {walk.first_signed} stood without a signature until they were many"
+        text += (
+            f"; the first {walk.first_signed} stood without a signature until its first checkpoint"
+        )
     return text
 
 

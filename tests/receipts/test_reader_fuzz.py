@@ -69,7 +69,7 @@ def test_any_bytes_are_answered(folder: Path, content: bytes, key: str | None) -
     _assert_answered(folder, content, key)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_json_in_the_place_of_a_field_is_answered(folder: Path, data: st.DataObject) -> None:
     lines = list(_lines())
@@ -82,7 +82,7 @@ def test_any_json_in_the_place_of_a_field_is_answered(folder: Path, data: st.Dat
     _assert_answered(folder, b"".join(lines), data.draw(st.sampled_from([None, FIRST_KEY])))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_edits_in_any_number_are_found(folder: Path, data: st.DataObject) -> None:
     changed = b"".join(_lines())
@@ -95,7 +95,7 @@ def test_any_edits_in_any_number_are_found(folder: Path, data: st.DataObject) ->
     assert (result == (None, None)) is (some == list(_lines()[: len(some)]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(order=st.lists(st.integers(0, 12), max_size=14))
 def test_any_choice_of_lines_in_any_order_is_found(folder: Path, order: list[int]) -> None:
     result = found(folder, [_lines()[at] for at in order])

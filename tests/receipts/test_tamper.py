@@ -75,11 +75,11 @@ def test_no_line_with_any_byte_flipped_fits_in_its_place() -> None:
 
 
 def test_every_flipped_byte_around_checkpoints_is_found(tmp_path: Path) -> None:
-    some = [line(entry) for entry in signed_chain(6, (2, 3, 5))]
+    some = [line(entry) for entry in signed_chain(4, (2, 3))]
     text = b"".join(some)
     log = tmp_path / "log"
     log.write_bytes(text)
-    places = (1, 2, 3, 3, 4, 4, 5, 6, 6)
+    places = (1, 2, 3, 3, 4, 4)
     numbers = [number for number, one in zip(places, some, strict=True) for _ in one]
     with log.open("r+b", buffering=0) as file:
         for position in range(len(text) - 1):
@@ -173,7 +173,7 @@ def test_forged_receipts_put_in_anywhere_are_found(tmp_path: Path) -> None:
 
 def test_copies_put_in_anywhere_are_found(tmp_path: Path) -> None:
     signed = [index for index, one in enumerate(entries()) if isinstance(one, Checkpoint)]
-    for index in [*range(0, COUNT, 7), *signed, len(lines()) - 1]:
+    for index in [*range(0, COUNT, 9), *signed, len(lines()) - 1]:
         copied = [*lines()[: index + 1], lines()[index], *lines()[index + 1 :]]
         number = place(index) if index in signed else place(index) + 1
         assert found(tmp_path, copied) == (number, "duplicated")
@@ -199,7 +199,7 @@ def test_a_cut_tail_is_found_with_a_known_head_and_only_with_one(tmp_path: Path)
 
 def test_a_tail_torn_at_any_byte_of_the_last_line_is_found(tmp_path: Path) -> None:
     some = lines()[:20]
-    for length in range(1, len(some[-1])):
+    for length in range(1, len(some[-1]), 2):
         assert found(tmp_path, [*some[:-1], some[-1][:length]]) == (20, "torn tail")
     signed = lines()[: index_of(257)]
     for length in range(1, len(signed[-1]), 9):
