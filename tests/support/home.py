@@ -82,8 +82,8 @@ class Home:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def start(self) -> None:
-        """Start the daemon and wait until it answers."""
+    def spawn(self) -> None:
+        """Start the daemon, and wait for nothing."""
         log = (self.path / "daemon.log").open("a")
         self.daemon = subprocess.Popen(
             [sys.executable, "-m", "clawd"],
@@ -96,6 +96,11 @@ class Home:
             start_new_session=True,
         )
         log.close()
+
+    def start(self) -> None:
+        """Start the daemon and wait until it answers."""
+        self.spawn()
+        assert self.daemon is not None
         deadline = time.monotonic() + DEADLINE_S
         while self.ctl("--no-start", "status").returncode != 0:
             assert self.daemon.poll() is None, self.log()
