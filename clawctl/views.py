@@ -81,13 +81,13 @@ def show_hits(hits: MemoryHits) -> None:
     )
 
 
-def newest_receipts(client: Client, limit: int, conversation: str = "") -> list[ReceiptLine]:
-    """Return the newest receipts."""
+def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[ReceiptLine]:
+    """Return the newest receipts that fit what is wanted."""
     items: list[ReceiptLine] = []
     cursor = ""
     while len(items) < limit:
-        wanted = min(RECEIPTS_PAGE, limit - len(items))
-        page = client.call(ListReceipts(cursor=cursor, limit=wanted, conversation_id=conversation))
+        count = min(RECEIPTS_PAGE, limit - len(items))
+        page = client.call(msgspec.structs.replace(wanted, cursor=cursor, limit=count))
         items += page.items
         cursor = page.cursor
         if not cursor:

@@ -8,11 +8,14 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
-from clawctl.render import Palette, emit_json, say, show_fields
+from clawctl.receipt_export import accept, export
+from clawctl.receipt_options import which_receipts
+from clawctl.receipt_view import show_receipt
+from clawctl.render import Palette, emit_json, say
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.methods import ShowReceipt, VerifyReceipts
+from clawd.wire.methods import ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.safe_text import terminal_safe
 
 
@@ -50,13 +53,18 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--conversation", default="", metavar="ID", help="Of this conversation only.")
+@click.option("--tool", default="", metavar="NAME", help="Of this tool only; file_* works too.")
+@click.option("--status", type=click.Choice(["allowed", "denied", "failed"]))
+@which_receipts
 @json_option
 @pass_app
-def list_(app: App, limit: int, conversation: str, *, as_json: bool) -> None:
+def list_(
+    app: App, limit: int, tool: str, status: str | None, *, wanted: ListReceipts, as_json: bool
+) -> None:
     """List receipts, newest first."""
+    asked = msgspec.structs.replace(wanted, tool=tool, status=status or "")
     with app.client() as client:
-        items = newest_receipts(client, limit, conversation)
+        items = newest_receipts(client, limit, asked)
     if as_json:
         emit_json(items)
     else:
@@ -73,17 +81,19 @@ def show(app: App, receipt: str, *, as_json: bool) -> None:
         detail = client.call(ShowReceipt(receipt_id=receipt))
     if as_json:
         emit_json(detail)
-        return
-    show_fields(list(detail.receipt.items()))
-    palette = Palette.of(sys.stdout)
-    for title, text in (("arguments", detail.arguments), ("result", detail.result)):
-        print(f"\n{palette.bold(title)}")
-        print(terminal_safe(text) if text else palette.dim("(not kept)"))
+    else:
+        show_receipt(detail)
+
+
+command.add_command(accept)
+command.add_command(export)
 
 
 @command.command()
 @click.option(
-    "--path", type=click.Path(path_type=Path), help="The chain's file; then no daemon is asked."
+    "--path",
+    type=click.Path(path_type=Path),
+    help="The chain's file, or an export's folder; then no daemon is asked.",
 )
 @json_option
 @pass_app
@@ -93,7 +103,10 @@ def verify(app: App, path: Path | None, *, as_json: bool) -> int:
     The file is read here, without the daemon. When one runs it is asked as well: it remembers the
     head, so that a cut end shows.
     """
-    verdicts = [_verify_file(path)] if path is not None else _verify_all(app)
+    if path is not None:
+        verdicts = [_verify_bundle(path) if path.is_dir() else _verify_file(path)]
+    else:
+        verdicts = _verify_all(app)
     worst = next((verdict for verdict in verdicts if not verdict.ok), verdicts[-1])
     if as_json:
         emit_json(worst)
@@ -167,6 +180,18 @@ def _verify_file(path: Path) -> Verdict:
         path=str(path),
         checked_by="clawctl",
     )
+
+
+def _verify_bundle(folder: Path) -> Verdict:
+    from clawctl.receipt_bundle import LOG, check_bundle
+
+    verdict = _verify_file(folder / LOG)
+    problem = ""
+    if verdict.ok:
+        problem = check_bundle(folder, head_seq=verdict.head_seq, head_hash=verdict.head_hash)
+    if problem:
+        verdict = msgspec.structs.replace(verdict, ok=False, message=problem, kind="export")
+    return msgspec.structs.replace(verdict, path=str(folder))
 
 
 def _show_verdict(verdict: Verdict) -> None:

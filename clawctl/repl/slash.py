@@ -24,6 +24,7 @@ from clawd.wire.methods import (
     EstopState,
     ExplainPolicy,
     ListConversations,
+    ListReceipts,
     ListRules,
     ListTools,
     Method,
@@ -149,7 +150,7 @@ def _policy(host: Host, rest: str) -> None:
 
 
 def _receipts(host: Host, _rest: str) -> None:
-    show_receipts(newest_receipts(host.client(), 10))
+    show_receipts(newest_receipts(host.client(), 10, ListReceipts()))
 
 
 def _estop(host: Host, rest: str) -> None:

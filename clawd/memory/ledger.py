@@ -1,6 +1,7 @@
 """What the receipt chain keeps in memory: open intents, contents by hash, the chain's head."""
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,6 +19,7 @@ class MemoryLedger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_held = False
 
     async def open_intent(self, intent: Intent, arguments: bytes) -> None:
         """Store the intent and its arguments (by their hash).
@@ -82,12 +84,38 @@ class MemoryLedger:
         )
         return None if row is None else bytes(row[0])
 
+    async def load_contents(
+        self, hashes: Sequence[str], *, limit_bytes: int
+    ) -> list[tuple[str, bytes | None]]:
+        """Return the contents of the first hashes, up to the first that goes over the limit.
+
+        Raises:
+            StorageError: memory cannot be read.
+        """
+
+        def act(connection: sqlite3.Connection) -> list[tuple[str, bytes | None]]:
+            found: list[tuple[str, bytes | None]] = []
+            size = 0
+            for each in hashes:
+                row = connection.execute(
+                    "SELECT content FROM contents WHERE hash = ?", (each,)
+                ).fetchone()
+                found.append((each, None if row is None else bytes(row[0])))
+                size += 0 if row is None else len(row[0])
+                if size >= limit_bytes:
+                    break
+            return found
+
+        return await self._database.read(act)
+
     async def record_head(self, seq: int, receipt_hash: str) -> None:
-        """Remember the chain's head, unless a later one is known already.
+        """Remember the chain's head, unless a later one is known already or the old one is held.
 
         Raises:
             StorageError: it is not on disk.
         """
+        if self._is_held:
+            return
 
         def act(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -99,6 +127,27 @@ class MemoryLedger:
             )
 
         await self._database.write(act)
+
+    def hold_head(self) -> None:
+        """Keep the remembered head as it is, because the log does not contain it."""
+        self._is_held = True
+
+    async def adopt_head(self, seq: int, receipt_hash: str) -> None:
+        """Remember this head, whatever is remembered now, and later ones again.
+
+        Raises:
+            StorageError: it is not on disk.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM head")
+            connection.execute(
+                "INSERT INTO head (only_row, seq, receipt_hash, updated_at) VALUES (1, ?, ?, ?)",
+                (seq, receipt_hash, timestamp_now()),
+            )
+
+        await self._database.write(act)
+        self._is_held = False
 
     async def last_head(self) -> tuple[int, str] | None:
         """Return the remembered head (seq, hash).

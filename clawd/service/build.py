@@ -34,6 +34,7 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
+from clawd.service.anchor import Anchor
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import LocalModels, State, engine_of
 from clawd.tools.base import Tool
@@ -62,6 +63,7 @@ class Daemon:
         self.state: State
         self.memory: Memory
         self.chain: ReceiptChain | None = None
+        self.anchor: Anchor | None = None
         self.estop: EmergencyStop
         self.engine: Engine
         self.sandbox: Sandbox
@@ -102,6 +104,9 @@ class Daemon:
         if config.receipts.enabled:
             self.chain = await ReceiptChain.open(config.receipts.path)
             self._stack.push_async_callback(self.chain.close)
+            self.anchor = Anchor(self.chain, self.memory.ledger)
+            await self.anchor.start()
+            self._stack.push_async_callback(self.anchor.close)
             await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
         else:
             _log.warning("receipts are switched off: nothing is recorded, only low risk runs")
@@ -176,6 +181,7 @@ class Daemon:
                 effective_config=self._effective_config,
                 status=self.report,
                 reload=self.reload,
+                accept_receipts=self.accept_receipts,
                 shutdown=self.shutdown_wanted.set,
             )
         )
@@ -230,6 +236,16 @@ class Daemon:
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)
 
+    def _receipts_problem(self) -> str:
+        failure = self.chain.failure if self.chain is not None else ""
+        return failure or (self.anchor.problem if self.anchor is not None else "")
+
+    async def accept_receipts(self, by: Principal) -> str:
+        """Take the receipt log as it stands; return what to tell."""
+        if self.anchor is None:
+            return "receipts are switched off"
+        return await self.anchor.accept(by)
+
     async def report(self) -> StatusReport:
         """Return what the daemon is and does."""
         config, layout = self.state.loaded.config, self.loaded.layout
@@ -256,7 +272,7 @@ class Daemon:
             receipts_enabled=self.chain is not None,
             receipts=head.seq if head is not None else 0,
             receipts_head=head.receipt_hash if head is not None else "",
-            receipts_problem=self.chain.failure if self.chain is not None else "",
+            receipts_problem=self._receipts_problem(),
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,

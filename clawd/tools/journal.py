@@ -15,6 +15,8 @@ from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_i
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
 
+HEAD_TOLD_EVERY = 256
+
 _log = logging.getLogger(__name__)
 _canonical = msgspec.json.Encoder(order="sorted")
 
@@ -124,6 +126,9 @@ class Journal:
         )
         receipt = await self._chain.append(draft)
         _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
+        if receipt.seq % HEAD_TOLD_EVERY == 0:
+            told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
+            _log.info("receipt head", extra=told)
         await self._remember(entry, receipt, arguments, content)
         return receipt.id
 

@@ -304,11 +304,22 @@ class ReceiptPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt whole, with what it hashed (redacted; empty when it is no longer kept)."""
+    """A receipt whole, with what it hashed.
+
+    Attributes:
+        arguments: redacted, at most the first 1 MiB; so is `result`.
+        arguments_bytes: how many there are; None when they are no longer kept.
+        next_hash: the hash of the receipt after it; empty for the last.
+        head_seq: the number of the last receipt.
+    """
 
     receipt: dict[str, Any]
     arguments: str
     result: str
+    arguments_bytes: int | None = None
+    result_bytes: int | None = None
+    next_hash: str = ""
+    head_seq: int = 0
 
 
 class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):

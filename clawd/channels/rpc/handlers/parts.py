@@ -46,6 +46,7 @@ class Parts:
         effective_config: returns the config as JSON-like data, secrets redacted.
         status: reports what only the service knows; handlers fill in the rest.
         reload: reads the config again and returns what to tell.
+        accept_receipts: takes the receipt log as it stands and returns what to tell.
         shutdown: begins the end of the daemon.
     """
 
@@ -66,6 +67,7 @@ class Parts:
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
     status: Callable[[], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
+    accept_receipts: Callable[[Principal], Awaitable[str]]
     shutdown: Callable[[], None]
 
 

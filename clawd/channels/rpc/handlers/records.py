@@ -1,8 +1,11 @@
 """Handlers about what was kept: memory and receipts."""
 
 import asyncio
+import fnmatch
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import get_args
 
 import msgspec
 
@@ -10,8 +13,8 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.rows import visible_to
-from clawd.receipts.record import Receipt
-from clawd.receipts.verify import BadLine, read_receipts, verify
+from clawd.receipts.record import Receipt, Status
+from clawd.receipts.verify import read_receipts, verify
 from clawd.security.principal import Principal
 from clawd.wire.methods import (
     PAGE_LIMIT,
@@ -32,6 +35,10 @@ from clawd.wire.reports import (
 )
 
 SHOWN_CONTENT_BYTES = 1024 * 1024
+MIN_KEY = 4
+STATUSES: tuple[str, ...] = get_args(Status)
+
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 class RecordHandlers(Handler):
@@ -76,7 +83,8 @@ class RecordHandlers(Handler):
         """List receipts, newest first; the cursor is the number to go on below."""
         if not 1 <= params.limit <= PAGE_LIMIT:
             raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
-        found = await asyncio.to_thread(self._page, params, call.principal)
+        wanted = _wanted(params)
+        found = await asyncio.to_thread(self._page, wanted, params, call.principal)
         more = len(found) > params.limit
         shown = found[: params.limit]
         return ReceiptPage(
@@ -85,15 +93,19 @@ class RecordHandlers(Handler):
         )
 
     async def show_receipt(self, params: ShowReceipt, call: Call) -> ReceiptDetail:
-        """Show one receipt and what it hashed."""
-        receipt = await asyncio.to_thread(self._find, params.receipt_id, call.principal)
-        ledger = self.parts.memory.ledger
+        """Show one receipt, its place in the chain and what it hashed."""
+        found = await asyncio.to_thread(self._find, params.receipt_id, call.principal)
+        receipt, ledger = found.receipt, self.parts.memory.ledger
         arguments = await ledger.load_content(receipt.args_hash)
         result = await ledger.load_content(receipt.result_hash)
         return ReceiptDetail(
             receipt=msgspec.structs.asdict(receipt),
             arguments=_shown(arguments),
             result=_shown(result),
+            arguments_bytes=None if arguments is None else len(arguments),
+            result_bytes=None if result is None else len(result),
+            next_hash=found.next_hash,
+            head_seq=found.head_seq,
         )
 
     async def verify_receipts(self, _params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
@@ -111,37 +123,81 @@ class RecordHandlers(Handler):
             kind=found.kind or "",
         )
 
-    def _page(self, params: ListReceipts, principal: Principal) -> list[Receipt]:
+    def _page(self, wanted: "_Wanted", params: ListReceipts, principal: Principal) -> list[Receipt]:
         below = cursor_number(params.cursor)
-        wanted = (
+        fitting = (
             receipt
-            for receipt in self._receipts(principal)
+            for receipt in self._receipts()
             if (below is None or receipt.seq < below)
-            and params.conversation_id in {"", receipt.conversation_id}
+            and principal.may_see(receipt.uid)
+            and wanted(receipt)
         )
-        return list(itertools.islice(wanted, params.limit + 1))
+        return list(itertools.islice(fitting, params.limit + 1))
 
-    def _find(self, wanted: str, principal: Principal) -> Receipt:
+    def _find(self, wanted: str, principal: Principal) -> "_Found":
         """Return the receipt of this number, id, or beginning or end of an id."""
         key = wanted.strip()
-        matches = [
-            receipt
-            for receipt in self._receipts(principal)
-            if key == str(receipt.seq) or (len(key) >= 4 and _is_part(key, receipt.id))
-        ]
-        exact = [receipt for receipt in matches if key in {receipt.id, str(receipt.seq)}]
-        found = exact or matches
-        if len(found) != 1:
-            what = "no receipt" if not found else f"{len(found)} receipts"
+        matches: list[_Found] = []
+        head_seq, next_hash = 0, ""
+        for receipt in self._receipts():
+            head_seq = head_seq or receipt.seq
+            is_exact = key in {receipt.id, str(receipt.seq)}
+            if is_exact or (len(key) >= MIN_KEY and _is_part(key, receipt.id)):
+                found = _Found(receipt=receipt, next_hash=next_hash, head_seq=head_seq)
+                if principal.may_see(receipt.uid):
+                    matches = [found] if is_exact else [*matches, found]
+                if is_exact:
+                    break
+            next_hash = receipt.receipt_hash
+        if len(matches) != 1:
+            what = "no receipt" if not matches else f"{len(matches)} receipts"
             raise NotFoundError(
                 f"{what} for {wanted!r}", hint="clawctl receipt list shows numbers and ids."
             )
-        return found[0]
+        return matches[0]
 
-    def _receipts(self, principal: Principal) -> Iterator[Receipt]:
+    def _receipts(self) -> Iterator[Receipt]:
         for line in read_receipts(self.parts.receipts_path, newest_first=True):
-            if not isinstance(line, BadLine) and principal.may_see(line.uid):
+            if isinstance(line, Receipt):
                 yield line
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    receipt: Receipt
+    next_hash: str
+    head_seq: int
+
+
+_Wanted = Callable[[Receipt], bool]
+
+
+def _wanted(params: ListReceipts) -> _Wanted:
+    """Return the test of what a list asks for.
+
+    Raises:
+        InvalidRequestError: it asks for what no receipt has.
+    """
+    if params.status and params.status not in STATUSES:
+        raise InvalidRequestError(
+            f"status is {params.status!r}; it is one of {', '.join(STATUSES)}"
+        )
+    for name, time in (("since", params.since), ("until", params.until)):
+        if time and _TIMESTAMP.fullmatch(time) is None:
+            raise InvalidRequestError(
+                f"{name} is {time[:32]!r}; it is a time in UTC as in 2026-11-21T08:00:00Z"
+            )
+    tool = re.compile(fnmatch.translate(params.tool or "*"))
+
+    def fits(receipt: Receipt) -> bool:
+        return (
+            params.conversation_id in {"", receipt.conversation_id}
+            and params.status in {"", receipt.status}
+            and params.since <= receipt.timestamp
+            and (not params.until or receipt.timestamp < params.until)
+            and tool.match(receipt.tool) is not None
+        )
+
+    return fits
 
 
 def _is_part(key: str, receipt_id: str) -> bool:
