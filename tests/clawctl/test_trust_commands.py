@@ -139,17 +139,6 @@ class TestReceipt:
         limits = [request.limit for request in daemon.calls_of(ListReceipts)]
         assert limits == [2, 1]
 
-    def test_show_prints_receipt_arguments_and_result(
-        self, daemon: FakeDaemon, capsys: Capture
-    ) -> None:
-        daemon.handlers["show_receipt"] = ReceiptDetail(
-            receipt={"seq": 1, "tool": "time"}, arguments="{}", result=""
-        )
-        main(["receipt", "show", "1"])
-        out = capsys.readouterr().out
-        assert "seq   1" in out
-        assert "(not kept)" in out
-
     def test_show_of_an_unknown_one_is_exit_1(self, daemon: FakeDaemon, capsys: Capture) -> None:
         def refuse(_call: Call) -> ReceiptDetail:
             raise NotFoundError("no receipt zz")
