@@ -8,6 +8,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
+from clawctl.receipt_anchor import remembered_head
 from clawctl.receipt_export import accept, export
 from clawctl.receipt_options import which_receipts
 from clawctl.receipt_view import show_receipt
@@ -34,12 +35,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     checked_by: str
 
 
-class _Receipts(msgspec.Struct, frozen=True, kw_only=True):
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True):
-    receipts: _Receipts
+    receipts: _File
+    memory: _File
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +102,8 @@ command.add_command(export)
 def verify(app: App, path: Path | None, *, as_json: bool) -> int:
     """Verify the chain: nothing edited, removed, reordered or inserted.
 
-    The file is read here, without the daemon. When one runs it is asked as well: it remembers the
-    head, so that a cut end shows.
+    The file is read here, without the daemon. The head that the daemon remembers shows a cut end:
+    it is asked when it runs, and else its memory is read where you may read it.
     """
     if path is not None:
         verdicts = [_verify_bundle(path) if path.is_dir() else _verify_file(path)]
@@ -119,7 +121,8 @@ def verify(app: App, path: Path | None, *, as_json: bool) -> int:
 def _verify_all(app: App) -> list[Verdict]:
     client = _client_if_running(app)
     if client is None:
-        return [_verify_file(_configured_path())]
+        log, memory = _configured_paths()
+        return [_verify_file(log, anchor=remembered_head(memory))]
     with client:
         report = client.call(VerifyReceipts(), limit_s=600)
         home = Path(client.welcome.home)
@@ -142,18 +145,20 @@ def _verify_all(app: App) -> list[Verdict]:
     return [_verify_file(file), by_daemon]
 
 
-def _configured_path() -> Path:
-    """Return where the chain is by the config, as clawd reads it; without one, the usual place."""
+def _configured_paths() -> tuple[Path, Path]:
+    """Return where chain and memory are by the config; without one, the usual places."""
     where = layout()
+    usual = where.receipts, where.database
     if not where.config.exists():
-        return where.receipts
+        return usual
     from clawctl.daemon import run_clawd
 
     shown = run_clawd(["--show-config", "--json"], capture=True)
     try:
-        return Path(msgspec.json.decode(shown.stdout, type=_Shown).values.receipts.path)
+        values = msgspec.json.decode(shown.stdout, type=_Shown).values
     except msgspec.DecodeError:
-        return where.receipts  # the config is wrong, and its own command says how
+        return usual  # the config is wrong, and its own command says how
+    return Path(values.receipts.path), Path(values.memory.path)
 
 
 def _client_if_running(app: App) -> Client | None:
@@ -163,11 +168,11 @@ def _client_if_running(app: App) -> Client | None:
         return None
 
 
-def _verify_file(path: Path) -> Verdict:
+def _verify_file(path: Path, *, anchor: tuple[int, str] | None = None) -> Verdict:
     # Imported here: only this command needs hashing and the receipt's form.
     from clawd.receipts.verify import verify as verify_file
 
-    found = verify_file(path)
+    found = verify_file(path, anchor=anchor)
     return Verdict(
         ok=found.ok,
         level=found.level,
