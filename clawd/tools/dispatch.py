@@ -103,7 +103,7 @@ class Dispatcher:
         """
         entry = Entry(
             conversation_id=scope.conversation_id,
-            tool=shortened(request.tool, NAME_IN_RECEIPT),
+            tool=shortened(self._journal.without_secrets(request.tool), NAME_IN_RECEIPT),
             arguments=request.arguments.encode(errors="replace"),
             uid=scope.principal.uid,
             workspace=str(scope.workspace),
@@ -291,12 +291,16 @@ class Dispatcher:
         )
         result = execution.result
         if not result.success:
-            entry.reason = shortened(result.error, REASON_LIMIT)
-        text = self._clip(_told(execution))
+            entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
+        told = _told(execution)
+        text = self._clip(told)
         exit_code = result.metadata.get("exit_code")
         status: Status = "allowed" if result.success else "failed"
         finish = self._journal.finish(
-            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
+            entry,
+            status,
+            self._clip(self._journal.without_secrets(told)),
+            exit_code=exit_code if isinstance(exit_code, int) else None,
         )
         receipt_id, cancelled = await settled(finish)
         self._note_taint(result, scope)

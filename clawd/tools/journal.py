@@ -67,6 +67,10 @@ class Journal:
         """Return the arguments as canonical JSON, secrets included: what an approval shows."""
         return _canonical.encode(arguments)
 
+    def without_secrets(self, text: str) -> str:
+        """Return the text with its secrets replaced; one that is cut first may keep half a secret."""
+        return self._redactor.text(text)
+
     async def begin(self, entry: Entry) -> None:
         """Put the intent on disk.
 
@@ -80,11 +84,11 @@ class Journal:
             id=entry.id,
             timestamp=timestamp(),
             conversation_id=entry.conversation_id,
-            tool=entry.tool,
+            tool=self._redactor.text(entry.tool),
             args_hash=sha256_hex(stored),
             risk=entry.risk,
             uid=entry.uid,
-            workspace=entry.workspace,
+            workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.reason),
@@ -116,7 +120,7 @@ class Journal:
             status=status,
             risk=entry.risk,
             uid=entry.uid,
-            workspace=entry.workspace,
+            workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.reason),
