@@ -68,7 +68,7 @@ class Journal:
         return _canonical.encode(arguments)
 
     def without_secrets(self, text: str) -> str:
-        """Return the text with its secrets replaced; one that is cut first may keep half a secret."""
+        """Return the text with its secrets replaced; cut it after that, or half of one may stay."""
         return self._redactor.text(text)
 
     async def begin(self, entry: Entry) -> None:
