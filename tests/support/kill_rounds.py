@@ -101,6 +101,7 @@ class KillRounds:
 
     def _check(self) -> None:
         with self._connected() as client:
+            assert client.call(Status()).receipts_problem == ""
             by_daemon = client.call(VerifyReceipts())
         assert by_daemon.ok, by_daemon.message
         found = verify(self._home.receipts)

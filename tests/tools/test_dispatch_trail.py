@@ -264,3 +264,18 @@ async def test_many_calls_at_once_leave_one_whole_chain(bench: Bench) -> None:
     assert len(receipts) == 60
     assert await bench.memory.ledger.open_intents() == []
     assert await bench.memory.ledger.last_head() == (60, receipts[-1].receipt_hash)
+
+
+async def test_now_and_then_the_head_is_logged_whole(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("clawd.tools.journal.HEAD_TOLD_EVERY", 2)
+    for _ in range(5):
+        await bench.called(Probe())
+    told = [each.__dict__ for each in caplog.records if each.getMessage() == "receipt head"]
+    receipts = bench.receipts()
+    assert [(each["seq"], each["hash"]) for each in told] == [
+        (2, receipts[1].receipt_hash),
+        (4, receipts[3].receipt_hash),
+    ]
