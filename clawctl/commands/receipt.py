@@ -1,5 +1,6 @@
 """`clawctl receipt`: the record of every tool call."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -121,8 +122,7 @@ def verify(app: App, path: Path | None, *, as_json: bool) -> int:
 def _verify_all(app: App) -> list[Verdict]:
     client = _client_if_running(app)
     if client is None:
-        log, memory = _configured_paths()
-        return [_verify_file(log, anchor=remembered_head(memory))]
+        return [_verify_file(_configured_path(), anchor=remembered_head(_configured()[1]))]
     with client:
         report = client.call(VerifyReceipts(), limit_s=600)
         home = Path(client.welcome.home)
@@ -145,7 +145,12 @@ def _verify_all(app: App) -> list[Verdict]:
     return [_verify_file(file), by_daemon]
 
 
-def _configured_paths() -> tuple[Path, Path]:
+def _configured_path() -> Path:
+    return _configured()[0]
+
+
+@functools.cache
+def _configured() -> tuple[Path, Path]:
     """Return where chain and memory are by the config; without one, the usual places."""
     where = layout()
     usual = where.receipts, where.database

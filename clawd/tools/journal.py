@@ -128,24 +128,23 @@ class Journal:
             duration_ms=entry.duration_ms,
             exit_code=exit_code,
         )
+        # Before the receipt: after a crash in between, no receipt stands without what it hashed.
+        if not entry.has_intent:
+            await self._ledger.store_content(arguments, draft.args_hash)
+        await self._ledger.store_content(content, draft.result_hash)
         receipt = await self._chain.append(draft)
         _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
         if receipt.seq % HEAD_TOLD_EVERY == 0:
             told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
             _log.info("receipt head", extra=told)
-        await self._remember(entry, receipt, arguments, content)
+        await self._remember(entry, receipt, content)
         return receipt.id
 
-    async def _remember(
-        self, entry: Entry, receipt: Receipt, arguments: bytes, content: bytes
-    ) -> None:
+    async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
         if entry.has_intent:
             await self._ledger.close_intent(
                 entry.id, content=content, content_hash=receipt.result_hash
             )
-        else:
-            await self._ledger.store_content(arguments, receipt.args_hash)
-            await self._ledger.store_content(content, receipt.result_hash)
         await self._ledger.record_head(receipt.seq, receipt.receipt_hash)
 
 

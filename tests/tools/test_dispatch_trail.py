@@ -10,7 +10,7 @@ import pytest
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.ledger import MemoryLedger
 from clawd.receipts.ledger import Intent
-from clawd.receipts.record import sha256_hex
+from clawd.receipts.record import Receipt, ReceiptDraft, sha256_hex
 from clawd.receipts.verify import find_receipt
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
@@ -279,3 +279,20 @@ async def test_now_and_then_the_head_is_logged_whole(
         (2, receipts[1].receipt_hash),
         (4, receipts[3].receipt_hash),
     ]
+
+
+@pytest.mark.parametrize("tool", ["probe", "unknown"])
+async def test_contents_are_kept_before_the_receipt_that_hashes_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    append = bench.chain.append
+    found: list[bool] = []
+
+    async def looking(draft: ReceiptDraft) -> Receipt:
+        hashes = {row[0] for row in on_disk(bench, "SELECT hash FROM contents")}
+        found.append({draft.args_hash, draft.result_hash} <= hashes)
+        return await append(draft)
+
+    monkeypatch.setattr(bench.chain, "append", looking)
+    await bench.dispatcher([Probe()]).call(request(tool), bench.scope())
+    assert found == [True]
