@@ -20,7 +20,7 @@ import msgspec
 from clawctl.client import Client
 from clawd import __version__
 from clawd.errors import ProtocolError, ReceiptError
-from clawd.receipts.record import Receipt, parse
+from clawd.receipts.record import GENESIS_HASH, Receipt, parse
 from clawd.receipts.verify import read_receipts
 from clawd.wire.methods import LoadContents, ReadReceiptLog
 
@@ -46,7 +46,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """bundle.json. `contents` counts the lines of contents.jsonl, `missing` the nulls in them."""
+    """bundle.json.
+
+    Attributes:
+        first_public_key: of the log's first checkpoint (hex), to compare with one from elsewhere.
+        contents: how many lines contents.jsonl has, and `missing` how many nulls are in them.
+    """
 
     format: Literal["clawd-export/1"] = "clawd-export/1"
     clawd: str
@@ -56,6 +61,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int
     head_seq: int
     head_hash: str
+    first_public_key: str = ""
     contents: int = 0
     missing: int = 0
 
@@ -103,8 +109,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     result: Content | None
 
 
+class _Checkpoint(msgspec.Struct, frozen=True):
+    public_key: str
+    type: Literal["checkpoint"]
+
+
 _encoder = msgspec.json.Encoder()
 _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_checkpoint: msgspec.json.Decoder[_Checkpoint] = msgspec.json.Decoder(_Checkpoint)
 _about: msgspec.json.Decoder[About] = msgspec.json.Decoder(About)
 
 
@@ -120,6 +132,7 @@ class BundleWriter:
         self._selection = selection
         self._is_redacted = redact
         self._last: Receipt | None = None
+        self._first_key = ""
         self._receipts = self._written = self._missing = 0
 
     def write(self) -> About:
@@ -146,7 +159,8 @@ class BundleWriter:
             selection=self._selection,
             receipts=self._receipts,
             head_seq=self._last.seq if self._last else 0,
-            head_hash=self._last.receipt_hash if self._last else "0" * 64,
+            head_hash=self._last.receipt_hash if self._last else GENESIS_HASH,
+            first_public_key=self._first_key,
             contents=self._written,
             missing=self._missing,
         )
@@ -170,7 +184,7 @@ class BundleWriter:
             try:
                 receipts.append(parse(line))
             except ReceiptError:
-                continue
+                self._first_key = self._first_key or _public_key(line)
         self._receipts += len(receipts)
         self._last = receipts[-1] if receipts else self._last
         return receipts
@@ -207,6 +221,13 @@ class BundleWriter:
                 raise ProtocolError(f"the daemon broke off in the content {content_hash}")
             data += piece.data
         return data
+
+
+def _public_key(line: bytes) -> str:
+    try:
+        return _checkpoint.decode(line).public_key
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 # --- checking

@@ -55,9 +55,9 @@ def chain() -> list[Receipt]:
     return made
 
 
-def serve(daemon: FakeDaemon, receipts: list[Receipt]) -> bytes:
+def serve(daemon: FakeDaemon, receipts: list[Receipt], *others: bytes) -> bytes:
     """Let the daemon hand out this log, a line at a time, and the contents; return the log."""
-    lines = [line(receipt) for receipt in receipts]
+    lines = [*[line(receipt) for receipt in receipts], *others]
 
     def read(call: Call) -> ReceiptLogChunk:
         at = call.params.file
@@ -253,6 +253,19 @@ def test_a_broken_chain_is_exported_and_told(
     log = serve(daemon, [receipts[0], receipts[2], receipts[3]])
     assert main(["receipt", "export", str(tmp_path / "bundle")]) == 1
     assert "invalid chain at receipt 2" in capsys.readouterr().err
+    assert (tmp_path / "bundle" / "tool_receipts.log").read_bytes() == log
+
+
+def test_the_first_public_key_is_that_of_the_first_checkpoint(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    checkpoints = [
+        b'{"public_key":"%b","seq":4,"type":"checkpoint"}\n' % key for key in (b"ab", b"cd")
+    ]
+    log = serve(daemon, chain(), b'{"type":"news"}\n', *checkpoints)
+    main(["receipt", "export", str(tmp_path / "bundle")])
+    about = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    assert (about["first_public_key"], about["receipts"]) == ("ab", 4)
     assert (tmp_path / "bundle" / "tool_receipts.log").read_bytes() == log
 
 
