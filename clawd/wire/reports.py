@@ -304,13 +304,10 @@ class ReceiptPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt whole, with what it hashed.
+    """A receipt whole, with what it hashed (redacted, at most 1 MiB of each), and its place.
 
-    Attributes:
-        arguments: redacted, at most the first 1 MiB; so is `result`.
-        arguments_bytes: how many there are; None when they are no longer kept.
-        next_hash: the hash of the receipt after it; empty for the last.
-        head_seq: the number of the last receipt.
+    The sizes are those of the whole, or None for what is no longer kept. `next_hash` is empty for
+    the last receipt, `head_seq` is its number.
     """
 
     receipt: dict[str, Any]
