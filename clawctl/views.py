@@ -8,14 +8,8 @@ from clawctl.client import Client
 from clawctl.render import duration, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.methods import ListReceipts
-from clawd.wire.reports import (
-    ConversationLine,
-    EstopReport,
-    MemoryHits,
-    PolicyExplanation,
-    ReceiptLine,
-    StatusReport,
-)
+from clawd.wire.policy_reports import PolicyExplanation
+from clawd.wire.reports import ConversationLine, EstopReport, MemoryHits, ReceiptLine, StatusReport
 
 RECEIPTS_PAGE = 500
 
@@ -45,7 +39,7 @@ def show_status(report: StatusReport) -> None:
             ("receipts", receipts),
             ("conversations", report.conversations),
             ("turns", f"{report.turns_running} running, {report.turns_queued} waiting"),
-            ("approvals", f"{report.approvals_pending} pending"),
+            ("approvals", _approvals(report)),
         ]
     )
     if report.workers:
@@ -54,6 +48,13 @@ def show_status(report: StatusReport) -> None:
             ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT"),
             [(w.alias, w.pid, w.state, w.running, w.context_size) for w in report.workers],
         )
+
+
+def _approvals(report: StatusReport) -> str:
+    line = f"{report.approvals_pending} pending, {report.rules} rules in force"
+    if not report.rules_problem:
+        return line
+    return f"{line}, PROBLEM: no stored rule is in force: {report.rules_problem}"
 
 
 def estop_line(report: EstopReport) -> str:

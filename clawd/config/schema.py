@@ -69,6 +69,12 @@ class SecuritySection(Section):
     approval_timeout_s: float = Field(
         default=120.0, gt=0, le=86_400, description="Silence that long is a no."
     )
+    approval_rule_days: int = Field(
+        default=30, ge=1, le=365, description="How long a rule of the answer always is in force."
+    )
+    policy_cases: OnePath = Field(
+        description="The table of cases that clawctl policy test judges when no file is named."
+    )
 
 
 class ProviderLabels(Section):

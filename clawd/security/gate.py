@@ -40,11 +40,6 @@ class Gate:
         self._taint = taint
         self._rules = rules
 
-    @property
-    def policy(self) -> PolicySettings:
-        """Return the policy in force."""
-        return self._settings()
-
     def review(self, action: Action) -> Verdict:
         """Judge an action. Never raises; never blocks for longer than a stat.
 

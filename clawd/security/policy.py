@@ -10,6 +10,7 @@ import msgspec
 
 from clawd.security.risk import Assessment, Autonomy, Risk
 
+TAINT_REASON = "untrusted text from "
 DEFAULT_ALLOWED_COMMANDS: tuple[str, ...] = (
     "ls", "cat", "head", "tail", "wc", "grep", "rg", "find", "sort", "uniq", "cut", "tr",
     "date", "pwd", "echo", "stat", "file", "du", "df", "diff", "tree", "which",
@@ -124,7 +125,7 @@ def judge(
         return verdict
     sources = ", ".join(tainted_by)
     return Ask(
-        reason=f"untrusted text from {sources} is in this conversation, and this call can reach "
+        reason=f"{TAINT_REASON}{sources} is in this conversation, and this call can reach "
         f"outside the workspace{_because(assessment)}",
         tainted_by=tainted_by,
     )

@@ -9,13 +9,16 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from clawd import __version__
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
-from clawd.config.load import Loaded, load
+from clawd.config.load import Loaded, load, load_text
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import StorageError
+from clawd.errors import NotFoundError, StorageError
+from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.receipts.chain import ReceiptChain
@@ -24,18 +27,20 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
+from clawd.runtime.replay import Judge, PolicyChange
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.network import NetworkRules
+from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
 from clawd.service.recovery import close_interrupted
-from clawd.service.state import LocalModels, State, engine_of
+from clawd.service.state import LocalModels, State, engine_of, policy_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -43,8 +48,6 @@ from clawd.tools.dispatch import Dispatcher, DispatchSettings
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
 from clawd.wire.reports import StatusReport, WorkerLine
-
-OURSELVES = Principal(uid=os.geteuid(), gid=os.getegid(), pid=os.getpid(), role="admin")
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +68,9 @@ class Daemon:
         self.estop: EmergencyStop
         self.engine: Engine
         self.sandbox: Sandbox
+        self.rules: RuleBook
         self.approvals: Approvals
+        self.journal: Journal
         self.inbox: Inbox
         self.registry: Registry
         self.handlers: Handlers
@@ -126,20 +131,21 @@ class Daemon:
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
         taint = TaintBook()
-        rules = RuleBook(JsonRuleStore(layout.approval_rules))
-        try:
-            await rules.load()
-        except StorageError as error:
-            _log.warning("standing approvals are not in force: %s", error.message)
+        self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
+        await self._load_rules()
         self.approvals = Approvals(
-            rules, estop=self.estop, timeout_s=config.security.approval_timeout_s
+            rules,
+            estop=self.estop,
+            timeout_s=config.security.approval_timeout_s,
+            rule_days=config.security.approval_rule_days,
         )
-        self.registry = registry = Registry(self._tools())
+        self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        self.registry = registry = Registry(self._tools(self.state.loaded, self.state.policy))
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
             approvals=self.approvals,
-            journal=Journal(self.chain, self.memory.ledger, redactor),
+            journal=self.journal,
             taint=taint,
             settings=DispatchSettings(
                 sandbox_level=self._sandbox_level(),
@@ -177,18 +183,26 @@ class Daemon:
                 status=self.report,
                 reload=self.reload,
                 shutdown=self.shutdown_wanted.set,
+                judge_of=self.judge_of,
+                policy_cases=self._policy_cases,
             )
         )
 
-    def _tools(self) -> list[Tool]:
-        """Return the tools as the configuration in force wants them."""
-        config = self.state.loaded.config
+    async def _load_rules(self) -> None:
+        try:
+            await self.rules.load()
+        except StorageError as error:
+            _log.warning("standing approvals are not in force: %s", error.message)
+
+    def _tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
+        """Return the tools as a configuration and its policy want them."""
+        config = loaded.config
         deps = BuiltinDeps(
-            policy=self.state.policy,
+            policy=policy,
             home=self.loaded.layout.home,
             sandbox=self.sandbox,
             network=NetworkRules(
-                allowed_domains=config.security.allowed_domains,
+                allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
             shell_timeout_s=config.limits.shell_timeout_s,
@@ -223,17 +237,57 @@ class Daemon:
         """
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
-        self.registry.replace(self._tools())
+        self.registry.replace(self._tools(self.state.loaded, self.state.policy))
+        await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         return f"reloaded {loaded.path}" + (f"; {late}" if late else "")
+
+    def judge_of(self, change: PolicyChange) -> Judge:
+        """Return who judges under a policy that differs from the one in force.
+
+        Raises:
+            ConfigError: the other configuration is invalid.
+        """
+        loaded = self.state.loaded
+        if change.config is not None:
+            loaded = load_text(change.config, self._environ)
+        policy, taint = policy_of(loaded), TaintBook()
+        if change.autonomy is not None:
+            policy = msgspec.structs.replace(policy, autonomy=change.autonomy)
+        if change.allowed_domains is not None:
+            policy = msgspec.structs.replace(policy, allowed_domains=change.allowed_domains)
+        explainer = Dispatcher(
+            Registry(self._tools(loaded, policy)),
+            gate=Gate(lambda: policy, estop=_NeverStopped(), taint=taint, rules=self.rules),
+            approvals=self.approvals,
+            journal=self.journal,
+            taint=taint,
+            settings=DispatchSettings(sandbox_level=self._sandbox_level()),
+        )
+        return Judge(explainer, taint, policy)
+
+    def _policy_cases(self) -> str:
+        """Return the configured table of policy cases; blocks.
+
+        Raises:
+            NotFoundError: there is none, or it cannot be read.
+        """
+        path = self.state.loaded.config.security.policy_cases
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotFoundError(
+                f"the table of policy cases {path} cannot be read: {error}",
+                hint="Name a file, or set policy_cases in [security] of the config.",
+            ) from error
 
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)
 
-    async def report(self) -> StatusReport:
-        """Return what the daemon is and does."""
+    async def report(self, principal: Principal) -> StatusReport:
+        """Return what the daemon is and does; of what has an owner, what the principal may see."""
         config, layout = self.state.loaded.config, self.loaded.layout
-        counts = await self.memory.conversations.counts(owner=None)
+        counts = await self.memory.conversations.counts(owner=visible_to(principal))
         stop, sandbox = self.estop.state(), self.sandbox.status
         running, queued = self.inbox.turns
         head = self.chain.head() if self.chain is not None else None
@@ -260,7 +314,9 @@ class Daemon:
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,
-            approvals_pending=len(self.approvals.pending(OURSELVES)),
+            approvals_pending=len(self.approvals.pending(principal)),
+            rules=len(self.rules.rules(principal)),
+            rules_problem=self.rules.problem,
             workers=tuple(
                 WorkerLine(
                     alias=each.alias,
@@ -272,3 +328,11 @@ class Daemon:
                 for each in self.engine.status()
             ),
         )
+
+
+class _NeverStopped:
+    """The emergency stop of a judge: what a policy answers does not depend on it."""
+
+    def is_set(self) -> bool:
+        """Tell that it is not set."""
+        return False

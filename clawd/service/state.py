@@ -69,8 +69,11 @@ class State:
             for name in ("memory", "receipts", "channels")
             if getattr(loaded.config, name) != getattr(before, name)
         ]
-        if loaded.config.security.sandbox != before.security.sandbox:
-            late.append("security.sandbox")
+        late += [
+            f"security.{name}"
+            for name in ("sandbox", "approval_timeout_s", "approval_rule_days")
+            if getattr(loaded.config.security, name) != getattr(before.security, name)
+        ]
         return f"a restart is needed for: {', '.join(late)}" if late else ""
 
     def provider_lines(self) -> tuple[ProviderLine, ...]:

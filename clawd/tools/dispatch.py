@@ -17,7 +17,7 @@ from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
-from clawd.security.policy import Allow, Ask, Deny, PolicySettings
+from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult
@@ -136,11 +136,6 @@ class Dispatcher:
         arguments = decode_arguments(request.arguments, tool.parameters)
         action = self._action(tool, arguments, request, scope)
         return action.assessment, self._gate.review(action)
-
-    @property
-    def policy(self) -> PolicySettings:
-        """Return the policy in force."""
-        return self._gate.policy
 
     # --- before the act
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from clawd.wire.events import TurnFinished
+from clawd.wire.policy_reports import PolicyCheck, PolicyExplanation, PolicyReplay
 from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
@@ -25,8 +26,6 @@ from clawd.wire.reports import (
     LoadedModelList,
     MemoryHits,
     ModelList,
-    PolicyCheck,
-    PolicyExplanation,
     ProviderList,
     ReceiptDetail,
     ReceiptPage,
@@ -38,6 +37,9 @@ from clawd.wire.reports import (
 )
 
 PAGE_LIMIT = 1000
+REPLAY_LIMIT = 10_000
+
+Autonomy = Literal["readonly", "supervised", "full"]
 
 R = TypeVar("R")
 
@@ -146,11 +148,15 @@ class ListApprovals(Method[ApprovalList], frozen=True, kw_only=True):
 
 
 class AnswerApproval(Method[Done], frozen=True, kw_only=True):
-    """Answer a pending approval; `digest` is the one that was listed or shown with it."""
+    """Answer a pending approval; `digest` is the one that was listed or shown with it.
+
+    `days` is how long the rule of `always` is in force, 0 the configured time.
+    """
 
     approval_id: str
     digest: str
     answer: Literal["deny", "once", "conversation", "always"]
+    days: int = 0
 
 
 class ListRules(Method[RuleList], frozen=True, kw_only=True):
@@ -279,20 +285,41 @@ class ClearEstop(Method[EstopReport], frozen=True, kw_only=True):
 class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
     """Show the effective configuration."""
 
+    admin: ClassVar[bool] = True
+
 
 class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
-    """Say what the policy would do with a call, without making it."""
+    """Say what the policy would do with a call, without making it; in its own or this autonomy."""
 
     tool: str
     arguments: str = "{}"
     workspace: str = ""
+    autonomy: Autonomy | None = None
 
 
 class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
-    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force."""
+    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force.
 
-    table: str
+    With `configured` it is the one that the config names.
+    """
+
+    table: str = ""
+    configured: bool = False
     workspace: str = ""
+
+
+class ReplayPolicy(Method[PolicyReplay], frozen=True, kw_only=True):
+    """Judge past calls again, from their receipts; nothing is run.
+
+    The policy is the one in force, that of `config` (the text of a configuration; needs an admin),
+    or either of them in another `autonomy`. Newest first, at most `limit` receipts, none older
+    than `since` (UTC, as in a receipt).
+    """
+
+    config: str | None = None
+    autonomy: Autonomy | None = None
+    since: str = ""
+    limit: int = 1000
 
 
 def method_name(kind: type[Method[Any]]) -> str:

@@ -59,6 +59,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     turns_running: int
     turns_queued: int
     approvals_pending: int
+    rules: int = 0
+    rules_problem: str = ""
     workers: tuple[WorkerLine, ...] = ()
 
 
@@ -124,6 +126,7 @@ class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
     asked_at: str
     expires_in_s: float
+    environment: dict[str, str] = {}
     rule: str = ""
 
 
@@ -134,7 +137,7 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing approval rule."""
+    """One approval rule in force; `conversation_id` is empty for one that holds in all of them."""
 
     id: str
     tool: str
@@ -142,6 +145,7 @@ class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
     created_at: str
     expires_at: str
+    conversation_id: str = ""
 
 
 class RuleList(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,31 +346,3 @@ class ConfigText(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     values: dict[str, Any]
-
-
-class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen to a call, and by which rule."""
-
-    verdict: Literal["allow", "ask", "deny"]
-    risk: str
-    reason: str
-    rule: str
-    hint: str = ""
-
-
-class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One case, what the policy answers, and what is wrong with that ("" when nothing is)."""
-
-    name: str
-    tool: str
-    expect: str
-    verdict: str
-    risk: str
-    reason: str
-    problem: str = ""
-
-
-class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """All cases of a table, in its order."""
-
-    items: tuple[PolicyCaseLine, ...]

@@ -7,7 +7,7 @@ import pytest
 
 from clawctl.main import main
 from clawd.wire.methods import CheckPolicy, ExplainPolicy
-from clawd.wire.reports import PolicyCaseLine, PolicyCheck, PolicyExplanation
+from clawd.wire.policy_reports import PolicyCaseLine, PolicyCheck, PolicyExplanation
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]

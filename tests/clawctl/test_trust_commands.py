@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawctl.main import main
@@ -75,9 +76,10 @@ class TestApproval:
     @pytest.mark.parametrize(
         ("arguments", "answer"),
         [
+            (["allow", "01ab"], "once"),
             (["approve", "01ab"], "once"),
-            (["approve", "01ab", "--conversation"], "conversation"),
-            (["approve", "01ab", "--always"], "always"),
+            (["allow", "01ab", "--conversation"], "conversation"),
+            (["allow", "01ab", "--always"], "always"),
             (["deny", "approval-01ab"], "deny"),
         ],
     )
@@ -90,11 +92,36 @@ class TestApproval:
         (sent,) = daemon.calls_of(AnswerApproval)
         assert (sent.approval_id, sent.digest, sent.answer) == ("approval-01ab", "d1", answer)
 
+    def test_days_go_with_always_only(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
+        daemon.handlers["answer_approval"] = Done()
+        assert main(["approval", "allow", "01ab", "--days", "7"]) == 2
+        assert main(["approval", "allow", "01ab", "--always", "--days", "0"]) == 2
+        assert daemon.calls_of(AnswerApproval) == []
+        assert main(["approval", "allow", "01ab", "--always", "--days", "7"]) == 0
+        assert daemon.calls_of(AnswerApproval)[0].days == 7
+
+    @pytest.mark.parametrize("part", ["", "b", "1ab"])
+    def test_too_short_a_part_of_an_id_names_nothing(
+        self, daemon: FakeDaemon, capsys: Capture, part: str
+    ) -> None:
+        daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
+        assert main(["approval", "allow", part]) == 1
+        assert daemon.calls_of(AnswerApproval) == []
+
+    def test_what_differs_in_the_environment_is_shown(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        line = msgspec.structs.replace(APPROVAL, environment={"LANG": "C\u202e"})
+        daemon.handlers["list_approvals"] = ApprovalList(items=(line,))
+        main(["approval", "list"])
+        assert "with       LANG=C‹U+202E›" in capsys.readouterr().out
+
     def test_an_id_that_is_not_pending_is_refused_with_those_that_are(
         self, daemon: FakeDaemon, capsys: Capture
     ) -> None:
         daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
-        assert main(["approval", "approve", "zzz"]) == 1
+        assert main(["approval", "allow", "zzzz"]) == 1
         assert "pending: approval-01ab" in capsys.readouterr().err
         assert daemon.calls_of(AnswerApproval) == []
 
@@ -113,9 +140,10 @@ class TestApproval:
         )
         daemon.handlers["revoke_rule"] = Done()
         main(["approval", "rules"])
-        assert "rule-1  shell  2027     ls *" in capsys.readouterr().out
+        assert "rule-1  shell  everywhere  2027     ls *" in capsys.readouterr().out
         main(["approval", "rules", "--revoke", "rule-1"])
-        assert daemon.calls_of(RevokeRule) == [RevokeRule(rule_id="rule-1")]
+        main(["approval", "revoke", "rule-2"])
+        assert [asked.rule_id for asked in daemon.calls_of(RevokeRule)] == ["rule-1", "rule-2"]
 
 
 class TestReceipt:

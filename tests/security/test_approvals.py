@@ -171,17 +171,6 @@ async def test_a_yes_that_the_emergency_stop_overtook_is_a_no() -> None:
     assert not (await task).granted
 
 
-async def test_a_disconnect_denies_the_questions_of_that_conversation_only() -> None:
-    desk = Desk()
-    gone, stays = desk.ask(), desk.ask(fakes.action(conversation_id="c2"))
-    await desk.next()
-    other = await desk.next()
-    assert desk.approvals.deny_conversation("c1", "the client is gone") == 1
-    assert (await gone).reason == "the client is gone"
-    desk.answer(other, "once")
-    assert (await stays).granted
-
-
 async def test_cancelling_the_turn_withdraws_its_question() -> None:
     desk = Desk()
     task = desk.ask()

@@ -127,7 +127,7 @@ def test_a_process_in_a_sandbox_is_refused_whatever_it_calls_itself(
     policy = PeerPolicy(mode="user", owner_uid=os.getuid())
     with (
         client(listener, *words) as (connection, _),
-        pytest.raises(ForbiddenError, match="in a sandbox may not talk"),
+        pytest.raises(ForbiddenError, match="PID namespace of its own"),
     ):
         identify(connection, policy)
 

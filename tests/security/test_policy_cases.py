@@ -1,8 +1,6 @@
 """The table of policy cases that is shipped, and how such tables are read."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,10 +14,10 @@ TABLE = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
 CASES = parse_cases(TABLE.read_text(encoding="utf-8"))
 
 
-def by_tool(tool: str, arguments: Mapping[str, Any]) -> Assessment:
-    assert tool == "shell"
+def by_tool(case: PolicyCase) -> Assessment:
+    assert case.tool == "shell"
     return assess(
-        arguments["command"],
+        case.arguments["command"],
         PolicySettings(),
         workspace=Path("/home/ada/w"),
         home=Path("/home/ada"),

@@ -114,13 +114,16 @@ class Bench:
         journal: Journal | None = None,
         limit_bytes: int = 64 * 1024,
         sandbox_level: str = "none",
+        policy: PolicySettings | None = None,
+        taint: TaintBook | None = None,
     ) -> Dispatcher:
+        book = self.taint if taint is None else taint
         return Dispatcher(
             Registry(tools),
-            gate=Gate(lambda: self.policy, estop=self.stop, taint=self.taint, rules=self.rules),
+            gate=Gate(lambda: policy or self.policy, estop=self.stop, taint=book, rules=self.rules),
             approvals=self.approvals,
             journal=journal or Journal(self.chain, self.memory.ledger, self.redactor),
-            taint=self.taint,
+            taint=book,
             settings=DispatchSettings(sandbox_level=sandbox_level, output_limit_bytes=limit_bytes),
         )
 

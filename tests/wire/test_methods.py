@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
-from clawd.wire import methods, reports
+from clawd.wire import methods, policy_reports, reports
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
 from clawd.wire.methods import METHODS, Method, method_name, result_type
@@ -43,7 +43,9 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    assert result is TurnFinished or result is getattr(reports, result.__name__)
+    assert result is TurnFinished or result in {
+        getattr(module, result.__name__, None) for module in (reports, policy_reports)
+    }
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
@@ -64,6 +66,7 @@ def test_only_these_methods_are_for_admins() -> None:
         "shutdown",
         "clear_estop",
         "unload_model",
+        "show_config",
     }
 
 

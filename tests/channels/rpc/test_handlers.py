@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.channels.rpc.server import RpcServer
 from clawd.runtime.calls import Calls
+from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.estop import EmergencyStop
-from clawd.security.principal import Principal
+from clawd.security.taint import TaintBook
 from clawd.service.sockets import listen
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import (
@@ -25,7 +27,7 @@ from clawd.wire.events import (
     TurnFailed,
     TurnFinished,
 )
-from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result
+from clawd.wire.messages import Answer, Cancel, EventFrame, Result
 from clawd.wire.methods import (
     AnswerApproval,
     CancelTurn,
@@ -38,7 +40,6 @@ from clawd.wire.methods import (
     ListReceipts,
     ListRules,
     ListTools,
-    Method,
     RevokeRule,
     RunTool,
     SearchMemory,
@@ -49,24 +50,30 @@ from clawd.wire.methods import (
     VerifyReceipts,
     result_type,
 )
-from tests.channels.rpc.rig import IDENTITY, LIMIT_S, RawClient, request
+from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench, Probe, bench_in
 
-R = TypeVar("R")
 CALL = calls(("probe", '{"text":"a"}'))
 
 
-class Front:
+def judge_of(house: House, change: PolicyChange) -> Judge:
+    """Return who judges the house's tools under the bench's policy in another autonomy."""
+    bench, taint = house.bench, TaintBook()
+    policy = bench.policy
+    if change.autonomy is not None:
+        policy = msgspec.structs.replace(policy, autonomy=change.autonomy)
+    return Judge(bench.dispatcher(house.tools, policy=policy, taint=taint), taint, policy)
+
+
+class Front(Door):
     """A house with a door: clients of any principal."""
 
     def __init__(self, house: House, path: Path) -> None:
+        super().__init__(path)
         self.house = house
-        self.path = path
-        self.principal = ADA
-        self.clients: list[RawClient] = []
 
     def parts(self) -> Parts:
         house, bench = self.house, self.house.bench
@@ -85,30 +92,9 @@ class Front:
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["models", "find_model"]
+        names += ["models", "find_model", "policy_cases"]
+        fields["judge_of"] = lambda change: judge_of(house, change)
         return Parts(**fields | dict.fromkeys(names))
-
-    async def client(self, principal: Principal = ADA) -> RawClient:
-        self.principal = principal
-        client = RawClient(*await asyncio.open_unix_connection(self.path))
-        self.clients.append(client)
-        await client.hello()
-        return client
-
-    async def ask(self, params: Method[R], principal: Principal = ADA) -> R:
-        """Make a request on a connection of its own; events are left aside."""
-        client = await self.client(principal)
-        client.send(request(1, params))
-        while isinstance(frame := await client.read(), EventFrame):
-            pass
-        assert isinstance(frame, Result), frame
-        client.close()
-        return unpack(frame.value, result_type(type(params)))
-
-    async def refused(self, params: Method[Any], principal: Principal = ADA) -> Failure:
-        client = await self.client(principal)
-        client.send(request(1, params))
-        return await client.failure()
 
 
 @pytest.fixture
@@ -121,8 +107,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
         )
         await server.start(listen(made.path))
         yield made
-        for client in made.clients:
-            client.writer.transport.abort()
+        made.close()
         await server.close()
         await house.inbox.close(grace_s=LIMIT_S)
 

@@ -1,6 +1,4 @@
-"""Handlers about acting: tools, approvals, policy."""
-
-from typing import assert_never
+"""Handlers about acting: tools and approvals."""
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, streaming
@@ -8,14 +6,10 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.security.approvals import PendingApproval
-from clawd.security.policy import Allow, Ask, Deny
-from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
 from clawd.wire.methods import (
     AnswerApproval,
-    CheckPolicy,
-    ExplainPolicy,
     ListApprovals,
     ListRules,
     ListTools,
@@ -26,9 +20,6 @@ from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
     Done,
-    PolicyCaseLine,
-    PolicyCheck,
-    PolicyExplanation,
     RuleLine,
     RuleList,
     ToolLine,
@@ -78,39 +69,6 @@ class ActHandlers(Handler):
             unanswered=outcome.kind == "unanswered",
         )
 
-    async def explain_policy(self, params: ExplainPolicy, call: Call) -> PolicyExplanation:
-        """Say what the gate would answer to a call."""
-        request = CallRequest(id=new_call_id(), tool=params.tool, arguments=params.arguments)
-        assessment, verdict = self.parts.calls.explain(
-            request, call.principal, workspace=params.workspace
-        )
-        risk = assessment.risk
-        match verdict:
-            case Allow():
-                return PolicyExplanation(
-                    verdict="allow", risk=risk, reason=assessment.reason, rule=verdict.rule
-                )
-            case Ask():
-                return PolicyExplanation(
-                    verdict="ask", risk=risk, reason=verdict.reason, rule="a person decides"
-                )
-            case Deny():
-                return PolicyExplanation(
-                    verdict="deny",
-                    risk=risk,
-                    reason=verdict.reason,
-                    rule=verdict.kind,
-                    hint=verdict.hint,
-                )
-            case _:
-                assert_never(verdict)
-
-    async def check_policy(self, params: CheckPolicy, call: Call) -> PolicyCheck:
-        """Judge a table of cases."""
-        cases = parse_cases(params.table)
-        outcomes = self.parts.calls.check_policy(cases, call.principal, workspace=params.workspace)
-        return PolicyCheck(items=tuple(map(_case_line, outcomes)))
-
     async def list_approvals(self, _params: ListApprovals, call: Call) -> ApprovalList:
         """List the pending approvals that the caller may answer."""
         pending = self.parts.approvals.pending(call.principal)
@@ -119,7 +77,11 @@ class ActHandlers(Handler):
     async def answer_approval(self, params: AnswerApproval, call: Call) -> Done:
         """Answer a pending approval."""
         self.parts.approvals.answer(
-            params.approval_id, params.answer, call.principal, digest=params.digest
+            params.approval_id,
+            params.answer,
+            call.principal,
+            digest=params.digest,
+            days=params.days,
         )
         return Done(message=f"{params.approval_id}: {params.answer}")
 
@@ -134,6 +96,7 @@ class ActHandlers(Handler):
                     owner=rule.owner,
                     created_at=rule.created_at.isoformat(timespec="seconds"),
                     expires_at=rule.expires_at.isoformat(timespec="seconds"),
+                    conversation_id=rule.conversation_id,
                 )
                 for rule in self.parts.rules.rules(call.principal)
             )
@@ -143,19 +106,6 @@ class ActHandlers(Handler):
         """Remove a standing rule."""
         await self.parts.rules.revoke(params.rule_id, call.principal)
         return Done(message=f"{params.rule_id} is revoked")
-
-
-def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
-    case, found = outcome.case, outcome.explanation
-    return PolicyCaseLine(
-        name=case.name,
-        tool=case.tool,
-        expect=case.expect,
-        verdict=found.verdict,
-        risk=found.risk,
-        reason=found.reason,
-        problem=outcome.problem,
-    )
 
 
 def _approval(pending: PendingApproval) -> ApprovalLine:
@@ -173,5 +123,6 @@ def _approval(pending: PendingApproval) -> ApprovalLine:
         owner=action.principal.uid,
         asked_at=pending.asked_at.isoformat(timespec="seconds"),
         expires_in_s=pending.expires_in_s,
+        environment=shown.environment,
         rule=pending.rule,
     )

@@ -18,6 +18,7 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
+from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
@@ -44,9 +45,11 @@ class Parts:
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
-        status: reports what only the service knows; handlers fill in the rest.
+        status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         shutdown: begins the end of the daemon.
+        judge_of: returns who judges under another policy; raises ConfigError for a bad one.
+        policy_cases: reads the configured table of policy cases; called off the loop.
     """
 
     inbox: Inbox
@@ -64,9 +67,11 @@ class Parts:
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
-    status: Callable[[], Awaitable[StatusReport]]
+    status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     shutdown: Callable[[], None]
+    judge_of: Callable[[PolicyChange], Judge]
+    policy_cases: Callable[[], str]
 
 
 class Handler:

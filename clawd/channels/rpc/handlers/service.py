@@ -21,9 +21,9 @@ from clawd.wire.reports import ConfigText, Done, EstopReport, ProviderList, Stat
 class ServiceHandlers(Handler):
     """Each method handles the wire method of its name."""
 
-    async def status(self, _params: Status, _call: Call) -> StatusReport:
-        """Report on the daemon."""
-        return await self.parts.status()
+    async def status(self, _params: Status, call: Call) -> StatusReport:
+        """Report on the daemon, and on what the caller may see of it."""
+        return await self.parts.status(call.principal)
 
     async def ping(self, _params: Ping, _call: Call) -> Done:
         """Answer at once."""
