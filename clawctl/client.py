@@ -169,9 +169,9 @@ class Client:
         return bool(self._frames)
 
     def _greet(self) -> Welcome:
-        self.send(
-            Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
-        )
+        hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
+        with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
+            self.send(hello)
         match self.receive(CONNECT_LIMIT_S):
             case Welcome() as welcome:
                 return welcome

@@ -125,6 +125,11 @@ class RawClient:
         self._frames = FrameReader()
         self._bodies: list[bytes] = []
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether something came that was not read."""
+        return bool(self._bodies or self.reader._buffer)  # type: ignore[attr-defined]
+
     async def hello(self) -> Welcome:
         self.send(Hello(min=1, max=1, client="test"))
         frame = await self.read()
