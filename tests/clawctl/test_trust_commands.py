@@ -145,6 +145,14 @@ class TestApproval:
         main(["approval", "revoke", "rule-2"])
         assert [asked.rule_id for asked in daemon.calls_of(RevokeRule)] == ["rule-1", "rule-2"]
 
+    def test_status_says_that_no_rule_is_in_force(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["status"] = daemon.status(rules_problem="/x/rules.json holds none")
+        assert main(["status"]) == 0
+        shown = capsys.readouterr().out
+        assert "PROBLEM: no stored rule is in force: /x/rules.json holds none" in shown
+
 
 class TestReceipt:
     LINE = ReceiptLine(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,15 @@ class Home:
         self.config.chmod(0o600)
 
     def ctl(
-        self, *arguments: str, stdin: str | None = None, timeout_s: float = 60.0
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        timeout_s: float = 60.0,
+        before: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Run clawctl to its end, away from any terminal."""
+        """Run clawctl to its end, away from any terminal; `before` are words that start it."""
         return subprocess.run(
-            [sys.executable, "-m", "clawctl", *arguments],
+            [*before, sys.executable, "-m", "clawctl", *arguments],
             env=self.environ,
             cwd=self.workspace,
             input=stdin,

@@ -48,7 +48,7 @@ class Inside(Door):
 async def daemon_in(folder: Path, tables: str = "") -> AsyncIterator[Inside]:
     """Run a daemon whose home and workspace lie in the folder."""
     home, workspace = folder / "home", folder / "project"
-    home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
     workspace.mkdir(exist_ok=True)
     (home / "config.toml").write_text(
         f'workspace_dir = "{workspace}"\ndefault_provider = "mock"\n'
