@@ -53,7 +53,9 @@ class PolicyHandlers(Handler):
             table = await asyncio.to_thread(self.parts.policy_cases)
         cases = parse_cases(table)
         folder = self.parts.calls.workspace_of(params.workspace)
-        outcomes = judge_cases(cases, self.parts.judge_of, call.principal, workspace=folder)
+        outcomes = await asyncio.to_thread(
+            judge_cases, cases, self.parts.judge_of, call.principal, workspace=folder
+        )
         return PolicyCheck(items=tuple(map(_case_line, outcomes)))
 
     async def replay_policy(self, params: ReplayPolicy, call: Call) -> PolicyReplay:
