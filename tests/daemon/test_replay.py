@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from clawd.receipts.record import Receipt
-from clawd.runtime.replay import decided
+from clawd.runtime.replay import PolicyChange, decided
+from clawd.security.policy import Allow, Ask
 from clawd.wire.codec import unpack_event
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.messages import Answer, EventFrame
@@ -78,6 +79,7 @@ async def test_another_autonomy_changes_what_it_should(inside: Inside) -> None:
     assert [line.seq for line in full.items] == ([5] if shell_allowed else []) + [4, 3, 2]
     newest = full.items[-1]
     assert (newest.tool, newest.arguments) == ("file_write", '{"content":"x","path":"a.txt"}')
+    assert newest.reason == "full runs everything that is not blocked"
     readonly = await replayed(inside, autonomy="readonly")
     assert counted(readonly) == {("allow", "allow"): 1, ("ask", "deny"): 3, ("deny", "deny"): 2}
 
@@ -138,6 +140,18 @@ async def test_the_emergency_stop_does_not_matter_and_rules_do(inside: Inside) -
     await inside.ask(SetEstop(), OWNER)
     found = await replayed(inside)
     assert counted(found) == {("allow", "allow"): 1, ("ask", "allow"): 1}
+
+
+async def test_untrusted_text_that_a_receipt_names_counts_again(inside: Inside) -> None:
+    (receipt,) = receipts(1)
+    post = '{"url":"http://example.org/","method":"POST"}'
+    judge = inside.daemon.judge_of(PolicyChange(autonomy="full"))
+    for reason, verdict in (
+        ("untrusted text from web a is in this conversation", Ask),
+        ("sends a POST", Allow),
+    ):
+        past = msgspec.structs.replace(receipt, tool="http", approval="user", reason=reason)
+        assert isinstance(judge.explain_again(past, post)[1], verdict)
 
 
 async def test_the_shipped_table_holds_under_the_shipped_policy(inside: Inside) -> None:

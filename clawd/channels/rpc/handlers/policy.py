@@ -145,6 +145,6 @@ def _change_line(change: Change) -> ReplayLine:
         before=change.before,
         after=change.after,
         risk=told.risk,
-        reason=told.reason,
+        reason=told.rule if change.after == "allow" else told.reason,
         hint=told.hint,
     )
