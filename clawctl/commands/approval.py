@@ -1,5 +1,6 @@
 """`clawctl approval`: answer what waits for a person, and manage the rules that `always` made."""
 
+import copy
 import sys
 from typing import Literal
 
@@ -62,7 +63,10 @@ def allow(
     _answer(app, approval_id, word, days=days or 0, as_json=as_json)
 
 
-command.add_command(allow, "approve")
+# What it was called first; scripts may still say so.
+_approve = copy.copy(allow)
+_approve.hidden = True
+command.add_command(_approve, "approve")
 
 
 @command.command()

@@ -55,13 +55,13 @@ class Calls:
         scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
         return self._dispatcher.explain(request, scope)
 
-    def workspace_of(self, workspace: str) -> Path:
-        """Return the folder that a call in this workspace works in; empty is the configured one.
+    def workspace(self, asked: str) -> Path:
+        """Return the folder that a call works in; an empty one means the configured one.
 
         Raises:
             ClawError: it is not allowed.
         """
-        return self._settings().resolve_workspace(workspace)
+        return self._settings().resolve_workspace(asked)
 
     def _scope(
         self,
@@ -74,7 +74,7 @@ class Calls:
         return self._person.scope(
             conversation_id="",
             principal=principal,
-            workspace=self.workspace_of(workspace),
+            workspace=self.workspace(workspace),
             offered=None,
             emit=emit,
             reachable=reachable,

@@ -171,9 +171,11 @@ class JsonRuleStore:
             StorageError: unreadable, not rules, or somebody else could have written it.
         """
         try:
-            with self._path.open("rb") as file:
+            # Not blocking: a FIFO in its place must not keep the daemon from starting.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
                 facts = os.fstat(file.fileno())
-                data = file.read()
+                data = file.read() if stat.S_ISREG(facts.st_mode) else b""
         except FileNotFoundError:
             return ()
         except OSError as error:

@@ -6,17 +6,23 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from clawd.errors import ForbiddenError
+from clawd.providers.base import Provider
 from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack_event
-from clawd.wire.events import ApprovalRequested, QuestionAsked, ToolFinished
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAsked,
+    ToolFinished,
+)
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.methods import (
     METHODS,
@@ -58,6 +64,7 @@ from clawd.wire.methods import (
     method_name,
 )
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
+from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.other_user import connected
@@ -330,6 +337,29 @@ async def test_the_second_answer_is_told_who_gave_the_first(world: World) -> Non
     )
     unknown = await world.inside.refused(first, BOB)
     assert unknown.message.endswith("is unknown")
+
+
+async def test_every_client_of_the_owner_sees_a_question_and_who_answered_it(world: World) -> None:
+    inside = world.inside
+    conversation_id = await world.conversation()
+    write = calls(("file_write", '{"path":"a.txt","content":"x"}'))
+    model = PlannedModel(write, says("done"), name="mock")
+    inside.daemon.state.providers = {"mock": cast("Provider", model)}
+    first, second = await inside.client(ADA), await inside.client(ADA)
+    follow = FollowConversation(conversation_id=conversation_id)
+    second.send(request(1, follow))
+    assert await world.is_followed(follow, second)
+    first.send(
+        request(1, SendMessage(text="go", conversation_id=conversation_id, interactive=True))
+    )
+    asked = [await event_of(client, ApprovalRequested) for client in (first, second)]
+    assert asked[0] == asked[1]
+    yes = Answer(id=1, question=asked[0].approval_id, value="once", digest=asked[0].digest)
+    second.send(yes)
+    told = [await event_of(client, ApprovalResolved) for client in (first, second)]
+    assert [(each.answer, each.by) for each in told] == [("once", "uid 70010")] * 2
+    first.send(Answer(id=1, question=yes.question, value="deny", digest=yes.digest))
+    assert (await event_of(first, ToolFinished)).status == "allowed"
 
 
 POLICY = PeerPolicy(mode="system", owner_uid=64_071, user_gid=70_001, admin_gid=70_002)

@@ -1,6 +1,7 @@
 """Standing approvals on disk."""
 
 import asyncio
+import os
 import stat
 import threading
 from datetime import timedelta
@@ -52,6 +53,13 @@ async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str)
     with pytest.raises(StorageError):
         await book.load()
     assert book.find(fakes.action()) is None
+
+
+async def test_a_fifo_in_the_place_of_the_file_is_no_set_of_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(StorageError, match="holds no approval rules"):
+        await RuleBook(JsonRuleStore(path)).load()
 
 
 async def test_a_file_that_others_could_write_is_ignored(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class PolicyHandlers(Handler):
             found = calls.explain(request, call.principal, workspace=params.workspace)
         else:
             judge = self.parts.judge_of(PolicyChange(autonomy=params.autonomy))
-            folder = calls.workspace_of(params.workspace)
+            folder = calls.workspace(params.workspace)
             found = judge.explain(request, call.principal, workspace=folder)
         return _explanation(*found)
 
@@ -52,7 +52,7 @@ class PolicyHandlers(Handler):
         if params.configured:
             table = await asyncio.to_thread(self.parts.policy_cases)
         cases = parse_cases(table)
-        folder = self.parts.calls.workspace_of(params.workspace)
+        folder = self.parts.calls.workspace(params.workspace)
         outcomes = await asyncio.to_thread(
             judge_cases, cases, self.parts.judge_of, call.principal, workspace=folder
         )
