@@ -88,6 +88,8 @@ class Doors:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         (workspace / "a.txt").write_text("one\ntwo\n")
         (workspace / "sub").mkdir()
+        for name in ("a.txt", "sub"):
+            os.utime(workspace / name, (0, 0))
         if case.is_stopped:
             daemon.estop.set("a test", by="uid 1")
         else:
@@ -208,7 +210,7 @@ CALLS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
         st.dictionaries(TEXTS, TEXTS, max_size=2),
     ),
     st.tuples(
-        st.sampled_from(["shell", "file_write", "time", "http"]),
+        st.sampled_from(["shell", "file_write", "file_read", "http"]),
         st.dictionaries(st.sampled_from(["path", "x"]), st.none() | TEXTS, min_size=1),
     ),
 )
