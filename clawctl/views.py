@@ -9,6 +9,7 @@ from clawctl.render import duration, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.methods import ListReceipts
 from clawd.wire.reports import (
+    ChangeList,
     ConversationLine,
     EstopReport,
     MemoryHits,
@@ -101,6 +102,18 @@ def show_receipts(items: list[ReceiptLine]) -> None:
         ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
         [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
         nothing="No receipts yet.",
+    )
+
+
+def show_changes(found: ChangeList) -> None:
+    """Print what undo can take back."""
+    show_table(
+        ("WHEN", "TOOL", "DID", "BYTES", "CALL", "PATH"),
+        [
+            (c.at[:19], c.tool, c.action, f"{c.size_before} → {c.size_after}", c.receipt_id, c.path)
+            for c in found.items
+        ],
+        nothing="Nothing can be taken back here.",
     )
 
 

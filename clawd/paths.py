@@ -53,6 +53,11 @@ class Layout:
         return self.home / "approval_rules.json"
 
     @property
+    def undo(self) -> Path:
+        """Old contents of files that tools changed (0700)."""
+        return self.home / "undo"
+
+    @property
     def estop(self) -> Path:
         """The emergency stop: set while the file exists."""
         return self.home / "ESTOP"

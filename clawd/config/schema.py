@@ -242,6 +242,16 @@ class LimitsSection(Section):
         le=3_600,
         description="Running turns get that long when the daemon ends.",
     )
+    undo_mb: int = Field(
+        default=256,
+        ge=0,
+        le=1_048_576,
+        description="Old contents of changed files that are kept for undo, for each user; the "
+        "oldest go first. 0 keeps none.",
+    )
+    undo_days: float = Field(
+        default=30.0, gt=0, le=36_500, description="How long changes can be undone."
+    )
     max_queued_messages: int = Field(
         default=64,
         ge=1,

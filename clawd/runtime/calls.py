@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,13 +39,15 @@ class Calls:
         workspace: str,
         interactive: bool,
         emit: Callable[[Event], None],
+        conversation_id: str = "",
     ) -> CallOutcome:
-        """Make one call.
+        """Make one call; with a conversation (of the principal) it is a call of that one.
 
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
         scope = self._scope(principal, workspace, emit=emit, reachable=interactive)
+        scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
         return await self._dispatcher.call(request, scope)
 
     def explain(
@@ -75,6 +78,14 @@ class Calls:
 
         return run_cases(cases, self._dispatcher.policy, assess)
 
+    def workspace(self, asked: str) -> Path:
+        """Return the folder that a call works in.
+
+        Raises:
+            ClawError: it is not allowed.
+        """
+        return self._settings().resolve_workspace(asked)
+
     def _scope(
         self,
         principal: Principal,
@@ -86,7 +97,7 @@ class Calls:
         return self._person.scope(
             conversation_id="",
             principal=principal,
-            workspace=self._settings().resolve_workspace(workspace),
+            workspace=self.workspace(workspace),
             offered=None,
             emit=emit,
             reachable=reachable,

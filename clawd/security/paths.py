@@ -54,9 +54,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_rules(settings: PolicySettings, *, workspace: Path, home: Path | None) -> PathRules:
-    """Resolve the owner's settings for one workspace."""
+    """Resolve the owner's settings for one workspace, which is resolved already.
+
+    It is not resolved again: a link put in its place since must not lead the tools elsewhere.
+    """
     return PathRules(
-        workspace=workspace.resolve(),
+        workspace=workspace,
         workspace_only=settings.workspace_only,
         forbidden=tuple(Path(p).expanduser().resolve() for p in settings.forbidden_paths),
         home=home.resolve() if home else None,

@@ -16,6 +16,7 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import StorageError
+from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.receipts.chain import ReceiptChain
@@ -61,6 +62,7 @@ class Daemon:
         self.shutdown_wanted = asyncio.Event()
         self.state: State
         self.memory: Memory
+        self.changes: Changes
         self.chain: ReceiptChain | None = None
         self.estop: EmergencyStop
         self.engine: Engine
@@ -112,6 +114,7 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
+        self.changes = await self.memory.changes(layout.undo, self._change_limits)
         self.sandbox = Sandbox(
             SandboxSettings(
                 mode=config.security.sandbox,
@@ -162,6 +165,7 @@ class Daemon:
                 inbox=self.inbox,
                 calls=Calls(dispatcher, person, lambda: self.state.runtime),
                 memory=self.memory,
+                changes=self.changes,
                 receipts_path=config.receipts.path,
                 registry=registry,
                 approvals=self.approvals,
@@ -187,6 +191,7 @@ class Daemon:
             policy=self.state.policy,
             home=self.loaded.layout.home,
             sandbox=self.sandbox,
+            changes=self.changes,
             network=NetworkRules(
                 allowed_domains=config.security.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
@@ -196,6 +201,10 @@ class Daemon:
             http_timeout_s=config.limits.http_timeout_s,
         )
         return [*builtin_tools(deps), MemorySearch(self.memory.search)]
+
+    def _change_limits(self) -> ChangeLimits:
+        limits = self.state.loaded.config.limits
+        return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status

@@ -48,6 +48,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         call_id: the call's own id, unique in the conversation.
         principal: for whom it runs.
         workspace: the absolute, resolved folder it works in.
+        receipt_id: what the call's receipt will be named; empty while it is only judged.
         report: takes a line or chunk of output while the call runs; never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
     """
@@ -56,6 +57,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     principal: Principal
     workspace: Path
+    receipt_id: str = ""
     report: Callable[[str], None] = lambda _text: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
 

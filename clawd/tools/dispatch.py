@@ -170,6 +170,7 @@ class Dispatcher:
             call_id=request.id,
             principal=scope.principal,
             workspace=scope.workspace,
+            receipt_id=entry.id,
             report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
             ask=scope.ask,
         )

@@ -15,6 +15,7 @@ import msgspec
 from clawd.wire.events import TurnFinished
 from clawd.wire.reports import (
     ApprovalList,
+    ChangeList,
     ConfigText,
     ConversationDetail,
     ConversationLine,
@@ -171,13 +172,34 @@ class ListTools(Method[ToolList], frozen=True, kw_only=True):
 
 
 class RunTool(Method[ToolOutcome], frozen=True, kw_only=True):
-    """Run one tool through the gate; `arguments` is JSON text. Streams approvals and progress."""
+    """Run one tool through the gate; `arguments` is JSON text. Streams approvals and progress.
+
+    With `conversation_id` (or a unique beginning of it) it is a call of that conversation, in its
+    workspace.
+    """
 
     streams: ClassVar[bool] = True
     name: str
     arguments: str = "{}"
     workspace: str = ""
+    conversation_id: str = ""
     interactive: bool = False
+
+
+# --- files
+
+
+class ListChanges(Method[ChangeList], frozen=True, kw_only=True):
+    """List what the caller's calls changed in files and undo can take back, newest first.
+
+    Of one workspace (empty: the configured one), or of one conversation in its workspace. With
+    `redo` what undo took away and redo can bring back. `limit` counts calls.
+    """
+
+    workspace: str = ""
+    conversation_id: str = ""
+    redo: bool = False
+    limit: int = 20
 
 
 # --- providers

@@ -12,6 +12,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Tool, ToolContext
+from clawd.tools.changes import ChangeLog
 
 
 class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         policy: what the owner allows.
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
+        changes: keeps what file tools change, for undo; None keeps nothing.
         network: where web tools may go.
         shell_timeout_s: how long a command may take unless the call says otherwise.
         tool_timeout_s: how long the others may take.
@@ -33,6 +35,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicySettings
     home: Path | None
     sandbox: Sandbox
+    changes: ChangeLog | None = None
     network: NetworkRules = NetworkRules()
     shell_timeout_s: float = 15.0
     tool_timeout_s: float = 30.0

@@ -85,7 +85,7 @@ class Front:
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["models", "find_model"]
+        names += ["models", "find_model", "changes"]
         return Parts(**fields | dict.fromkeys(names))
 
     async def client(self, principal: Principal = ADA) -> RawClient:

@@ -1,22 +1,26 @@
 """Handlers about acting: tools, approvals, policy."""
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, streaming
+from clawd.errors import InvalidRequestError
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.security.approvals import PendingApproval
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.policy_cases import CaseOutcome, parse_cases
+from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
 from clawd.wire.methods import (
+    PAGE_LIMIT,
     AnswerApproval,
     CheckPolicy,
     ExplainPolicy,
     ListApprovals,
+    ListChanges,
     ListRules,
     ListTools,
     RevokeRule,
@@ -25,6 +29,8 @@ from clawd.wire.methods import (
 from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
+    ChangeLine,
+    ChangeList,
     Done,
     PolicyCaseLine,
     PolicyCheck,
@@ -56,15 +62,19 @@ class ActHandlers(Handler):
 
     async def run_tool(self, params: RunTool, call: Call) -> ToolOutcome:
         """Run one tool through the gate."""
+        workspace, conversation_id = params.workspace, ""
+        if params.conversation_id:
+            workspace, conversation_id = await self._conversation(params.conversation_id, call)
         events = Subscription()
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         async with streaming(events, call):
             outcome = await self.parts.calls.run(
                 CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments),
                 call.principal,
-                workspace=params.workspace,
+                workspace=workspace,
                 interactive=params.interactive,
                 emit=events.put,
+                conversation_id=conversation_id,
             )
         exit_code = outcome.metadata.get("exit_code")
         return ToolOutcome(
@@ -77,6 +87,27 @@ class ActHandlers(Handler):
             exit_code=exit_code if isinstance(exit_code, int) else None,
             unanswered=outcome.kind == "unanswered",
         )
+
+    async def list_changes(self, params: ListChanges, call: Call) -> ChangeList:
+        """List what undo can take back."""
+        if not 1 <= params.limit <= PAGE_LIMIT:
+            raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
+        workspace, conversation_id = params.workspace, ""
+        if params.conversation_id:
+            workspace, conversation_id = await self._conversation(params.conversation_id, call)
+        scope = ChangeScope(
+            owner=call.principal.uid,
+            workspace=str(self.parts.calls.workspace(workspace)),
+            conversation_id=conversation_id,
+        )
+        calls = await self.parts.changes.listed(scope, calls=params.limit, reverting=params.redo)
+        return ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
+
+    async def _conversation(self, beginning: str, call: Call) -> tuple[str, str]:
+        """Return workspace and id of a conversation of the caller's own."""
+        owner = call.principal.uid
+        found = await self.parts.memory.conversations.match(beginning, owner=owner)
+        return found.workspace, found.id
 
     async def explain_policy(self, params: ExplainPolicy, call: Call) -> PolicyExplanation:
         """Say what the gate would answer to a call."""
@@ -155,6 +186,24 @@ def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
         risk=found.risk,
         reason=found.reason,
         problem=outcome.problem,
+    )
+
+
+def _change_line(change: Change) -> ChangeLine:
+    before, after = change.file.before, change.file.after
+    action: Literal["created", "changed", "removed"] = "changed"
+    if before is None or after is None:
+        action = "created" if before is None else "removed"
+    return ChangeLine(
+        receipt_id=change.call.call_id,
+        at=change.at,
+        tool=change.call.tool,
+        path=change.file.path,
+        action=action,
+        size_before=before.size if before is not None else 0,
+        size_after=after.size if after is not None else 0,
+        conversation_id=change.call.conversation_id,
+        workspace=change.call.workspace,
     )
 
 

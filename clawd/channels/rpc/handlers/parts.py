@@ -11,6 +11,7 @@ from typing import Any
 from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
+from clawd.memory.changes import Changes
 from clawd.memory.store import Memory
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
@@ -40,6 +41,7 @@ class Parts:
     Attributes:
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
+        changes: what undo can take back.
         receipts_path: where the chain lies.
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
@@ -52,6 +54,7 @@ class Parts:
     inbox: Inbox
     calls: Calls
     memory: Memory
+    changes: Changes
     receipts_path: Path
     registry: Registry
     approvals: Approvals
