@@ -7,9 +7,9 @@ import msgspec
 from clawctl.client import Client
 from clawctl.render import duration, show_fields, show_table
 from clawd.errors import InvalidRequestError
+from clawd.wire.changes import ChangeList
 from clawd.wire.methods import ListReceipts
 from clawd.wire.reports import (
-    ChangeList,
     ConversationLine,
     EstopReport,
     MemoryHits,

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
+from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
 from clawd.wire.reports import (
     ApprovalList,
-    ChangeList,
     ConfigText,
     ConversationDetail,
     ConversationLine,

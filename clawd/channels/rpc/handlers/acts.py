@@ -14,6 +14,7 @@ from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
+from clawd.wire.changes import ChangeLine, ChangeList
 from clawd.wire.methods import (
     PAGE_LIMIT,
     AnswerApproval,
@@ -29,8 +30,6 @@ from clawd.wire.methods import (
 from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
-    ChangeLine,
-    ChangeList,
     Done,
     PolicyCaseLine,
     PolicyCheck,
