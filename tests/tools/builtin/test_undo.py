@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from clawd.tools.base import ToolContext, ToolResult
 from clawd.tools.changes import CallFacts, ChangeLog
 from tests.tools.builtin.conftest import Bench
 
+ROOT = Path(__file__).parents[3]
 BOB = Principal(uid=1001, gid=1001, pid=2)
 
 
@@ -311,3 +314,30 @@ async def test_a_file_too_large_to_keep_is_not_changed(desk: Desk, tmp_path: Pat
             await desk.call(tool, path="f", content="y")
     assert file.read_text() == "x" * 2048
     await memory.close()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.02, 0.05])
+async def test_after_a_kill_at_any_moment_undo_leads_back_to_the_beginning(
+    bench: Bench, tmp_path: Path, delay_s: float
+) -> None:
+    file = bench.put("f", "the beginning")
+    command = [sys.executable, str(Path(__file__).with_name("crash_changer.py")), str(tmp_path)]
+    changer = subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    try:
+        assert changer.stdout is not None
+        assert changer.stdout.readline() == b"changing\n"
+        await asyncio.sleep(delay_s)  # where it is by then does not matter
+    finally:
+        changer.kill()
+        changer.communicate()
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    try:
+        desk = Desk(bench, await memory.changes(tmp_path / "undo", ChangeLimits))
+        while (result := await desk.call("undo", steps=100)).success:
+            continue
+        assert "No change of a tool can be undone" in result.error
+    finally:
+        await memory.close()
+    assert file.read_text() == "the beginning"
