@@ -11,10 +11,11 @@ import os
 import select
 import termios
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from clawctl.client import Stream
 from clawctl.render import Palette
+from clawctl.screen import Screen, columns
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
 from clawd.wire.safe_text import visible, visible_line
 
@@ -28,9 +29,8 @@ class Terminal:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self.out: TextIO = os.fdopen(
-            os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace"
-        )
+        raw = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
+        self.out = cast("TextIO", Screen(raw, lambda: columns(raw)))
         self.palette = Palette.of(self.out)
 
     @classmethod

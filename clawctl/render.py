@@ -7,9 +7,10 @@ from typing import Any, TextIO
 
 import msgspec
 
+from clawctl.screen import plain
 from clawd.errors import ClawError
 from clawd.wire.codec import to_builtins
-from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
 CELL_LIMIT = 60
 
@@ -68,7 +69,7 @@ def note(text: str) -> None:
 def emit_json(value: object) -> None:
     """Print one JSON document to stdout."""
     data = msgspec.json.format(msgspec.json.encode(to_builtins(value)), indent=2)
-    print(data.decode())
+    print(ascii_json(data.decode()), file=plain(sys.stdout))
 
 
 def show_error(error: ClawError, *, as_json: bool = False) -> None:

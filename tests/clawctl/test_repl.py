@@ -116,7 +116,7 @@ def test_asks_for_approvals_in_between(daemon: FakeDaemon, spawn: Spawn) -> None
     child = spawn("agent")
     child.expect(PROMPT)
     child.sendline("write")
-    child.expect(r"Approve\? \[y/N\]")
+    child.expect(r"Approve\? \[y/N\]  ")
     child.sendline("y")
     child.expect("<a1 once d1>")
     child.expect(PROMPT)

@@ -56,21 +56,21 @@ class TestApproval:
     ) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline(typed)
         child.expect(f"<a1 {answer} d1>")
 
     def test_end_of_input_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendeof()
         child.expect("<a1 deny d1>")
 
     def test_always_shows_the_rule_and_asks_again(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect("the rule   file_write notes.txt")
         child.expect(r"from now on\? \[y/N\]")
@@ -80,7 +80,7 @@ class TestApproval:
     def test_always_without_the_second_yes_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect(r"from now on\? \[y/N\]")
         child.sendline("")
@@ -91,7 +91,7 @@ class TestApproval:
     ) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("d")
         child.expect("digest     d1")
         child.expect(re.escape(r'"content":"one\nApprove? [y/N]\n\u001b[2Jtwo"'))
@@ -107,7 +107,7 @@ class TestApproval:
         child = pexpect.spawn(
             "/bin/sh", ["-c", script], env=environ, encoding="utf-8", timeout=LIMIT_S
         )
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")
         child.close(force=True)
@@ -122,7 +122,7 @@ class TestApproval:
             return asking(call)
 
         daemon.handlers["send_message"] = send_message
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")
 
@@ -147,7 +147,7 @@ class TestApproval:
 
         daemon.handlers["send_message"] = send_message
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendintr()
         assert code_of(child) == 130
 
@@ -158,7 +158,7 @@ class TestApproval:
 
         daemon.handlers["run_tool"] = run_tool
         child = spawn("tool", "run", "file_write")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("y")
         child.expect("answered once")
 
