@@ -128,7 +128,8 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
 
 def show_request(show: Callable[[str], None], palette: Palette, request: ApprovalRequested) -> None:
     """Show what is asked for: tool, risk, reason, workspace and the arguments, whole."""
-    risk = palette.red(request.risk) if request.risk == "high" else palette.yellow(request.risk)
+    paint = palette.red if request.risk == "high" else palette.yellow
+    risk = paint(visible_line(request.risk))
     show(f"{palette.bold('approval needed')}  {palette.bold(visible_line(request.tool))}")
     show(f"  risk       {risk}")
     show(f"  reason     {visible_line(request.reason)}")

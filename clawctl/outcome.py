@@ -2,8 +2,11 @@
 
 import sys
 
+import msgspec
+
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
+from clawctl.client import Client
 from clawctl.render import Palette, emit_json, note
 from clawctl.turn import TurnView, ViewOptions, follow
 from clawd.wire.methods import RunTool
@@ -15,21 +18,10 @@ def run_and_show(app: App, request: RunTool, *, may_ask: bool, as_json: bool) ->
     """Make the call, show what came of it, and return the exit code; `interactive` is set here."""
     app.wants_json = as_json
     terminal = Terminal.open() if may_ask else None
-    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=not as_json, calls=False))
     try:
         with app.client() as client:
-            stream = client.stream(
-                RunTool(
-                    name=request.name,
-                    arguments=request.arguments,
-                    workspace=request.workspace,
-                    conversation_id=request.conversation_id,
-                    interactive=terminal is not None,
-                )
-            )
-            outcome = follow(stream, view, terminal)
+            outcome = run_tool(client, request, terminal, shows_rows=not as_json)
     finally:
-        view.finish(None)
         if terminal is not None:
             terminal.close()
     if as_json:
@@ -37,6 +29,22 @@ def run_and_show(app: App, request: RunTool, *, may_ask: bool, as_json: bool) ->
     else:
         show_outcome(outcome)
     return exit_code(outcome)
+
+
+def run_tool(
+    client: Client, request: RunTool, terminal: Terminal | None, *, shows_rows: bool = True
+) -> ToolOutcome:
+    """Make the call, asking at the terminal where that is needed.
+
+    Raises:
+        ClawError: the request failed.
+    """
+    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=shows_rows, calls=False))
+    call = msgspec.structs.replace(request, interactive=terminal is not None)
+    try:
+        return follow(client.stream(call), view, terminal)
+    finally:
+        view.finish(None)
 
 
 def show_outcome(outcome: ToolOutcome) -> None:

@@ -114,10 +114,11 @@ def show_table(
 def show_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Print names and values, one a line; a value of several lines is indented."""
     palette = Palette.of(sys.stdout)
-    width = max((len(name) for name, _ in fields), default=0)
-    for name, value in fields:
+    shown = [(visible_line(name, CELL_LIMIT), value) for name, value in fields]
+    width = max((display_width(name) for name, _ in shown), default=0)
+    for name, value in shown:
         lines = terminal_safe(str(value)).split("\n")
-        print(f"{palette.dim(name.ljust(width))}  {lines[0]}")
+        print(f"{palette.dim(name)}{' ' * (width - display_width(name))}  {lines[0]}")
         for line in lines[1:]:
             print(f"{' ' * width}  {line}")
 

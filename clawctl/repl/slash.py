@@ -27,6 +27,7 @@ from clawd.wire.methods import (
     ListRules,
     ListTools,
     Method,
+    RunTool,
     SearchMemory,
     SetEstop,
     Status,
@@ -53,6 +54,10 @@ class Host(Protocol):
 
     def call(self, params: Method[R]) -> R:
         """Call a method."""
+        ...
+
+    def run_tool(self, request: RunTool) -> None:
+        """Run a tool in the conversation, if there is one, and show what came of it."""
         ...
 
     def leave(self) -> None:
@@ -164,6 +169,13 @@ def _estop(host: Host, rest: str) -> None:
     say(estop_line(report))
 
 
+def _undo(host: Host, rest: str) -> None:
+    if rest and not re.fullmatch("[1-9][0-9]{0,2}", rest):
+        note("/undo takes a number of steps, as in: /undo 2")
+        return
+    host.run_tool(RunTool(name="undo", arguments=f'{{"steps": {rest or 1}}}'))
+
+
 def _status(host: Host, _rest: str) -> None:
     show_status(host.call(Status()))
 
@@ -181,6 +193,9 @@ COMMANDS: dict[str, Slash] = {
         handler=_policy,
     ),
     "/receipts": Slash(usage="/receipts", help="Show the newest receipts.", handler=_receipts),
+    "/undo": Slash(
+        usage="/undo [STEPS]", help="Take back what tools changed in files.", handler=_undo
+    ),
     "/status": Slash(usage="/status", help="Show what the daemon is and does.", handler=_status),
     "/estop": Slash(
         usage="/estop [clear|status|REASON]", help="Stop every tool at once.", handler=_estop
