@@ -126,3 +126,16 @@ def test_undo_asks_like_any_call_of_medium_risk(home: Home) -> None:
     child.close()
     assert child.exitstatus == 0
     assert not (home.workspace / "a.txt").exists()
+
+
+def test_a_model_takes_its_own_change_back(home: Home) -> None:
+    (home.workspace / "notes.txt").write_text("mine")
+    home.configure(
+        call("file_write", path="notes.txt", content="the model's"),
+        call("undo"),
+        {"text": "{{last_tool_result}}"},
+        tables=FULL,
+    )
+    done = home.ctl("agent", "-m", "change it and think again")
+    assert "undone: notes.txt restored (4 B)" in done.stdout
+    assert (home.workspace / "notes.txt").read_text() == "mine"

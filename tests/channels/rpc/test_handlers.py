@@ -10,10 +10,14 @@ import pytest
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.channels.rpc.server import RpcServer
+from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
 from clawd.security.estop import EmergencyStop
+from clawd.security.file_content import FileChange, FileState
 from clawd.security.principal import Principal
 from clawd.service.sockets import listen
+from clawd.tools.changes import CallFacts
+from clawd.wire.changes import ChangeLine
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import (
     ApprovalRequested,
@@ -34,6 +38,7 @@ from clawd.wire.methods import (
     ExplainPolicy,
     FollowConversation,
     ListApprovals,
+    ListChanges,
     ListConversations,
     ListReceipts,
     ListRules,
@@ -67,6 +72,7 @@ class Front:
         self.path = path
         self.principal = ADA
         self.clients: list[RawClient] = []
+        self.changes: Changes
 
     def parts(self) -> Parts:
         house, bench = self.house, self.house.bench
@@ -75,6 +81,7 @@ class Front:
             "inbox": house.inbox,
             "calls": Calls(dispatcher, house.person, lambda: house.settings),
             "memory": bench.memory,
+            "changes": self.changes,
             "receipts_path": bench.log,
             "registry": dispatcher.registry,
             "approvals": bench.approvals,
@@ -85,7 +92,7 @@ class Front:
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["models", "find_model", "changes"]
+        names += ["models", "find_model"]
         return Parts(**fields | dict.fromkeys(names))
 
     async def client(self, principal: Principal = ADA) -> RawClient:
@@ -116,6 +123,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     async with bench_in(tmp_path) as bench:
         house = House(bench, says("hello"))
         made = Front(house, tmp_path / "run" / "clawd.sock")
+        made.changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits)
         server = RpcServer(
             Handlers(made.parts()), identify=lambda _peer: made.principal, identity=IDENTITY
         )
@@ -432,3 +440,43 @@ async def test_anybody_who_may_talk_may_stop(front: Front) -> None:
     assert report.reason.startswith("smoke (by uid 1001")
     silent = await front.ask(SetEstop(), BOB)
     assert silent.reason.startswith("no reason given (by uid 1001")
+
+
+async def test_a_call_can_belong_to_a_conversation_of_ones_own_only(front: Front) -> None:
+    mine = (await front.ask(SendMessage(text="hi"))).conversation_id
+    call = RunTool(name="probe", arguments='{"text":"a"}', conversation_id=mine)
+    assert (await front.refused(call, BOB)).code == "not_found"
+    assert (await front.refused(ListChanges(conversation_id=mine), BOB)).code == "not_found"
+    assert bench_of(front).receipts() == []
+    await front.ask(call)
+    (receipt,) = bench_of(front).receipts()
+    assert (receipt.conversation_id, receipt.uid) == (mine, ADA.uid)
+
+
+async def test_changes_are_listed_to_their_owner_newest_first(front: Front) -> None:
+    facts = CallFacts(
+        owner=ADA.uid,
+        conversation_id="c1",
+        workspace=str(front.house.settings.workspace),
+        call_id="receipt-1",
+        tool="file_write",
+    )
+    for path in ("a", "b"):
+        change = FileChange(path=path, before=None, after=FileState.of(b"new"))
+        await asyncio.to_thread(front.changes.keep, facts, change, -1)
+    newest, _older = (await front.ask(ListChanges())).items
+    assert newest == ChangeLine(
+        receipt_id="receipt-1",
+        at=newest.at,
+        tool="file_write",
+        path="b",
+        action="created",
+        size_before=0,
+        size_after=3,
+        conversation_id="c1",
+        workspace=facts.workspace,
+    )
+    assert (await front.ask(ListChanges(), BOB)).items == ()
+    assert (await front.ask(ListChanges(redo=True))).items == ()
+    assert (await front.refused(ListChanges(limit=0))).code == "invalid_request"
+    assert (await front.refused(ListChanges(workspace="/"))).code == "forbidden"
