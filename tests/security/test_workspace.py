@@ -139,6 +139,8 @@ def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
                 except OSError:
                     shutil.rmtree(root / "real", ignore_errors=True)
 
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     swapper = threading.Thread(target=swap)
     swapper.start()
     seen = set()
@@ -152,6 +154,7 @@ def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
     finally:
         ended.set()
         swapper.join()
+        sys.setswitchinterval(interval)
     assert seen <= {"inside"}
     assert not (root.parent / "new").exists()
 
@@ -159,7 +162,7 @@ def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
 def _swapped(
     root: Path, others: list[Callable[[Path], object]], acts: list[Callable[[], object]]
 ) -> None:
-    """Act a thousand times and more while `file` is now a regular file, now something else."""
+    """Act five hundred times and more while `file` is now a regular file, now something else."""
     file, ended, swaps = root / "file", threading.Event(), 0
 
     def swap() -> None:
@@ -180,7 +183,7 @@ def _swapped(
         for number in itertools.count():
             with contextlib.suppress(ClawError):
                 acts[number % len(acts)]()
-            if number >= 1000 and swaps >= 1000:
+            if number >= 500 and swaps >= 500:
                 return
     finally:
         ended.set()
