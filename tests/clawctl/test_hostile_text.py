@@ -67,7 +67,7 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
     given = name.split()
     if name == "agent":
         given += ["-m", "x"]
-    if name == "memory clear":
+    if takes(command, "--yes"):
         given += ["--yes"]
     given += options
     for parameter in command.params:
@@ -127,7 +127,7 @@ def judged(text: str, lines: list[list[str]], *, limit: int = 0) -> dict[str, li
         " ".join(line)[:40]: problems(part, limit=limit)
         for line, part in zip(lines, parts, strict=True)
     }
-    assert not [part for part in parts if "Traceback" in part]
+    assert not [part[-2000:] for part in parts if "Traceback" in part]
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
@@ -208,7 +208,7 @@ def test_json_is_exact_and_cannot_drive_a_terminal_either(
     for line, part in zip(lines, parts_of(done.stdout), strict=True):
         text = part.rpartition("\nended with")[0]
         # Without a daemon that answers, the emergency stop is a file of this machine.
-        if not (fails and line[0] == "estop"):
+        if not (fails and line[0] == "estop") and str(table) not in line:
             assert HOSTILE in list(strings(json.loads(text))), line[:2]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from clawd.errors import ClawError
+from clawd.receipts.record import Receipt
 from clawd.wire import events
 from clawd.wire.events import (
     ApprovalRequested,
@@ -52,6 +53,8 @@ def instance(kind: Any, name: str = "") -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if name in NO_CURSOR:
         return NO_CURSOR[name]
+    if name == "receipt":
+        return msgspec.to_builtins(instance(Receipt)) | {HOSTILE: HOSTILE}
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = typing.get_type_hints(kind)
         return kind(

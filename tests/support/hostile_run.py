@@ -6,6 +6,7 @@ Between them a marker line stands on standard output and on standard error.
 import json
 import os
 import sys
+import traceback
 
 from clawctl.main import main
 
@@ -17,7 +18,11 @@ def run_all() -> None:
     for number, arguments in enumerate(json.loads(os.environ["HOSTILE_COMMANDS"])):
         for stream in streams:
             print("\n" + MARK.format(number), file=stream, flush=True)
-        code = main(arguments)
+        try:
+            code: int | str = main(arguments)
+        except Exception:  # noqa: BLE001 - a defect is told with the command that has it
+            code = "a defect"
+            traceback.print_exc()
         sys.stdout, sys.stderr = streams
         print(f"\nended with {code}", flush=True)
 

@@ -1,8 +1,8 @@
 """The tool undo: takes back what calls changed in files, newest call first.
 
 All files of a call are looked at before one is changed: a file that is not what the call left (a
-person or a command changed it since) stops the whole call, unless `force` says otherwise. What undo replaces is kept like
-any change: `redo` brings back what the newest undo took away.
+person or a command changed it since) stops the whole call, unless `force` says otherwise. What
+undo replaces is kept like any change: `redo` brings back what the newest undo took away.
 """
 
 import posixpath
