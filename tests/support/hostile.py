@@ -68,6 +68,8 @@ def instance(kind: Any, name: str = "") -> Any:
         return arguments[-1]
     if origin in {tuple, list}:
         return origin((instance(arguments[0]),))
+    if origin is dict and arguments[1] is not Any:
+        return {HOSTILE: instance(arguments[1])}
     if origin is dict or kind is dict:
         return {HOSTILE: HOSTILE, "nested": {"list": [HOSTILE, 1, None]}}
     if origin in {types.UnionType, typing.Union}:
