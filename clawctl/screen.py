@@ -7,6 +7,7 @@ screen; a line that goes on begins with `↳`, so that no text of others can beg
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -17,7 +18,6 @@ CONTINUED = "\n↳ "
 
 # Colours of `render.Palette`, "clear the line", and the return to its beginning.
 _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m|\x1b\[2K|\r|\n)")
-_LAST = re.compile(r"[^\n\r\x1b]{1,9}\Z")
 
 
 class Screen:
@@ -56,16 +56,10 @@ class Screen:
 
     def _write(self, part: str, width: int) -> None:
         # Marks may come one write after the other: what they stand on is looked at again.
-        known = self._tail
-        shown = with_few_marks(terminal_safe(known + part))
+        before, after = _shown(self._tail), _shown(self._tail + part)
         # What was judged with what came before may be judged otherwise with what comes after.
-        shown = (
-            shown.removeprefix(known)
-            if shown.startswith(known)
-            else with_few_marks(terminal_safe(part))
-        )
-        last = _LAST.search(known + part)
-        self._tail = last.group()[-1 - MARKS_LIMIT :] if last else ""
+        shown = after.removeprefix(before) if after.startswith(before) else _shown(part)
+        self._tail = _last_character(self._tail + part)
         while self._column + len(shown) > width:
             room = max(width - self._column, 0)
             self.plain.write(shown[:room] + CONTINUED)
@@ -85,3 +79,15 @@ def columns(stream: TextIO) -> int:
 def plain(stream: TextIO) -> TextIO:
     """Return what is behind a `Screen`, or the stream itself."""
     return stream.plain if isinstance(stream, Screen) else stream
+
+
+def _shown(text: str) -> str:
+    return with_few_marks(terminal_safe(text))
+
+
+def _last_character(text: str) -> str:
+    """Return the last character with its marks, or so many of them that they are too many."""
+    at = len(text) - 1
+    while at > 0 and unicodedata.category(text[at]) in {"Mn", "Me"}:
+        at -= 1
+    return text[max(at, 0) :][: 2 + MARKS_LIMIT]
