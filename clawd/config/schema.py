@@ -54,6 +54,11 @@ class SecuritySection(Section):
         default=(),
         description='Private or loopback "host:port" pairs that web tools may reach all the same.',
     )
+    untrusted_paths: Words = Field(
+        default=(),
+        description="Files of others: reading one counts as text from outside. A name or a path, "
+        'with "*" and "**" ("*.eml", "downloads", "~/Downloads"); what lies below is meant too.',
+    )
     workspace_roots: Paths = Field(
         description="A workspace chosen per conversation must lie under one of these."
     )

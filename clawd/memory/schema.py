@@ -3,6 +3,7 @@
     conversations  one row each                 messages  every message, in order of `id`
     intents        calls without a receipt yet  contents  arguments and results by SHA-256
     head           the chain's last receipt     settings  names and values
+    untrusted_files  paths whose text came from outside
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -111,7 +112,21 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.executescript(_TRIGRAMS)
 
 
-STEPS: tuple[Step, ...] = (_create,)
+def _add_untrusted_files(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS untrusted_files (
+            path BLOB NOT NULL,
+            began_at_ns INTEGER NOT NULL,
+            ended_at_ns INTEGER NOT NULL,
+            sources TEXT NOT NULL,
+            PRIMARY KEY (path, began_at_ns)
+        );
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (_create, _add_untrusted_files)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from clawd.memory.conversations import Conversations
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
+from clawd.memory.origins import MemoryOrigins
 from clawd.memory.search import Search
 from clawd.memory.writer import Database
 
@@ -21,6 +22,7 @@ class Memory:
         messages: what was said.
         search: finding it again.
         ledger: what receipts need beside their chain.
+        origins: which files hold untrusted text.
     """
 
     def __init__(self, database: Database) -> None:
@@ -29,6 +31,7 @@ class Memory:
         self.messages = Messages(database)
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
+        self.origins = MemoryOrigins(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

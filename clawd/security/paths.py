@@ -14,6 +14,27 @@ from clawd.security.policy import PolicySettings
 
 MAX_PATH_BYTES = 4096
 
+_ACTING_FOLDERS = frozenset(
+    {
+        ".git",
+        ".githooks",
+        ".husky",
+        ".github",
+        ".vscode",
+        ".idea",
+        ".devcontainer",
+        ".ssh",
+        ".clawd",
+    }
+)
+_ACTING_FILES = frozenset({
+    "conftest.py", "sitecustomize.py", "usercustomize.py", ".envrc", ".bashrc", ".bash_profile",
+    ".bash_aliases", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
+    ".inputrc", ".vimrc", ".exrc", ".nvimrc", ".gdbinit", ".pythonrc", ".npmrc", ".gitconfig",
+    ".gitattributes", ".gitmodules", ".pre-commit-config.yaml", "crontab", "authorized_keys",
+    "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json",
+})  # fmt: skip
+
 Place = Literal["inside", "outside", "forbidden"]
 
 
@@ -81,6 +102,21 @@ def classify(path: str, rules: PathRules) -> Location:
 def is_under(path: Path, folder: Path) -> bool:
     """Whether a path is a folder or lies in it; compares resolved paths by their parts."""
     return path == folder or folder in path.parents
+
+
+def acts_later(path: Path) -> bool:
+    """Whether a file is one that programs outside the sandbox run or obey by themselves later.
+
+    Repositories and their hooks, what Python runs at its start, tests, profiles of shells and
+    editors, instructions to agents; by name, wherever it lies.
+    """
+    folders = {part.lower() for part in path.parts[:-1]}
+    name = path.name.lower()
+    return (
+        bool(folders & _ACTING_FOLDERS)
+        or name in _ACTING_FOLDERS | _ACTING_FILES
+        or name.endswith((".pth", ".desktop"))
+    )
 
 
 def absolute(path: str, rules: PathRules) -> str:

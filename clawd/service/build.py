@@ -30,6 +30,7 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.network import NetworkRules
+from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -125,7 +126,7 @@ class Daemon:
 
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        taint = TaintBook()
+        taint = await self._taint()
         rules = RuleBook(JsonRuleStore(layout.approval_rules))
         try:
             await rules.load()
@@ -179,6 +180,14 @@ class Daemon:
                 shutdown=self.shutdown_wanted.set,
             )
         )
+
+    async def _taint(self) -> TaintBook:
+        files = FileOrigins(
+            self.memory.origins,
+            patterns=lambda: self.state.loaded.config.security.untrusted_paths,
+        )
+        await files.load()
+        return TaintBook(files)
 
     def _tools(self) -> list[Tool]:
         """Return the tools as the configuration in force wants them."""

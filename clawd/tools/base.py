@@ -60,6 +60,18 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
 
 
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a call; a folder stands for all that is in it.
+
+    Attributes:
+        reads: what its result may hold text of.
+        writes: what it may change.
+    """
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+
+
 class Tool(ABC):
     """One tool. Instances are shared by all conversations and hold no state of a call.
 
@@ -92,6 +104,14 @@ class Tool(ABC):
 
         Must not change anything and must not block for long; an exception counts as blocked.
         """
+
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:  # noqa: ARG002
+        """Say which files a call reads and writes, so that untrusted text is followed.
+
+        What a process does cannot be told: it touches all of the workspace.
+        """
+        everything = (context.workspace,) if self.starts_process else ()
+        return Touched(reads=everything, writes=everything)
 
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

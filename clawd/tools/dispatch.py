@@ -22,6 +22,7 @@ from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.execution import Execution, Executor
+from clawd.tools.flow import Flow, Passage
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, OutcomeKind
 from clawd.tools.registry import Registry
@@ -68,7 +69,7 @@ class Dispatcher:
         gate: judges.
         approvals: asks people.
         journal: keeps the trail.
-        taint: is told of untrusted output.
+        taint: is told where untrusted text goes.
         settings: limits and the sandbox level in force.
     """
 
@@ -86,7 +87,7 @@ class Dispatcher:
         self._gate = gate
         self._approvals = approvals
         self._journal = journal
-        self._taint = taint
+        self._flow = Flow(taint)
         self._settings = settings
         self._executor = Executor()
 
@@ -201,11 +202,13 @@ class Dispatcher:
             workspace=scope.workspace,
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
-            outward=None if self._is_unfenced(tool) else tool.outward,
+            outward=self._outward(tool, assessment),
         )
 
-    def _is_unfenced(self, tool: Tool) -> bool:
-        return tool.starts_process and self._settings.sandbox_level == NO_SANDBOX
+    def _outward(self, tool: Tool, assessment: Assessment) -> bool | None:
+        if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
+            return None
+        return tool.outward if assessment.outward is None else assessment.outward
 
     async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> _Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
@@ -277,13 +280,15 @@ class Dispatcher:
     async def _run(
         self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
-        _, cancelled = await settled(self._journal.begin(entry))
-        if cancelled:
-            await self._refuse(entry, _CANCELLED, request, scope)
-            raise asyncio.CancelledError
+        passage, cancelled = await settled(self._begin(prepared, entry))
         last = self._gate.may_start(prepared.action)
-        if isinstance(last, Deny):
-            return await self._refuse(entry, _refusal(last), request, scope)
+        if cancelled or isinstance(last, Deny):
+            await settled(self._flow.end(passage))
+            refused = _refusal(last) if isinstance(last, Deny) else _CANCELLED
+            outcome = await self._refuse(entry, refused, request, scope)
+            if cancelled:
+                raise asyncio.CancelledError
+            return outcome
         self._audit("tool approved", entry, approval=entry.approval, by=entry.approved_by or "-")
         scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
         execution = await self._executor.run(
@@ -293,13 +298,8 @@ class Dispatcher:
         if not result.success:
             entry.reason = shortened(result.error, REASON_LIMIT)
         text = self._clip(_told(execution))
-        exit_code = result.metadata.get("exit_code")
         status: Status = "allowed" if result.success else "failed"
-        finish = self._journal.finish(
-            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
-        )
-        receipt_id, cancelled = await settled(finish)
-        self._note_taint(result, scope)
+        receipt_id, cancelled = await settled(self._finish(entry, status, text, result, passage))
         outcome = CallOutcome(
             kind=execution.kind,
             status=status,
@@ -314,12 +314,22 @@ class Dispatcher:
             raise asyncio.CancelledError
         return outcome
 
+    async def _begin(self, prepared: _Prepared, entry: Entry) -> Passage:
+        await self._journal.begin(entry)
+        return await self._flow.begin(prepared.tool, prepared.arguments, prepared.context)
+
     # --- after the act
 
-    def _note_taint(self, result: ToolResult, scope: CallScope) -> None:
-        source = result.metadata.get("untrusted_source")
-        if isinstance(source, str) and source and scope.conversation_id:
-            self._taint.mark(scope.conversation_id, source)
+    async def _finish(
+        self, entry: Entry, status: Status, text: str, result: ToolResult, passage: Passage
+    ) -> str:
+        """Write the receipt, then note what untrusted text the result brings; returns its id."""
+        exit_code = result.metadata.get("exit_code")
+        receipt_id = await self._journal.finish(
+            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
+        )
+        await self._flow.end(passage, result)
+        return receipt_id
 
     def _tell(
         self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope

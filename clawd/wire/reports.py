@@ -66,7 +66,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation in a list."""
+    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`."""
 
     id: str
     title: str
@@ -75,6 +75,7 @@ class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     workspace: str = ""
     owner: int = 0
+    untrusted_sources: tuple[str, ...] = ()
 
 
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class FileEditTool(FileTool):
         "path",
         "new_text",
     )
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:

@@ -26,6 +26,8 @@ class FileWriteTool(FileTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
     )
+    reads: ClassVar[bool] = False
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -59,6 +61,8 @@ class FileAppendTool(FileTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
     )
+    reads: ClassVar[bool] = False
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:

@@ -9,7 +9,16 @@ from clawd.security.command import assess
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import ChildResult
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
+from clawd.security.shell_reads import files_read
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touched,
+    failed,
+    succeeded,
+)
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 
 TIMEOUT_LIMIT_S = 600
@@ -50,6 +59,12 @@ class ShellTool(Tool):
             workspace=context.workspace,
             home=Path.home(),
         )
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        workspace = context.workspace
+        named = files_read(arguments["command"], workspace)
+        return Touched(reads=(workspace,) if named is None else named, writes=(workspace,))
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
