@@ -169,7 +169,7 @@ class JsonRuleStore:
                 f"ignored: it has uid {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}"
             )
         try:
-            return self._decoder.decode(data)
+            return tuple(map(_checked, self._decoder.decode(data)))
         except msgspec.DecodeError as error:
             raise StorageError(f"{self._path} holds no approval rules: {error}") from error
 
@@ -283,6 +283,18 @@ class RuleBook:
         now = self.now()
         self._grants = {k: rule for k, rule in self._grants.items() if rule.expires_at > now}
         self._always = {k: rule for k, rule in self._always.items() if rule.expires_at > now}
+
+
+def _checked(rule: ApprovalRule) -> ApprovalRule:
+    """Return a rule from a file.
+
+    Raises:
+        msgspec.DecodeError: what it fixes is no JSON object, or a time of it has no zone.
+    """
+    msgspec.json.decode(rule.fixed, type=dict[str, msgspec.Raw])
+    if rule.created_at.tzinfo is None or rule.expires_at.tzinfo is None:
+        raise msgspec.ValidationError(f"the times of {rule.id} have no zone")
+    return rule
 
 
 def _fixed_part(arguments: bytes, free: tuple[str, ...]) -> str:

@@ -52,7 +52,7 @@ class PathPatterns:
 
 
 def _expression(pattern: str) -> str:
-    text = pattern.strip().rstrip("/")
+    text = _valid(pattern.strip().rstrip("/"))
     if text.startswith("~"):
         text = os.path.expanduser(text)  # noqa: PTH111 - Path would fail for an unknown user
     start = "^" if text.startswith("/") else "(?:^|/)"
@@ -65,5 +65,5 @@ def _translated(token: str) -> str:
 
 
 def _valid(path: str) -> str:
-    """Return a path as RE2 takes it: bytes that are no UTF-8 as U+FFFD."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return a path as RE2 takes it: what is no UTF-8 as U+FFFD."""
+    return path.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

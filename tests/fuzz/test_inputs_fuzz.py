@@ -17,7 +17,7 @@ from clawd.config.load import load
 from clawd.errors import ClawError, ConfigError, InvalidRequestError, StorageError
 from clawd.providers.presets import check_preset
 from clawd.providers.script import load_script
-from clawd.security.approval_rules import JsonRuleStore, rule_for
+from clawd.security.approval_rules import JsonRuleStore, covers, rule_for
 from clawd.security.origin_patterns import PathPatterns
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import parse_cases, run_cases
@@ -121,6 +121,7 @@ def test_a_file_of_rules_is_read_or_refused(
     with contextlib.suppress(StorageError):
         for rule in JsonRuleStore(path).load():
             assert rule.pattern
+            covers(rule, fakes.action(), now=fakes.Clock()(), tainted_by=())
 
 
 @QUICK

@@ -231,13 +231,14 @@ async def test_the_ground_bites(tmp_path: Path) -> None:
     """Commands that are not plain do leave traces here, so that plain ones would as well."""
     ground = await asyncio.to_thread(Ground, tmp_path)
     commands = [
+        "PATH=.; cat",
         "touch RAN1",
         "sort -[o]* a.txt",
         "rm RAN; ./x.sh",
         "sort -o a.txt b.txt",
         "echo x > RAN2",
     ]
-    commands += ["git branch other", "rm RAN; PATH=.; cat"]
+    commands += ["git branch other"]
     outputs = await ground.outputs([f"cat {ground.outside}/secret.txt", "cat a.txt"])
     assert [text.strip() for text in outputs] == ["TOKEN-outside", "TOKEN-a a"]
     for command in commands:

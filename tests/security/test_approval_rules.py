@@ -40,6 +40,21 @@ async def test_an_expired_rule_is_not_loaded(tmp_path: Path) -> None:
     assert book.rules(fakes.ADA) == []
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"), [(r"{\"path\":\"a.md\"}", r"{\"path"), ("08:00:00Z", "08:00:00"), ('"{', '"[')]
+)
+def test_a_rule_that_could_not_be_judged_later_is_refused_at_once(
+    tmp_path: Path, good: str, bad: str
+) -> None:
+    store = JsonRuleStore(tmp_path / "rules.json")
+    store.save((new_rule(),))
+    text = (tmp_path / "rules.json").read_text()
+    assert good in text
+    (tmp_path / "rules.json").write_text(text.replace(good, bad))
+    with pytest.raises(StorageError, match="holds no approval rules"):
+        store.load()
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"id": "x"}]', "\x00"])
 async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rules.json"
