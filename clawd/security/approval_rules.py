@@ -170,7 +170,7 @@ class JsonRuleStore:
             )
         try:
             return tuple(map(_checked, self._decoder.decode(data)))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StorageError(f"{self._path} holds no approval rules: {error}") from error
 
     def save(self, rules: tuple[ApprovalRule, ...]) -> None:

@@ -110,6 +110,7 @@ _RULE = rule_for(fakes.action(), now=fakes.Clock()(), conversation=False)
 RULES = msgspec.json.encode([_RULE]).decode()
 
 
+@example('[{"id":"\ud800"}]')
 @QUICK
 @given(mutated(RULES) | st.lists(FRAGMENTS, max_size=12).map("".join))
 def test_a_file_of_rules_is_read_or_refused(
