@@ -41,7 +41,7 @@ _ACTIVE = frozenset(
     {*TOP_LEVEL_KEYS}
     | {f"security.{name}" for name in SecuritySection.model_fields}
     | {"channels.cli.enabled", "channels.cli.tools_allow", "memory.backend", "receipts.enabled"}
-) - {"security.allowed_addresses", "security.approval_timeout_s"}
+) - {"security.allowed_addresses", "security.approval_timeout_s", "security.writable_run_later"}
 
 
 _NOT_OF_A_SERVER = frozenset(

@@ -62,6 +62,11 @@ class SecuritySection(Section):
         description="required refuses tools that start a process when there is no sandbox, "
         "preferred runs them with what there is, off runs them bare.",
     )
+    writable_run_later: Words = Field(
+        default=(),
+        description="Files that programs outside run later (.git/hooks, conftest.py, *.pth, shell "
+        'profiles) and that commands may write all the same: names or paths, "*" for all.',
+    )
     audit_log: bool = Field(
         default=True,
         description="Log every decision about a tool call (names and verdicts, no contents).",
@@ -235,6 +240,11 @@ class LimitsSection(Section):
         default=65_536,
         ge=1_024,
         description="Tool output that the model is given; the cut is marked.",
+    )
+    max_command_disk_bytes: int = Field(
+        default=4_000_000_000,
+        ge=1 << 20,
+        description="What one command may write to the workspace; it is ended when it has more.",
     )
     shutdown_grace_s: float = Field(
         default=10.0,

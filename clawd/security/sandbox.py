@@ -19,6 +19,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
@@ -49,12 +50,15 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's home, which no command may see.
         forbidden_paths: what no command may see; `~` is the user's home.
         limits: what one command may use.
+        writable_run_later: patterns of files that run later outside and may be written all the
+            same; see `run_later_guard`.
     """
 
     mode: Mode = "required"
     home: Path | None = None
     forbidden_paths: tuple[Path, ...] = ()
     limits: ResourceLimits = ResourceLimits()
+    writable_run_later: tuple[str, ...] = ()
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
         ended_by: itself, the time limit, or a flood of output.
         duration_ms: from the start to the death of its last process.
         level: the isolation that was in force.
+        put_aside: what it made that would have run later outside.
     """
 
     exit_code: int
@@ -93,6 +98,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: EndedBy
     duration_ms: int
     level: Level
+    put_aside: PutAside = PutAside()
 
     @property
     def timed_out(self) -> bool:
@@ -109,6 +115,11 @@ class Sandbox:
         self._host: Surroundings | None = None
         self._status: SandboxStatus | None = None
         self._probing = asyncio.Lock()
+        hidden = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
+        self._guard = RunLaterGuard(
+            granted=settings.writable_run_later,
+            left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
+        )
 
     @property
     def status(self) -> SandboxStatus | None:
@@ -145,9 +156,24 @@ class Sandbox:
         status = await self.probe()
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
-        return await self._run_at(
-            status.level, self._host, command, on_output, registry=self._registry
-        )
+        if not command.workspace_writable or status.level == "none":
+            return await self._run_at(
+                status.level, self._host, command, on_output, registry=self._registry
+            )
+        visit = await self._guard.enter(command.workspace.resolve(), binds=status.level == "bwrap")
+        put_aside = PutAside()
+        try:
+            result = await self._run_at(
+                status.level,
+                self._host,
+                command,
+                on_output,
+                registry=self._registry,
+                guarded=visit.binds,
+            )
+        finally:
+            put_aside = await self._guard.leave(visit)
+        return msgspec.structs.replace(result, put_aside=put_aside)
 
     async def _find_out(self) -> SandboxStatus:
         prlimit = shutil.which("prlimit", path=DEFAULT_PATH)
@@ -193,10 +219,11 @@ class Sandbox:
         on_output: Callable[[str], None] | None,
         *,
         registry: KillRegistry | None,
+        guarded: tuple[tuple[bool, str], ...] = (),
     ) -> ChildResult:
         match level:
             case "bwrap":
-                plan = bubblewrap_plan(command, host)
+                plan = bubblewrap_plan(command, host, guarded)
             case "none":
                 plan = bare_plan(command, host)
             case _:

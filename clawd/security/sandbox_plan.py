@@ -5,7 +5,7 @@ bubblewrap reads from descriptors; `sandbox_process` opens these and starts it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -146,8 +146,16 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     seccomp: bytes = b""
 
 
-def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
+def bubblewrap_plan(
+    command: ChildCommand, host: Surroundings, guarded: Sequence[tuple[bool, str]] = ()
+) -> Plan:
     """Plan a run in new namespaces that hold the system read-only and the workspace.
+
+    Args:
+        command: what to run.
+        host: what the plan needs to know of the host.
+        guarded: paths in the workspace, parents first, that no command may move or, unless the
+            flag says that it stays writable, change.
 
     Raises:
         InvalidRequestError: the command cannot be meant (NUL, no argv, cwd elsewhere).
@@ -158,7 +166,7 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
     options = [*_isolation(command, host), *_system(command, host.limits)]
     for path in command.readonly_paths:
         options += ["--ro-bind", str(path), str(path)]
-    options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host)]
+    options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
     files = _etc_files()
     for name in files:
         options += ["--perms", "0644", "--file", Slot(name=name), name]
@@ -237,14 +245,21 @@ def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
     return words
 
 
-def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterator[str]:
-    """Cover what lies in a visible folder and must not be seen.
+def _masks(
+    command: ChildCommand,
+    workspace: Path,
+    host: Surroundings,
+    guarded: Sequence[tuple[bool, str]],
+) -> Iterator[str]:
+    """Cover what lies in a visible folder and must not be seen, or not be changed.
 
     The folders between the workspace and a mask become mount points as well: a mount point cannot
     be renamed, so that no command can carry a hidden file out from under its mask for the next.
+    Masks come last, so that no bind of a folder uncovers what is hidden in it.
     """
     shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
     shown += [Path(tree) for tree in _SYSTEM_TREES]
+    masked: list[str] = []
     for hidden in _hidden(host):
         root = next((root for root in shown if root in hidden.parents), None)
         if root is None or not hidden.exists():
@@ -255,9 +270,12 @@ def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterat
             for folder in reversed(between):
                 yield from (bind, str(folder), str(folder))
         if hidden.is_dir():
-            yield from ("--perms", "0000", "--tmpfs", str(hidden), "--remount-ro", str(hidden))
+            masked += ["--perms", "0000", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
         else:
-            yield from ("--ro-bind", "/dev/null", str(hidden))
+            masked += ["--ro-bind", "/dev/null", str(hidden)]
+    for stays_writable, path in guarded:
+        yield from ("--bind" if stays_writable else "--ro-bind", path, path)
+    yield from masked
 
 
 def _hidden(host: Surroundings) -> list[Path]:

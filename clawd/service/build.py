@@ -117,6 +117,7 @@ class Daemon:
                 mode=config.security.sandbox,
                 home=layout.home,
                 forbidden_paths=config.security.forbidden_paths,
+                writable_run_later=config.security.writable_run_later,
             ),
             registry=self.estop,
         )

@@ -10,6 +10,7 @@ from clawd.security.network import NetworkRules, Resolve
 from clawd.security.paths import PathRules, classify, path_rules
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment, Risk, raised
+from clawd.security.run_later import is_run_later
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Tool, ToolContext
 
@@ -57,13 +58,16 @@ class FileTool(Tool):
 
     def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""
+        rules = self._rules(context)
         try:
-            location = classify(path, self._rules(context))
+            location = classify(path, rules)
         except ClawError as error:
             return Assessment(risk="high", reason=reason, blocked=error.message)
         if location.place == "forbidden":
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
+            if risk != "low" and is_run_later(location.path.relative_to(rules.workspace).parts):
+                reason += ", which programs outside the sandbox run later"
             return Assessment(risk=risk, reason=reason)
         if self._policy.workspace_only:
             return Assessment(
