@@ -29,7 +29,11 @@ def show_status(report: StatusReport) -> None:
         receipts = f"{report.receipts}, PROBLEM: {report.receipts_problem}"
     else:
         receipts = f"{report.receipts}, head {report.receipts_head[:16]}"
-    sandbox = report.sandbox + (f" ({report.sandbox_reason})" if report.sandbox_reason else "")
+    layers = f": {', '.join(report.sandbox_layers)}" if report.sandbox_layers else ""
+    reason = f" ({report.sandbox_reason})" if report.sandbox_reason else ""
+    sandbox = f"{report.sandbox}{layers}{reason}"
+    if report.sandbox_unbounded:
+        sandbox += f"; not bounded: {', '.join(report.sandbox_unbounded)}"
     model = f" ({report.default_model})" if report.default_model else ""
     show_fields(
         [

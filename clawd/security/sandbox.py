@@ -20,6 +20,8 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
+from clawd.security.sandbox_cgroup import ToolsCgroup
+from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
@@ -52,6 +54,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         limits: what one command may use.
         writable_run_later: patterns of files that run later outside and may be written all the
             same; see `run_later_guard`.
+        tools_cgroup: the cgroup of all commands, where we have one.
     """
 
     mode: Mode = "required"
@@ -59,6 +62,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     forbidden_paths: tuple[Path, ...] = ()
     limits: ResourceLimits = ResourceLimits()
     writable_run_later: tuple[str, ...] = ()
+    tools_cgroup: ToolsCgroup | None = None
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +72,15 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
         level: the isolation in force.
         reason: why it is not more; empty when nothing is lacking.
         program: path of bubblewrap, where it is installed.
+        layers: what holds a command, for people.
+        unbounded: what a command may use without a limit, for people.
     """
 
     level: Level
     reason: str = ""
     program: str = ""
+    layers: tuple[str, ...] = ()
+    unbounded: tuple[str, ...] = ()
 
 
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,9 +92,10 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
         output: standard output and error as they came, invalid UTF-8 replaced.
         output_bytes: how much there was.
         truncated: whether `output` is only its beginning.
-        ended_by: itself, the time limit, or a flood of output.
+        ended_by: itself, the time limit, a flood of output, or another limit.
         duration_ms: from the start to the death of its last process.
         level: the isolation that was in force.
+        overuse: which limit it met, where `ended_by` is `limit`.
         put_aside: what it made that would have run later outside.
     """
 
@@ -98,6 +107,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: EndedBy
     duration_ms: int
     level: Level
+    overuse: str = ""
     put_aside: PutAside = PutAside()
 
     @property
@@ -136,7 +146,9 @@ class Sandbox:
         """Find out, once, what isolation works here, by running `true` in it."""
         async with self._probing:
             if self._status is None:
-                self._status = await self._find_out()
+                found = await self._find_out()
+                layers, unbounded = self._layers(found.level)
+                self._status = msgspec.structs.replace(found, layers=layers, unbounded=unbounded)
             return self._status
 
     async def run(
@@ -200,6 +212,13 @@ class Sandbox:
                     return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
         return SandboxStatus(level="none", reason=reason, program=bwrap)
 
+    def _layers(self, level: Level) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if level == "none" or self._host is None:
+            return (), ()
+        seccomp = ("seccomp",) if self._host.seccomp else ()
+        cgroup = self._settings.tools_cgroup
+        return (("namespaces", *seccomp, "rlimits", *bounds_of(cgroup)), unbounded_by(cgroup))
+
     async def _try(self, host: Surroundings) -> str:
         """Run `true`; return why it failed, or nothing."""
         with tempfile.TemporaryDirectory(prefix="clawd-probe-") as folder:
@@ -231,11 +250,10 @@ class Sandbox:
         try:
             ended = await run_plan(
                 plan,
-                stdin=command.stdin,
-                timeout_s=command.timeout_s,
-                max_output_bytes=command.max_output_bytes,
+                command,
                 registry=registry,
                 on_output=on_output,
+                overseer=self._oversight(command) if level == "bwrap" else None,
             )
         except OSError as error:
             raise SandboxUnavailableError(f"cannot start a process: {error}") from error
@@ -251,7 +269,12 @@ class Sandbox:
             ended_by=ended.ended_by,
             duration_ms=ended.duration_ms,
             level=level,
+            overuse=ended.overuse,
         )
+
+    def _oversight(self, command: ChildCommand) -> Oversight:
+        workspace = command.workspace.resolve() if command.workspace_writable else None
+        return Oversight(workspace, self._settings.limits, self._settings.tools_cgroup)
 
     def _surroundings(
         self, bwrap: str, prlimit: str, *, disables_userns: bool = False, seccomp: bytes = b""

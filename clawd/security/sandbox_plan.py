@@ -54,6 +54,9 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
         cpu_s: processor time of each process.
         tmp_bytes: size of its /tmp.
         shm_bytes: size of its /dev/shm.
+        disk_bytes: what it writes to the workspace in all; it is killed soon after.
+        new_files: how many files it makes in all; likewise.
+        total_memory_bytes: memory of all its processes, where the daemon has a cgroup.
     """
 
     memory_bytes: int = 2 * _GIB
@@ -64,6 +67,9 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: int = 300
     tmp_bytes: int = 256 * _MIB
     shm_bytes: int = 64 * _MIB
+    disk_bytes: int = 4 * _GIB
+    new_files: int = 500_000
+    total_memory_bytes: int = 4 * _GIB
 
 
 class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ What the child may see is `sandbox_plan`'s; this file knows descriptors and sign
 """
 
 import asyncio
-import codecs
 import contextlib
 import json
 import logging
@@ -18,17 +17,17 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from clawd.security.sandbox_plan import Plan, Slot
+from clawd.security.sandbox_looks import Looks, Overseer
+from clawd.security.sandbox_output import Output
+from clawd.security.sandbox_plan import ChildCommand, Plan, Slot
 
-# Beyond this a flood costs the daemon more than the rest of the output is worth.
-FLOOD_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
 
 _log = logging.getLogger(__name__)
 
-EndedBy = Literal["exit", "timeout", "output"]
+EndedBy = Literal["exit", "timeout", "output", "limit"]
 
 
 class KillRegistry(Protocol):
@@ -42,7 +41,10 @@ class KillRegistry(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went. `started` is False when the sandbox itself could not be set up."""
+    """How it went. `started` is False when the sandbox itself could not be set up.
+
+    `overuse` says which limit it met, when `ended_by` is `limit`.
+    """
 
     exit_code: int
     output: str
@@ -51,28 +53,28 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: EndedBy
     duration_ms: int
     started: bool
+    overuse: str = ""
 
 
 async def run_plan(
     plan: Plan,
+    command: ChildCommand,
     *,
-    stdin: bytes,
-    timeout_s: float,
-    max_output_bytes: int,
     registry: KillRegistry | None,
     on_output: Callable[[str], None] | None,
+    overseer: Overseer | None = None,
 ) -> Ended:
-    """Run a plan to its end.
+    """Run a command, by its plan, to its end.
 
     On return and on cancellation every process of its namespaces is dead. Must be called from
     the thread that runs the event loop for the daemon's life: the kernel ties the child's
     parent-death signal to the thread that started it.
     """
-    child = _Child(_Output(max_output_bytes, on_output), registry)
+    child = _Child(Output(command.max_output_bytes, on_output), registry, overseer)
     ended_by: EndedBy = "exit"
     try:
-        child.start(plan, stdin)
-        async with asyncio.timeout(timeout_s):
+        child.start(plan, command.stdin)
+        async with asyncio.timeout(command.timeout_s):
             await child.wait()
         if child.output.flooded:
             ended_by = "output"
@@ -81,42 +83,6 @@ async def run_plan(
     finally:
         await child.end()
     return child.result(ended_by)
-
-
-class _Output:
-    """Keeps the first bytes of the output and counts the rest."""
-
-    def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
-        self._limit = limit
-        self._on_output = on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._parts: list[str] = []
-        self.total_bytes = 0
-
-    @property
-    def truncated(self) -> bool:
-        return self.total_bytes > self._limit
-
-    @property
-    def flooded(self) -> bool:
-        return self.total_bytes > max(FLOOD_BYTES, self._limit)
-
-    def add(self, data: bytes) -> None:
-        room = max(0, self._limit - self.total_bytes)
-        self.total_bytes += len(data)
-        self._take(self._decoder.decode(data[:room]))
-
-    def close(self) -> None:
-        self._take(self._decoder.decode(b"", final=True))
-
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def _take(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            if self._on_output is not None:
-                self._on_output(text)
 
 
 class _Child:
@@ -128,8 +94,11 @@ class _Child:
     therefore waits for the report.
     """
 
-    def __init__(self, output: _Output, registry: KillRegistry | None) -> None:
+    def __init__(
+        self, output: Output, registry: KillRegistry | None, overseer: Overseer | None
+    ) -> None:
         self.output = output
+        self._looks = Looks(overseer, on_overuse=self._kill)
         self._registry = registry
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
@@ -238,6 +207,7 @@ class _Child:
         self._init = pidfd
         self._watch(pidfd, self._on_death)
         self._register(pidfd)
+        self._looks.begin(pid)
         if self._kill_wanted:
             self._kill()
         else:
@@ -309,6 +279,7 @@ class _Child:
             raise cancelled
 
     def _close(self) -> None:
+        self._looks.end()
         for pidfd in (self._init, self._outer):
             if pidfd != -1 and self._registry is not None:
                 self._registry.unregister_kill(pidfd)
@@ -333,9 +304,10 @@ class _Child:
             output=self.output.text(),
             output_bytes=self.output.total_bytes,
             truncated=self.output.truncated,
-            ended_by=ended_by,
+            ended_by="limit" if self._looks.overuse else ended_by,
             duration_ms=round((self._ended - self._began) * 1000),
             started=self._bare or self._reported_exit is not None or was_killed,
+            overuse=self._looks.overuse,
         )
 
 

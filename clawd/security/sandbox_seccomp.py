@@ -91,9 +91,9 @@ _MACHINES = {
             "query_module": 178, "quotactl": 179, "nfsservctl": 180, "lookup_dcookie": 212,
             "clock_settime": 227, "kexec_load": 246, "add_key": 248, "request_key": 249,
             "keyctl": 250, "unshare": 272, "move_pages": 279, "perf_event_open": 298,
-            "fanotify_init": 300, "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
-            "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320,
-            "bpf": 321, "userfaultfd": 323,
+            "fanotify_init": 300, "open_by_handle_at": 304, "clock_adjtime": 305,
+            "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312,
+            "finit_module": 313, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
         },
     ),
     "aarch64": _Machine(

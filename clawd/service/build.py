@@ -33,6 +33,8 @@ from clawd.security.network import NetworkRules
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
+from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import LocalModels, State, engine_of
@@ -64,6 +66,7 @@ class Daemon:
         self.chain: ReceiptChain | None = None
         self.estop: EmergencyStop
         self.engine: Engine
+        self.tools_cgroup: ToolsCgroup | None = None
         self.sandbox: Sandbox
         self.approvals: Approvals
         self.inbox: Inbox
@@ -112,12 +115,17 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
+        cgroup = await asyncio.to_thread(tools_cgroup)
+        if isinstance(cgroup, ToolsCgroup):
+            self.tools_cgroup = cgroup
         self.sandbox = Sandbox(
             SandboxSettings(
                 mode=config.security.sandbox,
                 home=layout.home,
                 forbidden_paths=config.security.forbidden_paths,
+                limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
                 writable_run_later=config.security.writable_run_later,
+                tools_cgroup=self.tools_cgroup,
             ),
             registry=self.estop,
         )
@@ -250,6 +258,8 @@ class Daemon:
             autonomy=config.security.autonomy,
             sandbox=self._sandbox_level(),
             sandbox_reason=sandbox.reason if sandbox is not None else "",
+            sandbox_layers=sandbox.layers if sandbox is not None else (),
+            sandbox_unbounded=sandbox.unbounded if sandbox is not None else (),
             estop=stop.is_set,
             estop_reason=stop.reason,
             default_provider=config.default_provider,

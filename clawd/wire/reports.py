@@ -34,7 +34,10 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon is and does."""
+    """What the daemon is and does.
+
+    `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
+    """
 
     pid: int
     version: str
@@ -60,6 +63,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     turns_queued: int
     approvals_pending: int
     workers: tuple[WorkerLine, ...] = ()
+    sandbox_layers: tuple[str, ...] = ()
+    sandbox_unbounded: tuple[str, ...] = ()
 
 
 # --- conversations and messages

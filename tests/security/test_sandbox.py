@@ -11,6 +11,7 @@ import pytest
 import clawd
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
+from clawd.security.sandbox_oversight import can_bind_numbers
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
 
 pytestmark = pytest.mark.sandbox
@@ -54,6 +55,8 @@ def place(tmp_path: Path) -> Place:
 async def test_the_probe_says_bwrap_and_by_which_program() -> None:
     status = await Sandbox(SandboxSettings()).probe()
     assert (status.level, Path(status.program).name, status.reason) == ("bwrap", "bwrap", "")
+    assert status.layers == ("namespaces", "seccomp", "rlimits", "disk watch")
+    assert status.unbounded[0] == "memory of all processes together"
 
 
 async def test_the_workspace_can_be_written_under_a_path_with_blanks(place: Place) -> None:
@@ -185,6 +188,25 @@ async def test_limits_of_files_and_memory_and_processor_hold(tmp_path: Path) -> 
     busy = await run("while :; do :; done")
     assert (busy.exit_code, busy.timed_out) == (137, False)
     assert (await run("ulimit -c; ulimit -u")).output == "0\n40\n"
+
+
+@pytest.mark.skipif(not can_bind_numbers(), reason="not root, or Linux before 6.14")
+async def test_forks_stop_for_root_as_well(tmp_path: Path) -> None:
+    everyone = Path("/proc/sys/kernel/pid_max").read_bytes()
+    sandbox = Sandbox(SandboxSettings(limits=ResourceLimits(processes=20)))
+    bomb = (
+        "import os, time\n"
+        "while int(open('/proc/sys/kernel/pid_max').read()) > 400: time.sleep(0.05)\n"
+        "try:\n"
+        "    for made in range(500):\n"
+        "        if not os.fork(): time.sleep(60)\n"
+        "except OSError as error: print('stopped', made < 400)\n"
+    )
+    result = await sandbox.run(
+        ChildCommand(argv=(_PYTHON, "-c", bomb), workspace=tmp_path, timeout_s=30)
+    )
+    assert result.output == "stopped True\n"
+    assert Path("/proc/sys/kernel/pid_max").read_bytes() == everyone
 
 
 async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> None:

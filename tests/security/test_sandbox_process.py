@@ -13,8 +13,8 @@ import pytest
 from clawd.errors import SandboxUnavailableError
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox_output import FLOOD_BYTES
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import FLOOD_BYTES
 
 pytestmark = pytest.mark.sandbox
 

@@ -192,7 +192,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 def call(*args):
     ctypes.set_errno(0)
     return 0 if libc.syscall(*args) >= 0 else ctypes.get_errno()
-said = {str(n): call(n, 0, 0, 0, 0, 0) for n in (101, 103, 154, 165, 246, 250, 272, 310, 321, 425, 438)}
+numbers = (101, 103, 154, 165, 246, 250, 272, 310, 321, 425, 438)
+said = {str(n): call(n, 0, 0, 0, 0, 0) for n in numbers}
 said["personality"] = call(135, 0x0040000)
 said["TIOCSTI"] = call(16, 0, 0x5412, 0)
 assert call(135, 0xFFFFFFFF) == 0

@@ -97,6 +97,8 @@ def _problem(result: ChildResult, limit_s: float) -> str:
         return f"The command was ended after {limit_s:g} s"
     if result.ended_by == "output":
         return "The command was ended because of too much output"
+    if result.ended_by == "limit":
+        return f"The command was ended: {result.overuse}"
     if not result.exit_code:
         return ""
     convention = _CONVENTIONS.get(result.exit_code, "")
