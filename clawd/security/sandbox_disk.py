@@ -136,7 +136,7 @@ def _descendants(init: int) -> Iterator[int]:
         yield pid
         try:
             for task in (_PROC / str(pid) / "task").iterdir():
-                waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+                waiting += map(int, (task / "children").read_bytes().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
 

@@ -1,12 +1,15 @@
 """The looks at what a running command uses: first soon, then four times a second."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 # The first look comes when a short command has ended long ago.
 _FIRST_LOOK_S = 0.05
 _LOOK_EVERY_S = 0.25
+
+_log = logging.getLogger(__name__)
 
 
 class Overseer(Protocol):
@@ -66,8 +69,9 @@ class Looks:
     def _ask(self, overseer: Overseer) -> None:
         try:
             self.overuse = overseer.overuse()
-        except OSError as error:
-            self.overuse = f"what it uses cannot be told: {error}"
+        except Exception as error:  # noqa: BLE001 - whoever cannot be watched must end
+            _log.error("a command cannot be watched, it is ended", exc_info=error)
+            self.overuse = f"what it uses cannot be told: {type(error).__name__}"
         if self.overuse:
             self._on_overuse()
         else:

@@ -24,6 +24,8 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from tests.support.escape_attempts import ESCAPES, PASSWORD, SECRET, SUCCESS, Attempt
 from tests.support.escape_deletions import SPELLINGS
+from tests.support.escape_planted import PLANTED
+from tests.support.escape_resources import RESOURCES
 
 ORDINARY_USER = 5001
 AT_ONCE = 4
@@ -145,9 +147,11 @@ async def _judged(attempt: Attempt, folder: Path, *, sandboxed: bool) -> Verdict
     with _stand_in(place) as (process, ports), (place.home / "receipts.key").open() as leaked:
         os.set_inheritable(leaked.fileno(), True)
         env = place.variables(process.pid, ports)
+        if attempt.before:
+            await asyncio.to_thread(_as_owner, attempt.before, place, env)
         before = place.state()
         if sandboxed:
-            sandbox = Sandbox(SandboxSettings(home=place.home))
+            sandbox = Sandbox(SandboxSettings(home=place.home, limits=attempt.limits))
             status = await sandbox.probe()
             assert (status.level, status.reason) == ("bwrap", ""), status
             command = ChildCommand(
@@ -158,6 +162,8 @@ async def _judged(attempt: Attempt, folder: Path, *, sandboxed: bool) -> Verdict
             output = await asyncio.to_thread(_run_bare, attempt, place, env, leaked.fileno())
         if attempt.wait_s:
             await asyncio.sleep(attempt.wait_s)
+        if attempt.owner:
+            await asyncio.to_thread(_as_owner, attempt.owner, place, env)
         _let_it_read(process)
         signs = {
             "it printed the secret": SECRET in output or PASSWORD in output,
@@ -186,9 +192,21 @@ def _run_bare(attempt: Attempt, place: _Place, env: dict[str, str], leaked: int)
     return ran.stdout.decode(errors="replace")
 
 
+def _as_owner(script: str, place: _Place, env: dict[str, str]) -> None:
+    """Do what the owner does in the workspace, where programs run what they find."""
+    subprocess.run(
+        ["bash", "-c", script],
+        cwd=place.workspace,
+        env={**os.environ, **env, "HOME": str(place.folder), "GIT_CONFIG_NOSYSTEM": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_LIMIT_S,
+    )
+
+
 def attempts() -> dict[str, Attempt]:
     """All of them by name."""
-    every = {attempt.name: attempt for attempt in ESCAPES}
+    every = {attempt.name: attempt for attempt in (*ESCAPES, *PLANTED, *RESOURCES)}
     for number, spelling in enumerate(SPELLINGS, 1):
         name = f"deletion-{number}"
         every[name] = Attempt(name, ("bash", "-c", spelling))
