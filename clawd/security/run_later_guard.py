@@ -12,6 +12,9 @@ of the command it is there: a program outside that is started in this time may r
 A bind names its source by path, and a command that runs at the same time in the same workspace
 could put a link there. So while one runs, another binds only what the first has bound too and
 what no renaming of a parent can move; the rest is compared afterwards.
+
+Of a workspace with more than 1,000 folders only these are bound, and 10,000 are looked at
+afterwards for what has changed; what a command adds to a smaller one is looked at whole.
 """
 
 import asyncio
@@ -20,26 +23,26 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from clawd.security.open_beneath import open_beneath
-from clawd.security.run_later import is_plain_git_config
+from clawd.security.run_later import VENV_PARTS, is_plain_git_config
 from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, read_small
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.
 _SMALL = 64
+_BEFORE = 1_000
+_AFTERWARDS = 10_000
+_WHOLE = 1_000_000
 _MAX_PLACES = 32
 _CLOCK_SLACK_NS = 50_000_000
 _MAX_CONTENT = 2_000
 _CONTENT_DEPTH = 3
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 Content = tuple[tuple[str, int, int], ...]
 
@@ -49,7 +52,7 @@ class PutAside(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         held: renamed, with `HELD_SUFFIX`.
-        left: could not be renamed, or may have been there before.
+        left: could not be renamed.
     """
 
     held: tuple[str, ...] = ()
@@ -120,7 +123,9 @@ class RunLaterGuard:
         """
         place = self._place(workspace)
         async with place.lock:
-            visit = await _in_good_time(place, lambda: self._entered(place, workspace, binds=binds))
+            started_ns = time.time_ns() - _CLOCK_SLACK_NS
+            found = await _found(place, _BEFORE)
+            visit = self._entered(place, workspace, found, started_ns=started_ns, binds=binds)
             place.visits += 1
             place.entries += 1
         return visit
@@ -130,7 +135,8 @@ class RunLaterGuard:
         place = self._places[visit.workspace]
         place.visits -= 1
         async with place.lock:
-            put_aside = await _in_good_time(place, lambda: self._left(place, visit))
+            found = await _found(place, _WHOLE if visit.is_whole else _AFTERWARDS)
+            put_aside = self._left(place, visit, found)
         if put_aside:
             _log.warning(
                 "a command made files that run later outside the sandbox",
@@ -149,9 +155,9 @@ class RunLaterGuard:
                 del self._places[each]
         return place
 
-    def _entered(self, place: _Place, workspace: Path, *, binds: bool) -> Visit:
-        started_ns = time.time_ns() - _CLOCK_SLACK_NS
-        found = place.scan.find()
+    def _entered(
+        self, place: _Place, workspace: Path, found: Found, *, started_ns: int, binds: bool
+    ) -> Visit:
         present = {
             key: spot for key, spot in found.spots.items() if not self._is_granted(spot, workspace)
         }
@@ -184,20 +190,18 @@ class RunLaterGuard:
             started_ns=started_ns,
         )
 
-    def _left(self, place: _Place, visit: Visit) -> PutAside:
-        found = place.scan.find()
+    def _left(self, place: _Place, visit: Visit, found: Found) -> PutAside:
         is_alone = visit.entry == place.entries
-        held, left = [], []
+        held: list[str] = []
+        left: list[str] = []
         for spot in _innermost_first(found):
             if self._is_granted(spot, visit.workspace) or not _is_changed(
                 spot, visit, is_alone=is_alone
             ):
                 continue
             name = os.path.relpath(spot.path, visit.workspace)
-            if _may_be_old(spot, visit, found) or not _put_aside(spot, visit.workspace):
-                left.append(name)
-            else:
-                held.append(name)
+            is_held = _put_aside(spot, visit.workspace)
+            (held if is_held else left).append(name)
         return PutAside(held=tuple(sorted(held)), left=tuple(sorted(left)))
 
     def _is_granted(self, spot: Spot, workspace: Path) -> bool:
@@ -209,11 +213,13 @@ class RunLaterGuard:
         )
 
 
-async def _in_good_time(place: _Place, work: Callable[[], _T]) -> _T:
-    """Do work here when it is short, else in a thread."""
+async def _found(place: _Place, most: int) -> Found:
+    """Scan here when that takes no time, else in a thread."""
     if 0 < place.scan.size <= _SMALL:
-        return work()
-    return await asyncio.to_thread(work)
+        found = place.scan.find(_SMALL + 1)
+        if found.is_whole:
+            return found
+    return await asyncio.to_thread(place.scan.find, most)
 
 
 def _can_bind(spot: Spot) -> bool:
@@ -235,7 +241,7 @@ def _is_changed(spot: Spot, visit: Visit, *, is_alone: bool) -> bool:
     """Whether a command may have made it, or written to it, during the visit."""
     before = visit.known.get(spot.key)
     if before is None:
-        return not _is_harmless(spot)
+        return not _is_harmless(spot) and not _was_there(spot, visit)
     if spot.kind == before.kind == "repository":
         return False
     if spot.key in visit.bound and (is_alone or _is_fixed(before, visit.known, visit.workspace)):
@@ -246,11 +252,12 @@ def _is_changed(spot: Spot, visit: Visit, *, is_alone: bool) -> bool:
     return content is not None and content != _content(spot.path)
 
 
-def _may_be_old(spot: Spot, visit: Visit, found: Found) -> bool:
-    """Whether it may have been there, beyond the bounds of the first look."""
-    if visit.is_whole and found.is_whole:
-        return False
-    if spot.key[:2] in visit.folders:
+def _was_there(spot: Spot, visit: Visit) -> bool:
+    """Whether a spot that was not seen before was there all the same."""
+    if spot.kind == "folder" and spot.identity[:2] in visit.folders:
+        # A folder as others, until its parent was made a virtual environment; that is undone.
+        return spot.path.rpartition("/")[2].casefold() in VENV_PARTS
+    if visit.is_whole or spot.key[:2] in visit.folders:
         return False
     try:
         return os.lstat(spot.path).st_ctime_ns < visit.started_ns

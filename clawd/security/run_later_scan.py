@@ -3,7 +3,8 @@
 A folder is read once and then only asked for its change time, which moves with every entry that
 comes, goes or is renamed, and which no command can set back.
 
-Bounds: 1,000 folders, 8 levels deep, nearest first; caches and node_modules are not entered.
+The caller bounds the number of folders; the nearest come first, and a repository's own at once,
+so that no crowd of others hides them. Caches and node_modules are not entered.
 """
 
 import os
@@ -26,8 +27,6 @@ from clawd.security.run_later import (
     is_named_run_later,
 )
 
-MAX_FOLDERS = 1_000
-MAX_DEPTH = 8
 _MAX_CONFIG_BYTES = 64 << 10
 # A folder changed so recently may change again within one tick of the file system's clock.
 _UNSETTLED_NS = 50_000_000
@@ -95,18 +94,17 @@ class WorkspaceScan:
         """How many folders the last scan looked at."""
         return len(self._listings)
 
-    def find(self) -> Found:
-        """Return what runs later now. What cannot be read is left out, as others cannot run it."""
+    def find(self, max_folders: int) -> Found:
+        """Return what runs later now, in so many folders at most.
+
+        What cannot be read is left out: the owner's programs cannot run it either.
+        """
         spots: dict[Key, Spot] = {}
         folders: set[tuple[int, int]] = set()
         kept: dict[str, _Listing] = {}
-        waiting = deque([(self._root, 0)])
-        is_whole = True
-        while waiting:
-            path, depth = waiting.popleft()
-            if len(kept) >= MAX_FOLDERS or depth > MAX_DEPTH:
-                is_whole = False
-                continue
+        waiting = deque([self._root])
+        while waiting and len(kept) < max_folders:
+            path = waiting.popleft()
             listing = self._listing(path)
             if listing is None:
                 continue
@@ -115,13 +113,12 @@ class WorkspaceScan:
             folders.add((device, inode))
             for name, kind in listing.spots:
                 self._add(spots, f"{path}/{name}", kind, (device, inode, name))
-            waiting.extend(
-                (child, depth + 1)
-                for name in listing.folders
-                if (child := f"{path}/{name}") not in self._left_out
-            )
+            for name in listing.folders:
+                child = f"{path}/{name}"
+                if child not in self._left_out:
+                    (waiting.appendleft if name == ".git" else waiting.append)(child)
         self._listings = kept
-        return Found(spots=spots, folders=frozenset(folders), is_whole=is_whole)
+        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting)
 
     def _listing(self, path: str) -> _Listing | None:
         known = self._listings.get(path)

@@ -78,6 +78,20 @@ class TestStatus:
         assert "SET: odd" in out
         assert "nothing is recorded" in out
 
+    def test_names_the_layers_of_the_sandbox_and_what_has_no_bound(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["status"] = daemon.status(
+            sandbox="bwrap",
+            sandbox_layers=("namespaces", "seccomp"),
+            sandbox_unbounded=("memory of all processes together",),
+        )
+        main(["status"])
+        assert (
+            "bwrap: namespaces, seccomp; not bounded: memory of all processes together"
+            in capsys.readouterr().out
+        )
+
     def test_is_exit_6_where_no_daemon_answers(self, tmp_path: Path, capsys: Capture) -> None:
         assert main(["--no-start", "status"]) == 6
         captured = capsys.readouterr()

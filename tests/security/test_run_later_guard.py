@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security import run_later_guard, run_later_scan
+from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 
 
@@ -194,20 +194,44 @@ async def test_a_link_put_in_the_way_does_not_lead_the_renaming_outside(tmp_path
     assert (outside / "conftest.py").exists()
 
 
-async def test_beyond_the_bound_what_may_be_old_is_told_and_left(
+async def test_what_a_command_makes_is_found_among_any_number_of_folders(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_later_scan, "MAX_FOLDERS", 3)
-    for folder in "abc":
-        desk.put(f"{folder}/note")
-    old = desk.put("d/conftest.py")
-    monkeypatch.setattr(run_later_guard, "_CLOCK_SLACK_NS", -60 * 10**9)  # so it counts as old
+    monkeypatch.setattr(run_later_guard, "_BEFORE", 5)
+    monkeypatch.setattr(run_later_guard, "_SMALL", 3)
+    desk.repository()
     visit = await desk.guard.enter(desk.workspace)
-    for folder in "abc":
-        (desk.workspace / folder / "note").unlink()
-        (desk.workspace / folder).rmdir()
-    assert await desk.guard.leave(visit) == PutAside(left=("d/conftest.py",))
-    assert old.exists()
+    for number in range(20):
+        desk.put(f"crowd{number}/deep/note")
+    desk.put("crowd7/deep/down/.envrc")
+    assert await desk.guard.leave(visit) == PutAside(held=("crowd7/deep/down/.envrc",))
+    # And no crowd hides the repository, or what is written beyond the bound.
+    visit = await desk.guard.enter(desk.workspace)
+    assert str(desk.workspace / ".git/hooks") in {path for _, path in visit.binds}
+    assert not visit.is_whole
+    desk.put("crowd9/deep/.envrc")
+    assert await desk.guard.leave(visit) == PutAside(held=("crowd9/deep/.envrc",))
+
+
+async def test_beyond_the_bound_what_is_old_stays(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_later_guard, "_BEFORE", 3)
+    monkeypatch.setattr(run_later_guard, "_CLOCK_SLACK_NS", -60 * 10**9)  # so it counts as old
+    for folder in "abcd":
+        desk.put(f"{folder}/e/conftest.py")
+    visit = await desk.guard.enter(desk.workspace)
+    assert not await desk.guard.leave(visit)
+
+
+async def test_a_mark_of_an_environment_puts_itself_aside_and_not_its_neighbours(
+    desk: Desk,
+) -> None:
+    desk.put("lib/code.py")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("pyvenv.cfg")
+    assert await desk.guard.leave(visit) == PutAside(held=("pyvenv.cfg",))
+    assert (desk.workspace / "lib/code.py").exists()
 
 
 async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:
