@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 # The first look comes when a short command has ended long ago.
-_FIRST_LOOK_S = 0.05
+_FIRST_LOOK_S = 0.1
 _LOOK_EVERY_S = 0.25
 
 _log = logging.getLogger(__name__)
