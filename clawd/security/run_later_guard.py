@@ -71,7 +71,6 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         known: what was there when the first of the commands that run now began.
         present: what was there when this one began.
         bound: what this command cannot change.
-        contents: of folders that another command may change.
         entry: its number, to tell whether another began meanwhile; 0 where another ran already.
     """
 
@@ -82,7 +81,6 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     folders: frozenset[tuple[int, int]]
     is_whole: bool
     bound: frozenset[Key]
-    contents: dict[Key, Content]
     entry: int
     started_ns: int
 
@@ -96,6 +94,8 @@ class _Place:
         self.visits = 0
         self.entries = 0
         self.known: dict[Key, Spot] = {}
+        # Of folders that a command can change, since before the first that can.
+        self.contents: dict[Key, Content] = {}
 
 
 class RunLaterGuard:
@@ -131,12 +131,29 @@ class RunLaterGuard:
         return visit
 
     async def leave(self, visit: Visit) -> PutAside:
-        """Look again after the command has ended, and put aside what must not stay."""
+        """Look again after the command has ended, and put aside what must not stay.
+
+        A cancellation waits: what was not looked at would count as the owner's the next time.
+        """
+        looking = asyncio.create_task(self._look_again(visit))
+        cancelled: asyncio.CancelledError | None = None
+        while not looking.done():
+            try:
+                await asyncio.shield(looking)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return looking.result()
+
+    async def _look_again(self, visit: Visit) -> PutAside:
         place = self._places[visit.workspace]
-        place.visits -= 1
-        async with place.lock:
-            found = await _found(place, _WHOLE if visit.is_whole else _AFTERWARDS)
-            put_aside = self._left(place, visit, found)
+        try:
+            async with place.lock:
+                found = await _found(place, _WHOLE if visit.is_whole else _AFTERWARDS)
+                put_aside = self._left(place, visit, found)
+        finally:
+            place.visits -= 1  # not before: who enters meanwhile must not trust what is there
         if put_aside:
             _log.warning(
                 "a command made files that run later outside the sandbox",
@@ -163,12 +180,16 @@ class RunLaterGuard:
         }
         is_alone = place.visits == 0
         if is_alone:
-            place.known = present
+            place.known, place.contents = present, {}
         bound = {
             key: spot
             for key, spot in present.items()
             if binds and (is_alone or _is_fixed(spot, place.known, workspace)) and _can_bind(spot)
         }
+        if not (is_alone and binds):
+            for key, spot in present.items():
+                if spot.kind == "folder" and key not in bound:
+                    place.contents.setdefault(key, _content(spot.path))
         return Visit(
             workspace=workspace,
             binds=tuple(
@@ -180,12 +201,6 @@ class RunLaterGuard:
             folders=found.folders,
             is_whole=found.is_whole,
             bound=frozenset(key for key, spot in bound.items() if not spot.is_shared),
-            contents={
-                key: _content(spot.path)
-                for key, spot in present.items()
-                if spot.kind == "folder"
-                and not (key in bound and _is_fixed(spot, place.known, workspace))
-            },
             entry=place.entries + 1 if is_alone else 0,
             started_ns=started_ns,
         )
@@ -195,9 +210,10 @@ class RunLaterGuard:
         held: list[str] = []
         left: list[str] = []
         for spot in _innermost_first(found):
-            if self._is_granted(spot, visit.workspace) or not _is_changed(
-                spot, visit, is_alone=is_alone
-            ):
+            if self._is_granted(spot, visit.workspace):
+                continue
+            content = place.contents.get(spot.key)
+            if not _is_changed(spot, visit, content, is_alone=is_alone):
                 continue
             name = os.path.relpath(spot.path, visit.workspace)
             is_held = _put_aside(spot, visit.workspace)
@@ -237,7 +253,7 @@ def _is_fixed(spot: Spot, known: dict[Key, Spot], workspace: Path) -> bool:
     return folder == workspace or in_repository
 
 
-def _is_changed(spot: Spot, visit: Visit, *, is_alone: bool) -> bool:
+def _is_changed(spot: Spot, visit: Visit, content: Content | None, *, is_alone: bool) -> bool:
     """Whether a command may have made it, or written to it, during the visit."""
     before = visit.known.get(spot.key)
     if before is None:
@@ -248,7 +264,6 @@ def _is_changed(spot: Spot, visit: Visit, *, is_alone: bool) -> bool:
         return False
     if spot.identity != visit.present.get(spot.key, before).identity:
         return not _is_harmless(spot)
-    content = visit.contents.get(spot.key)
     return content is not None and content != _content(spot.path)
 
 
@@ -274,7 +289,8 @@ def _is_harmless(spot: Spot) -> bool:
         case "folder", "hooks":
             return _holds_samples_only(spot.path)
         case "file", "config" | "config.worktree":
-            return is_plain_git_config(read_small(spot.path))
+            text = read_small(spot.path)
+            return text is not None and is_plain_git_config(text)
         case "file", "commondir":
             return read_small(spot.path) == "../..\n"
         case "file", ".git":
@@ -299,7 +315,7 @@ def _leads_into_a_repository(path: str) -> bool:
 
     Such a folder's own settings are spots and judged for themselves.
     """
-    wanted = read_small(path).removeprefix("gitdir: ").strip()
+    wanted = (read_small(path) or "").removeprefix("gitdir: ").strip()
     folder = os.path.dirname(path)  # noqa: PTH120 - strings for speed
     target = Path(os.path.realpath(os.path.join(folder, wanted)))  # noqa: PTH118 - likewise
     for above in target.parents:

@@ -142,7 +142,7 @@ class WorkspaceScan:
         if spot is None or key in spots:
             return
         spots[key] = spot
-        if kind == "link":
+        if kind == "link" and key[2].casefold() != ".git":
             self._add_target(spots, path)
         elif kind == "folder" and key[2].casefold() in GIT_FOLDERS:
             for name in _links_in(path):
@@ -171,21 +171,27 @@ class WorkspaceScan:
 
     def _hooks_path(self, config: Spot) -> str:
         if config.identity not in self._configs:
-            self._configs = {config.identity: hooks_path(read_small(config.path)), **self._configs}
+            self._configs = {
+                config.identity: hooks_path(read_small(config.path) or ""),
+                **self._configs,
+            }
             self._configs = dict(list(self._configs.items())[:64])
         return self._configs[config.identity]
 
 
-def read_small(path: str) -> str:
-    """Return the text of a small regular file; empty for anything else."""
+def read_small(path: str) -> str | None:
+    """Return the text of a small regular file; None for anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return None
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_CONFIG_BYTES:
+            return None
         return os.read(descriptor, _MAX_CONFIG_BYTES).decode(errors="replace")
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
 

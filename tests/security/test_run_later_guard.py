@@ -4,6 +4,7 @@ Here the test plays the command between `enter` and `leave`; that what is bound 
 is the escape matrix's to show.
 """
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -113,6 +114,41 @@ async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) ->
     desk.put("trap/.git/hooks/post-commit")
     desk.put("trap/.git/config", "[alias]\n\tst = !x\n")
     assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
+
+
+@pytest.mark.parametrize("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"])
+async def test_settings_that_cannot_be_read_whole_are_not_plain(
+    desk: Desk, text: str | None
+) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "n/.git").mkdir(parents=True)
+    if text is None:
+        os.mkfifo(desk.workspace / "n/.git/config")
+    else:
+        desk.put("n/.git/config", text)
+    assert await desk.guard.leave(visit) == PutAside(held=("n/.git/config",))
+
+
+async def test_a_cancelled_look_is_finished_first(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("conftest.py")
+    leaving = asyncio.create_task(desk.guard.leave(visit))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert desk.names() == {"conftest.py.clawd-held"}
+
+
+async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made(
+    desk: Desk,
+) -> None:
+    first = await desk.guard.enter(desk.workspace)
+    desk.put("conftest.py")
+    left, second = await asyncio.gather(desk.guard.leave(first), desk.guard.enter(desk.workspace))
+    assert left == PutAside(held=("conftest.py",))
+    desk.put("conftest.py", "again")
+    assert await desk.guard.leave(second) == PutAside(held=("conftest.py",))
 
 
 async def test_a_folder_under_another_name_takes_its_files_along(desk: Desk) -> None:
