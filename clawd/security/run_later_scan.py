@@ -28,6 +28,7 @@ from clawd.security.run_later import (
 )
 
 _MAX_CONFIG_BYTES = 64 << 10
+_MAX_KEPT = 20_000
 # A folder changed so recently may change again within one tick of the file system's clock.
 _UNSETTLED_NS = 50_000_000
 _NOT_ENTERED = frozenset(
@@ -91,7 +92,7 @@ class WorkspaceScan:
 
     @property
     def size(self) -> int:
-        """How many folders the last scan looked at."""
+        """How many folders are known."""
         return len(self._listings)
 
     def find(self, max_folders: int) -> Found:
@@ -103,7 +104,7 @@ class WorkspaceScan:
         folders: set[tuple[int, int]] = set()
         kept: dict[str, _Listing] = {}
         waiting = deque([self._root])
-        while waiting and len(kept) < max_folders:
+        while waiting and len(folders) < max_folders:
             path = waiting.popleft()
             listing = self._listing(path)
             if listing is None:
@@ -117,6 +118,8 @@ class WorkspaceScan:
                 child = f"{path}/{name}"
                 if child not in self._left_out:
                     (waiting.appendleft if name == ".git" else waiting.append)(child)
+        if waiting and len(self._listings) < _MAX_KEPT:
+            kept = self._listings | kept  # a later, longer look asks for the rest again
         self._listings = kept
         return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting)
 

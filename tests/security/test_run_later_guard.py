@@ -13,6 +13,7 @@ import pytest
 
 from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
+from clawd.security.run_later_scan import Found
 
 
 class Desk:
@@ -141,12 +142,28 @@ async def test_a_cancelled_look_is_finished_first(desk: Desk) -> None:
 
 
 async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made(
-    desk: Desk,
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await desk.guard.enter(desk.workspace)
     desk.put("conftest.py")
-    left, second = await asyncio.gather(desk.guard.leave(first), desk.guard.enter(desk.workspace))
-    assert left == PutAside(held=("conftest.py",))
+    scanned, go_on = asyncio.Event(), asyncio.Event()
+    find = run_later_guard._found
+
+    async def slow(place: run_later_guard._Place, most: int) -> Found:
+        found = await find(place, most)
+        scanned.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(run_later_guard, "_found", slow)
+    entering = asyncio.create_task(desk.guard.enter(desk.workspace))
+    await scanned.wait()
+    leaving = asyncio.create_task(desk.guard.leave(first))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go_on.set()
+    second = await entering
+    assert await leaving == PutAside(held=("conftest.py",))
     desk.put("conftest.py", "again")
     assert await desk.guard.leave(second) == PutAside(held=("conftest.py",))
 
