@@ -149,3 +149,15 @@ def _nameless(pid: int) -> Iterator[os.stat_result]:
                 yield about
     except (FileNotFoundError, ProcessLookupError):
         return
+    except PermissionError:
+        if not _is_dead(pid):
+            raise
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent; then it holds nothing."""
+    try:
+        facts = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2]
+    except OSError:
+        return True
+    return facts.split()[0] in {b"Z", b"X"}

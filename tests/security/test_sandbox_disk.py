@@ -1,11 +1,13 @@
 """What a command may write in all: real commands that fill a disk, and what the walk counts."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from clawd.security import sandbox_disk
 from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
 from clawd.security.sandbox_disk import DiskUse, changed_since
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
@@ -83,3 +85,7 @@ def test_who_hides_what_it_holds_is_not_believed(
 
     monkeypatch.setattr(Path, "iterdir", refused)
     assert changed_since(tmp_path, 0, os.getpid()) is None
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
+        monkeypatch.setattr(sandbox_disk, "_descendants", lambda init: [init])
+        assert changed_since(tmp_path, 0, ended.pid) == DiskUse(written_bytes=0, files=0)

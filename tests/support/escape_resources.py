@@ -26,6 +26,11 @@ _WRITES = (
     "for n in range(200):\n"
     "    time.sleep(0.03)\n"
 )  # fmt: skip
+# As many as can be removed again in no time.
+_SLOWLY = (
+    "for n in range(20_000):\n"
+    "    time.sleep(0.0003)\n"
+)  # fmt: skip
 _LATER = "sleep 0.4; echo > survived"
 
 
@@ -69,8 +74,8 @@ RESOURCES = (
         _WRITES + "    if n % 4 == 0: f = open('f', 'wb'); os.unlink('f'); globals()[f'f{n}'] = f\n"
         "    f.write(data)\nescaped()"),
     _py("disk-full-of-empty-files",
-        "for n in range(200_000): os.close(os.open(f'f{n}', os.O_CREAT))\nescaped()"),
-    _py("disk-full-of-folders", "for n in range(100_000): os.mkdir(f'f{n}')\nescaped()"),
+        _SLOWLY + "    os.close(os.open(f'f{n}', os.O_CREAT))\nescaped()"),
+    _py("disk-full-of-folders", _SLOWLY + "    os.mkdir(f'f{n}')\nescaped()"),
     _py("tmp-full-of-empty-files",
         "for n in range(300_000): os.close(os.open(f'/tmp/f{n}', os.O_CREAT))\nescaped()"),
     _sh("tmp-full",
