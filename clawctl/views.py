@@ -51,8 +51,8 @@ def show_status(report: StatusReport) -> None:
     if report.workers:
         print()
         show_table(
-            ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT"),
-            [(w.alias, w.pid, w.state, w.running, w.context_size) for w in report.workers],
+            ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT", "FENCE"),
+            [(w.alias, w.pid, w.state, w.running, w.context_size, w.fence) for w in report.workers],
         )
 
 

@@ -4,38 +4,53 @@
     status = await sandbox.probe()
     result = await sandbox.run(ChildCommand(argv=("ls",), workspace=workspace))
 
-`sandbox_plan` says what a command sees, `sandbox_process` starts and kills it.
+`sandbox_plan` says what a command sees, `sandbox_landlock` what it sees where namespaces are
+refused, `sandbox_process` starts and kills it.
 """
 
 import asyncio
 import platform
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security.sandbox_landlock import (
+    landlock_plan,
+    landlock_problem,
+    make_folder,
+    remove_folder,
+)
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
+    Plan,
     ResourceLimits,
     Surroundings,
     bare_plan,
     bubblewrap_plan,
 )
-from clawd.security.sandbox_process import EndedBy, KillRegistry, run_plan
+from clawd.security.sandbox_process import Ended, EndedBy, KillRegistry, run_plan
 from clawd.security.sandbox_seccomp import filter_program
 
-Level = Literal["bwrap", "none"]
+Level = Literal["bwrap", "landlock", "none"]
 Mode = Literal["required", "preferred", "off"]
 
 _PROBE_LIMIT_S = 10.0
+_LESS = (
+    "Landlock and seccomp stand in: a command may learn that a file outside is there, its /tmp "
+    "has no size limit, and /proc, chmod and setsid fail"
+)
 _HINT = (
-    "Install bubblewrap and util-linux and allow unprivileged user namespaces, "
+    "Install bubblewrap and util-linux and allow unprivileged user namespaces (or run Linux 6.12 "
+    "or newer with Landlock), "
     'or set sandbox = "preferred" in [security] to run without.'
 )
 
@@ -49,12 +64,16 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's home, which no command may see.
         forbidden_paths: what no command may see; `~` is the user's home.
         limits: what one command may use.
+        levels: what may be used, best first.
+        python: path of the interpreter that puts Landlock in force; no library of it is used.
     """
 
     mode: Mode = "required"
     home: Path | None = None
     forbidden_paths: tuple[Path, ...] = ()
     limits: ResourceLimits = ResourceLimits()
+    levels: tuple[Level, ...] = ("bwrap", "landlock")
+    python: str = sys.executable
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +82,7 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         level: the isolation in force.
         reason: why it is not more; empty when nothing is lacking.
-        program: path of bubblewrap, where it is installed.
+        program: path of bubblewrap, where that is the level.
     """
 
     level: Level
@@ -156,6 +175,28 @@ class Sandbox:
         self._host = self._surroundings("", prlimit)
         if self._settings.mode == "off":
             return SandboxStatus(level="none", reason='sandbox = "off" in [security]')
+        lacking: list[str] = []
+        for level in self._settings.levels:
+            found = await self._find(level, prlimit)
+            if found.level != "none":
+                lacking += [found.reason] if found.reason else []
+                return msgspec.structs.replace(found, reason="; ".join(lacking))
+            lacking.append(found.reason)
+        return SandboxStatus(level="none", reason="; ".join(lacking))
+
+    async def _find(self, level: Level, prlimit: str) -> SandboxStatus:
+        """Try one level; `none` and a reason when it does not work here."""
+        match level:
+            case "bwrap":
+                return await self._find_bwrap(prlimit)
+            case "landlock":
+                return await self._find_landlock(prlimit)
+            case "none":
+                return SandboxStatus(level="none")
+            case _:
+                assert_never(level)
+
+    async def _find_bwrap(self, prlimit: str) -> SandboxStatus:
         bwrap = shutil.which("bwrap", path=DEFAULT_PATH)
         if bwrap is None:
             return SandboxStatus(level="none", reason="bubblewrap is not installed")
@@ -167,20 +208,30 @@ class Sandbox:
                 host = self._surroundings(
                     bwrap, prlimit, disables_userns=disables_userns, seccomp=seccomp
                 )
-                reason = await self._try(host)
+                reason = await self._try("bwrap", host)
                 if not reason:
                     self._host = host
                     lacking = "" if seccomp else "without a system call filter"
                     return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
-        return SandboxStatus(level="none", reason=reason, program=bwrap)
+        return SandboxStatus(level="none", reason=f"bubblewrap does not work: {reason}")
 
-    async def _try(self, host: Surroundings) -> str:
+    async def _find_landlock(self, prlimit: str) -> SandboxStatus:
+        problem = landlock_problem(platform.machine())
+        if not problem:
+            host = self._surroundings("", prlimit, seccomp=filter_program(platform.machine()))
+            problem = await self._try("landlock", host)
+            if not problem:
+                self._host = host
+                return SandboxStatus(level="landlock", reason=_LESS)
+        return SandboxStatus(level="none", reason=f"Landlock does not work: {problem}")
+
+    async def _try(self, level: Level, host: Surroundings) -> str:
         """Run `true`; return why it failed, or nothing."""
         with tempfile.TemporaryDirectory(prefix="clawd-probe-") as folder:
             command = ChildCommand(argv=("true",), workspace=Path(folder), timeout_s=_PROBE_LIMIT_S)
             try:
                 # Not registered: a stop that is set now must not pass for a missing sandbox.
-                result = await self._run_at("bwrap", host, command, None, registry=None)
+                result = await self._run_at(level, host, command, None, registry=None)
             except SandboxUnavailableError as error:
                 return error.message
         return "" if result.exit_code == 0 else f"a probe ended with code {result.exit_code}"
@@ -194,22 +245,24 @@ class Sandbox:
         *,
         registry: KillRegistry | None,
     ) -> ChildResult:
-        match level:
-            case "bwrap":
-                plan = bubblewrap_plan(command, host)
-            case "none":
-                plan = bare_plan(command, host)
-            case _:
-                assert_never(level)
+        run = partial(
+            run_plan,
+            stdin=command.stdin,
+            timeout_s=command.timeout_s,
+            max_output_bytes=command.max_output_bytes,
+            registry=registry,
+            on_output=on_output,
+        )
         try:
-            ended = await run_plan(
-                plan,
-                stdin=command.stdin,
-                timeout_s=command.timeout_s,
-                max_output_bytes=command.max_output_bytes,
-                registry=registry,
-                on_output=on_output,
-            )
+            match level:
+                case "bwrap":
+                    ended = await run(bubblewrap_plan(command, host))
+                case "landlock":
+                    ended = await self._run_in_own_folder(run, command, host)
+                case "none":
+                    ended = await run(bare_plan(command, host))
+                case _:
+                    assert_never(level)
         except OSError as error:
             raise SandboxUnavailableError(f"cannot start a process: {error}") from error
         if not ended.started:
@@ -225,6 +278,23 @@ class Sandbox:
             duration_ms=ended.duration_ms,
             level=level,
         )
+
+    async def _run_in_own_folder(
+        self, run: Callable[[Plan], Awaitable[Ended]], command: ChildCommand, host: Surroundings
+    ) -> Ended:
+        folder = make_folder()
+        try:
+            plan = await asyncio.to_thread(
+                landlock_plan,
+                command,
+                host,
+                machine=platform.machine(),
+                interpreter=self._settings.python,
+                folder=folder,
+            )
+            return await run(plan)
+        finally:
+            await asyncio.to_thread(remove_folder, folder)
 
     def _surroundings(
         self, bwrap: str, prlimit: str, *, disables_userns: bool = False, seccomp: bytes = b""

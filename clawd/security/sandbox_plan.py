@@ -18,9 +18,9 @@ NOBODY = 65534
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Read-only, where the host has them; nothing else of /etc is visible.
-_SYSTEM_TREES = ("/usr", "/nix/store")
-_USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC_PARTS = (
+SYSTEM_TREES = ("/usr", "/nix/store")
+USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ETC_PARTS = (
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -38,7 +38,7 @@ _ETC_PARTS = (
     "/etc/terminfo",
 )
 _RESERVED = tuple(
-    Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *_USR_LINKS)
+    Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *USR_LINKS)
 )
 
 
@@ -109,19 +109,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         argv: the command behind its limits.
-        bwrap: path of bubblewrap; empty to run `argv` as it is.
-        options: bubblewrap's; they go through a descriptor, so that no process inside sees them.
+        starter: bubblewrap, or what takes its place; empty to run `argv` as it is.
+        options: the starter's; they go through a descriptor, so that no process inside sees them.
         files: contents for the slots, by name.
         cwd: where the outer process starts.
         env: all of its environment.
+        is_group: the command and all that it starts stay in one process group, its own, and no
+            namespace ends with it.
     """
 
     argv: tuple[str, ...]
-    bwrap: str = ""
+    starter: tuple[str, ...] = ()
     options: tuple[str | Slot, ...] = ()
     files: dict[str, bytes] = {}
     cwd: str = "/"
     env: dict[str, str] = {}
+    is_group: bool = False
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +156,7 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
         InvalidRequestError: the command cannot be meant (NUL, no argv, cwd elsewhere).
         SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
     """
-    workspace = _checked_workspace(command, host)
+    workspace = checked_workspace(command, host)
     bind = "--bind" if command.workspace_writable else "--ro-bind"
     options = [*_isolation(command, host), *_system(command, host.limits)]
     for path in command.readonly_paths:
@@ -168,7 +171,7 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", str(command.cwd or workspace)]
     return Plan(
-        argv=limited_argv(command, host), bwrap=host.bwrap, options=tuple(options), files=files
+        argv=limited_argv(command, host), starter=(host.bwrap,), options=tuple(options), files=files
     )
 
 
@@ -179,7 +182,7 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
         InvalidRequestError: the command cannot be meant.
     """
     _check_command(command)
-    env = _environment(command)
+    env = environment(command)
     return Plan(
         argv=limited_argv(command, host), cwd=str(command.cwd or command.workspace), env=env
     )
@@ -212,22 +215,22 @@ def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
     words += ["--uid", str(_inner_id(os.getuid())), "--gid", str(_inner_id(os.getgid()))]
     words += ["--cap-drop", "ALL", "--clearenv"]
     words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
-    for name, value in _environment(command).items():
+    for name, value in environment(command).items():
         words += ["--setenv", name, value]
     return words
 
 
 def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
     words: list[str] = []
-    for tree in _SYSTEM_TREES:
+    for tree in SYSTEM_TREES:
         words += ["--ro-bind-try", tree, tree]
-    for name in _USR_LINKS:
+    for name in USR_LINKS:
         path = Path(name)
         if path.is_symlink():
             words += ["--symlink", str(path.readlink()), name]
         elif path.is_dir():
             words += ["--ro-bind", name, name]
-    for part in _ETC_PARTS:
+    for part in ETC_PARTS:
         words += ["--ro-bind-try", part, part]
     if command.network:
         words += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
@@ -244,8 +247,8 @@ def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterat
     be renamed, so that no command can carry a hidden file out from under its mask for the next.
     """
     shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
-    shown += [Path(tree) for tree in _SYSTEM_TREES]
-    for hidden in _hidden(host):
+    shown += [Path(tree) for tree in SYSTEM_TREES]
+    for hidden in hidden_paths(host):
         root = next((root for root in shown if root in hidden.parents), None)
         if root is None or not hidden.exists():
             continue
@@ -260,14 +263,20 @@ def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterat
             yield from ("--ro-bind", "/dev/null", str(hidden))
 
 
-def _hidden(host: Surroundings) -> list[Path]:
-    """Return what is masked, parents before children; a child of a masked folder is left out."""
+def hidden_paths(host: Surroundings) -> list[Path]:
+    """Return what no command may see, sorted; what lies in a hidden folder is left out."""
     paths = {path.expanduser().resolve() for path in host.forbidden_paths}
     paths |= {host.home.resolve()} if host.home else set()
     return sorted(path for path in paths if not any(other in path.parents for other in paths))
 
 
-def _checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+def checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+    """Return the workspace without links in its path.
+
+    Raises:
+        InvalidRequestError: the command cannot be meant.
+        SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
+    """
     _check_command(command)
     workspace = command.workspace.resolve()
     if not workspace.is_dir():
@@ -300,7 +309,8 @@ def _check_command(command: ChildCommand) -> None:
         raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
 
 
-def _environment(command: ChildCommand) -> dict[str, str]:
+def environment(command: ChildCommand) -> dict[str, str]:
+    """Return all variables of a command: fixed ones, and its own."""
     fixed = {
         "PATH": DEFAULT_PATH,
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own tmpfs

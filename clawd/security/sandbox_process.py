@@ -25,6 +25,7 @@ FLOOD_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
+_PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class _Child:
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._bare = False
+        self._is_group = False
         self._outer = -1
         self._init = -1
         self._gate = -1
@@ -149,7 +151,8 @@ class _Child:
 
     def start(self, plan: Plan, stdin: bytes) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
-        self._bare = not plan.bwrap
+        self._bare = not plan.starter
+        self._is_group = plan.is_group
         given: dict[str, int] = {"stdin": _memory_file(stdin)}
         try:
             output, given["out"] = os.pipe2(os.O_CLOEXEC)
@@ -169,7 +172,7 @@ class _Child:
             for name, data in plan.files.items():
                 given[name] = _memory_file(data)
             given["args"] = _memory_file(_joined(plan.options, given))
-            argv = [plan.bwrap, "--args", str(given["args"]), "--", *argv]
+            argv = [*plan.starter, "--args", str(given["args"]), "--", *argv]
             passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
             argv,
@@ -248,6 +251,8 @@ class _Child:
             self._registry.unregister_kill(pidfd)
         if self._bare:
             self._kill_group()
+        if self._is_group:
+            self._kill_now()  # where its keeper died first, nobody else does
         if pidfd == self._init:
             self._init = -1
         else:
@@ -266,6 +271,11 @@ class _Child:
         self._kill_now()
 
     def _kill_now(self) -> None:
+        if self._is_group and self._init != -1:
+            # Its keeper lives on, and ends when all of them are dead.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL, None, _PROCESS_GROUP)
+            return
         for pidfd in (self._init, self._outer):
             if pidfd != -1:
                 with contextlib.suppress(ProcessLookupError):  # reaped, and not yet told

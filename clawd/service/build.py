@@ -268,6 +268,7 @@ class Daemon:
                     state=each.state,
                     running=each.running,
                     context_size=each.info.n_ctx if each.info is not None else 0,
+                    fence=each.info.fence if each.info is not None else "",
                 )
                 for each in self.engine.status()
             ),

@@ -302,6 +302,7 @@ def _model_config(
         prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
         prefix_cache_disk_mb=settings.prefix_cache_disk_mb,
         prefix_cache_folder=str(prefix_folder),
+        fence=settings.fence,
     )
 
 

@@ -24,13 +24,14 @@ class ProviderLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded model."""
+    """One loaded model; `fence` is what holds its worker, as `landlock+seccomp`, none or off."""
 
     alias: str
     pid: int
     state: str
     running: int = 0
     context_size: int = 0
+    fence: str = ""
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +228,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         running: generations that run or wait.
         parallel: sequences that may run at the same time.
         deaths: of its worker, in a row.
+        fence: what holds its worker, as `landlock+seccomp`, none or off.
         prompt_tokens: of all its prompts so far; `cached_tokens` of these were not evaluated.
         completion_tokens: generated so far; `accepted_tokens` of them, of `drafted_tokens`, were
             guessed ahead.
@@ -242,6 +244,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int = 0
     size_bytes: int = 0
     load_ms: float = 0.0
+    fence: str = ""
     last_used_at: str = ""
     deaths: int = 0
     prompt_tokens: int = 0
