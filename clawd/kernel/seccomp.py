@@ -14,13 +14,13 @@ from clawd.kernel.numbers import NUMBERS
 from clawd.kernel.syscalls import set_no_new_privileges, system_call
 
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+ALLOW, ASK, ERRNO, KILL = 0x7FFF0000, 0x7FC00000, 0x00050000, 0x80000000
 AT_NUMBER, AT_ARCHITECTURE, AT_FIRST_ARGUMENT = 0, 4, 16
 X32_BIT = 0x40000000
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-_SET_MODE_FILTER, _FLAG_TSYNC = 1, 1
+_SET_MODE_FILTER, _FLAG_TSYNC, _FLAG_NEW_LISTENER = 1, 1, 8
 _INSTRUCTION_BYTES = 8
 
 
@@ -34,10 +34,19 @@ def load(program: bytes, machine: str) -> None:
     Raises:
         OSError: the kernel refused.
     """
-    buffer = ctypes.create_string_buffer(program, len(program))
-    filled = _Program(len(program) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
-    set_no_new_privileges()
-    system_call(NUMBERS[machine]["seccomp"], _SET_MODE_FILTER, _FLAG_TSYNC, ctypes.byref(filled))
+    _set(program, machine, _FLAG_TSYNC)
+
+
+def load_asking(program: bytes, machine: str) -> int:
+    """Put a filter in force for this thread and what it starts; return where its questions come.
+
+    A call that the program answers with `ASK` waits for what the reader of that descriptor says
+    (seccomp_unotify(2)).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    return _set(program, machine, _FLAG_NEW_LISTENER)
 
 
 def beginning(machine: str) -> list[bytes]:
@@ -102,3 +111,11 @@ def allowed_if_one_of(place: int, values: Iterable[int], *, mask: int = 0) -> li
 def only_for(number: int, lines: list[bytes]) -> list[bytes]:
     """Return lines that run for one system call only; they must end in a return."""
     return [jump(JUMP_EQUAL, number, then=0, otherwise=len(lines)), *lines]
+
+
+def _set(program: bytes, machine: str, flags: int) -> int:
+    buffer = ctypes.create_string_buffer(program, len(program))
+    filled = _Program(len(program) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
+    set_no_new_privileges()
+    number = NUMBERS[machine]["seccomp"]
+    return system_call(number, _SET_MODE_FILTER, flags, ctypes.byref(filled))

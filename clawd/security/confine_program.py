@@ -13,8 +13,11 @@ the daemon's death. The command can neither signal nor trace this process. Stand
 `clawd.kernel` only: an interpreter without site packages runs it, in about ten milliseconds.
 """
 
+import _socket
 import os
+import select
 import signal
+import struct
 import sys
 from collections.abc import Callable
 
@@ -22,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.append(ROOT)
 
 from clawd.kernel import landlock, seccomp, syscalls  # noqa: E402 - found by the line above
+from clawd.security.confine_broker import Broker  # noqa: E402 - likewise
 
 _NOT_STARTED = 125
 _FIRST_OF_OTHERS = 3
@@ -37,6 +41,8 @@ class _Options:
         self.env: dict[str, str] = {}
         self.rules: list[landlock.Rule] = []
         self.filters: list[bytes] = []
+        self.asking = b""
+        self.changed: list[str] = []
         self.network = False
         takers: dict[str, Callable[[], None]] = {
             "--status": lambda: setattr(self, "status", int(take())),
@@ -45,6 +51,8 @@ class _Options:
             "--setenv": lambda: self.env.__setitem__(take(), take()),
             "--rule": lambda: self.rules.append((take(), int(take()))),
             "--seccomp": lambda: self.filters.append(_all_of(int(take()))),
+            "--asking": lambda: setattr(self, "asking", _all_of(int(take()))),
+            "--changed": lambda: self.changed.append(take()),
             "--network": lambda: setattr(self, "network", True),
         }
         left = iter(words)
@@ -67,51 +75,95 @@ def main() -> int:
             os.killpg(child, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, end_all)
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    syscalls.drop_capabilities()
     syscalls.set_child_subreaper()
     syscalls.set_death_signal(signal.SIGTERM)
-    failure, failed = os.pipe()
+    ours, theirs = _socket.socketpair()
     child = os.fork()
     if child == 0:
-        _become(argv, options, failed)
-    os.close(failed)
+        _become(argv, options, theirs)
+    theirs.close()
     os.setpgid(child, child)
     _report(options.status, "child-pid", child)
-    code = _outlive(child)
-    if os.read(failure, 1):
+    listener = _listener_from(ours)
+    _attend(child, wake, listener, options.changed)
+    code = _end(child)
+    if code == _NOT_STARTED and (listener == -1 or ours.recv(1)):
         return _NOT_STARTED
     _report(options.status, "exit-code", code)
     return code
 
 
-def _become(argv: list[str], options: _Options, failed: int) -> None:
+def _become(argv: list[str], options: _Options, keeper: _socket.socket) -> None:
     """Turn into the command, in the forked child; never returns."""
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         syscalls.set_death_signal(signal.SIGKILL)
         if not os.read(options.gate, 1):
             os._exit(_NOT_STARTED)
-        os.dup2(failed, _FIRST_OF_OTHERS, inheritable=False)
-        os.closerange(_FIRST_OF_OTHERS + 1, _LAST_DESCRIPTOR)
         os.chdir(options.chdir)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
             signal.signal(number, signal.SIG_DFL)
-        syscalls.drop_capabilities()
         ports = None if options.network else ()
         landlock.restrict(options.rules, landlock.abi(), ports=ports)
         machine = os.uname().machine
         for program in options.filters:
             seccomp.load(program, machine)
+        listener = seccomp.load_asking(options.asking, machine)
+        keeper.sendmsg(
+            [b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener))]
+        )
+        os.closerange(_FIRST_OF_OTHERS, keeper.fileno())
+        os.closerange(keeper.fileno() + 1, _LAST_DESCRIPTOR)
         os.execve(argv[0], argv, options.env)  # noqa: S606 - what this program is for
     except BaseException as error:  # noqa: BLE001 - a forked child must never return
         os.write(sys.stderr.fileno(), f"{error!r}\n".encode())
-        os.write(_FIRST_OF_OTHERS, b"x")
+        keeper.send(b"x")
     os._exit(_NOT_STARTED)
 
 
-def _outlive(child: int) -> int:
-    """Reap what dies until the child does, kill the rest of its group, reap that; its exit code."""
-    while (died := _next_death()) != child:
-        os.waitpid(died, 0)
+def _listener_from(child: _socket.socket) -> int:
+    """Wait for where the filter's questions come; -1 when the child gave up or is gone."""
+    data, attached, _, _ = child.recvmsg(1, _socket.CMSG_SPACE(4))
+    if data != b"l" or not attached:
+        return -1
+    return int(struct.unpack("i", attached[0][2])[0])
+
+
+def _attend(child: int, wake: int, listener: int, folders: list[str]) -> None:
+    """Answer the filter's questions and reap what dies, until the child itself does."""
+    poller = select.poll()
+    poller.register(wake, select.POLLIN)
+    broker = Broker(listener, folders)
+    if listener != -1:
+        poller.register(listener, select.POLLIN)
+    while not _is_over(child):
+        for descriptor, events in poller.poll():
+            if descriptor == wake:
+                os.read(wake, 512)
+            elif events & select.POLLIN:
+                broker.answer()
+            else:
+                poller.unregister(listener)
+
+
+def _is_over(child: int) -> bool:
+    """Reap all that is dead but the child; return whether that is, too."""
+    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is not None:
+        if found.si_pid == child:
+            return True
+        os.waitpid(found.si_pid, 0)
+    return False
+
+
+def _end(child: int) -> int:
+    """Kill the dead child's group, reap all of it, and return the child's exit code."""
     # Not reaped yet, so that the group's number is still its own.
     os.killpg(child, signal.SIGKILL)
     code = _NOT_STARTED
@@ -123,11 +175,6 @@ def _outlive(child: int) -> int:
         if pid == child:
             ended = os.waitstatus_to_exitcode(status)
             code = ended if ended >= 0 else 128 - ended
-
-
-def _next_death() -> int:
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    return found.si_pid if found is not None else 0
 
 
 def _report(descriptor: int, name: str, value: int) -> None:

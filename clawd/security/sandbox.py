@@ -46,7 +46,7 @@ Mode = Literal["required", "preferred", "off"]
 _PROBE_LIMIT_S = 10.0
 _LESS = (
     "Landlock and seccomp stand in: a command may learn that a file outside is there, its /tmp "
-    "has no size limit, and /proc, chmod and setsid fail"
+    "has no size limit, and /proc and setsid fail"
 )
 _HINT = (
     "Install bubblewrap and util-linux and allow unprivileged user namespaces (or run Linux 6.12 "

@@ -6,11 +6,11 @@ level does not do that bubblewrap does:
 - a command may ask whether a file outside is there, how large and how old it is (stat, readlink);
 - /tmp is a folder of the call's own on the disk, without a size limit; there is no /dev/shm;
 - /proc and /sys are closed, terminals too; users have no names;
-- modes, owners and times of files are changed through open files only (chmod and touch -d fail);
 - every process stays in one group (setsid fails), so that one signal ends all of them.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -55,9 +55,10 @@ _DENIED = (
     "msgrcv", "msgctl", "mq_open", "mq_unlink", "setpgid", "setsid", "inotify_add_watch",
     "fanotify_init",
 )  # fmt: skip
-# Landlock does not ask about these; by an open file they are still to be had.
+# Landlock does not ask about these; by an open file they are still to be had. The most common
+# ones, chmod and utimensat, are made by `confine_broker` where they are within bounds.
 _DENIED_BY_PATH = (
-    "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes",
+    "chown", "lchown", "fchownat", "utime", "utimes",
     "futimesat", "setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr",
     "removexattrat", "file_setattr",
 )  # fmt: skip
@@ -118,6 +119,9 @@ def landlock_plan(
     files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine, network=command.network)}
     for name in files:
         options += ["--seccomp", Slot(name=name)]
+    files["seccomp-asking"] = _asking(machine)
+    options += ["--asking", Slot(name="seccomp-asking"), "--changed", str(folder)]
+    options += ["--changed", str(workspace)] if command.workspace_writable else []
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
     return Plan(
         argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
@@ -166,13 +170,31 @@ def _filter(machine: str, *, network: bool) -> bytes:
     for name, place in _OF_PROCESSES.items():
         allowed = seccomp.allowed_if_zero(seccomp.argument(place))
         lines += seccomp.only_for(known[name], allowed)
-    path = seccomp.argument(1)
-    allowed = seccomp.allowed_if_zero(path, path + 4)
-    lines += seccomp.only_for(known["utimensat"], allowed)
     # One end of a pair of datagram sockets could be connected anew, to any path.
     allowed = seccomp.allowed_if_one_of(seccomp.argument(1), _STREAM_KINDS, mask=_KIND_BITS)
     lines += seccomp.only_for(known["socketpair"], allowed)
     lines += [] if network else seccomp.denied(machine, ["socket"])
+    return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
+
+
+def _asking(machine: str) -> bytes:
+    """Return the filter that asks the broker."""
+    known = NUMBERS[machine]
+    lines = seccomp.beginning(machine)
+    # What this changes lies in memory too; programs know how to do without it.
+    lines += seccomp.denied_if(seccomp.JUMP_EQUAL, known["fchmodat2"], errno.ENOSYS)
+    ask = [seccomp.statement(seccomp.RETURN, seccomp.ASK)]
+    for name in ("chmod", "fchmodat"):
+        lines += seccomp.only_for(known[name], ask) if name in known else []
+    # Without a path it changes an open file.
+    path = seccomp.argument(1)
+    by_path: list[bytes] = []
+    for place in (path, path + 4):
+        by_path.append(seccomp.statement(seccomp.LOAD, place))
+        by_path.append(seccomp.jump(seccomp.JUMP_EQUAL, 0, then=1, otherwise=0))
+        by_path += ask
+    by_path.append(seccomp.statement(seccomp.RETURN, seccomp.ALLOW))
+    lines += seccomp.only_for(known["utimensat"], by_path)
     return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
 
 

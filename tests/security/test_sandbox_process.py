@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
+from clawd.kernel import landlock
 from clawd.security.estop import EmergencyStop
-from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox import ChildResult, Level, Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_process import FLOOD_BYTES
 
@@ -66,11 +67,16 @@ def processes_with(word: str) -> list[int]:
 class Run:
     """Runs commands that carry a tag of their own, and tells when they have printed `ready`."""
 
-    def __init__(self, workspace: Path, *, mode: Mode = "required") -> None:
+    def __init__(
+        self, workspace: Path, *, mode: Mode = "required", level: Level | None = None
+    ) -> None:
         self.workspace = workspace
         self.tag = f"clawd-test-{os.getpid()}-{time.monotonic_ns()}"
         self.registry = Registry()
-        self.sandbox = Sandbox(SandboxSettings(mode=mode), registry=self.registry)
+        settings = SandboxSettings(mode=mode)
+        if level is not None:
+            settings = SandboxSettings(mode=mode, levels=(level,))
+        self.sandbox = Sandbox(settings, registry=self.registry)
         self.ready = asyncio.Event()
         self.output = ""
 
@@ -91,9 +97,9 @@ class Run:
         return await self.sandbox.run(command, on_output=self.heard)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+@pytest.fixture(params=["bwrap", pytest.param("landlock", marks=pytest.mark.landlock)])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    return Run(tmp_path, level=request.param)
 
 
 async def test_output_streams_while_the_command_runs(run: Run) -> None:
@@ -215,7 +221,7 @@ async def test_endless_slow_output_meets_the_time_limit(run: Run) -> None:
 
 
 async def test_a_background_child_that_holds_the_output_does_not_delay_the_end(run: Run) -> None:
-    result = await run("setsid sleep 300 & echo done")
+    result = await run("(setsid sleep 300 || sleep 300) 2>/dev/null & echo done")
     assert (result.output, result.exit_code) == ("done\n", 0)
     assert result.duration_ms < 3000
 
@@ -242,8 +248,9 @@ async def test_no_descriptor_is_left_open(run: Run) -> None:
 
 
 async def test_without_a_sandbox_nothing_runs_when_it_is_required(
-    run: Run, no_bubblewrap: None
+    tmp_path: Path, nothing_works: None
 ) -> None:
+    run = Run(tmp_path)
     with pytest.raises(SandboxUnavailableError, match="not installed"):
         await run("echo ran > proof")
     assert not (run.workspace / "proof").exists()
@@ -252,7 +259,7 @@ async def test_without_a_sandbox_nothing_runs_when_it_is_required(
 
 @pytest.mark.parametrize("mode", ["preferred", "off"])
 async def test_without_a_sandbox_a_command_runs_bare_when_the_owner_says_so(
-    tmp_path: Path, mode: Mode, no_bubblewrap: None
+    tmp_path: Path, mode: Mode, nothing_works: None
 ) -> None:
     run = Run(tmp_path, mode=mode)
     result = await run("env; ulimit -c; exit 4")
@@ -277,13 +284,14 @@ async def test_a_sandbox_that_cannot_be_set_up_is_an_error_that_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", _fake_which(tmp_path))
-    status = await Sandbox(SandboxSettings()).probe()
+    status = await Sandbox(SandboxSettings(levels=("bwrap",))).probe()
     assert status.level == "none"
     assert "no user namespaces for you" in status.reason
 
 
 @pytest.fixture
-def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
     real = shutil.which
     monkeypatch.setattr(
         shutil,

@@ -29,6 +29,8 @@ from tests.support.escape_deletions import SPELLINGS
 
 ORDINARY_USER = 5001
 AT_ONCE = 4
+# All of them fail by the same rule; at the second level some will do.
+FEW_DELETIONS = 10
 _LIMIT_S = 15.0
 _PYTHON = "/usr/bin/python3"
 _SECRET_NAME = "STANDIN_API_KEY"
@@ -194,10 +196,10 @@ def _run_bare(attempt: Attempt, place: _Place, env: dict[str, str], leaked: int)
     return ran.stdout.decode(errors="replace")
 
 
-def attempts() -> dict[str, Attempt]:
-    """All of them by name."""
+def attempts(deletions: int = len(SPELLINGS)) -> dict[str, Attempt]:
+    """All of them by name, or with so many of the deletions."""
     every = {attempt.name: attempt for attempt in ESCAPES}
-    for number, spelling in enumerate(SPELLINGS, 1):
+    for number, spelling in enumerate(SPELLINGS[:deletions], 1):
         name = f"deletion-{number}"
         every[name] = Attempt(name, ("bash", "-c", spelling))
     return every
@@ -218,7 +220,8 @@ async def run_all(base: Path, level: Level = "bwrap") -> dict[str, dict[str, Ver
             )
 
     async with asyncio.TaskGroup() as group:
-        for attempt in attempts().values():
+        chosen = attempts() if level == "bwrap" else attempts(FEW_DELETIONS)
+        for attempt in chosen.values():
             group.create_task(one("sandbox", attempt))
             if attempt.control and level == "bwrap":
                 group.create_task(one("control", attempt))
