@@ -82,11 +82,11 @@ def denied_if(code: int, value: int, number: int = errno.EPERM) -> list[bytes]:
     return [jump(code, value, then=0, otherwise=1), statement(RETURN, ERRNO | number)]
 
 
-def denied(machine: str, names: Iterable[str]) -> list[bytes]:
+def denied(machine: str, names: Iterable[str], error: int = errno.EPERM) -> list[bytes]:
     """Return what fails the calls of these names; a call that the machine lacks is left out."""
     known = NUMBERS[machine]
     numbers = sorted(known[name] for name in names if name in known)
-    return [line for number in numbers for line in denied_if(JUMP_EQUAL, number)]
+    return [line for number in numbers for line in denied_if(JUMP_EQUAL, number, error)]
 
 
 def allowed_if_zero(*places: int) -> list[bytes]:

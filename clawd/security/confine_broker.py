@@ -1,9 +1,9 @@
-"""Changes modes and times of files for a command that may not name files to the kernel itself.
+"""Changes modes and times of files for a command, within the folders that it may change.
 
-Landlock does not ask who changes a file's mode or times by its path. The filter therefore stops
-these calls and asks here (seccomp_unotify(2)): the path is read once, opened without being
-followed further, looked at, and the change made through what was opened. A command that changes
-the path meanwhile changes nothing. Standard library and `clawd.kernel` only.
+Landlock does not ask who changes a file's mode or times, be it by its path or through a file that
+is open for reading. The filter therefore stops these calls and asks here (seccomp_unotify(2)): a
+path is read once and opened, what was opened is looked at, and changed. A command that changes the
+path meanwhile changes nothing. Standard library and `clawd.kernel` only.
 """
 
 import ctypes
@@ -52,6 +52,8 @@ class Broker:
             error = 0
         except OSError as failure:
             error = failure.errno or errno.EPERM
+        except OverflowError:
+            error = errno.EFAULT
         try:
             fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
         except OSError:
@@ -59,38 +61,55 @@ class Broker:
 
     def _change(self, number: int, pid: int, name: str, arguments: list[int]) -> None:
         """Do what was asked for; raises OSError as the call would."""
-        if name == "chmod":
-            arguments = [_AT_FDCWD, *arguments]
-        folder, path_at, value, flags = arguments[:4]
-        times = b""
-        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            path, end, _ = os.pread(memory, _PATH_BYTES, path_at).partition(b"\0")
-            if name == "utimensat" and value:
-                times = os.pread(memory, _TIMES_BYTES, value)
-        finally:
-            os.close(memory)
-        if not end:
-            raise OSError(errno.ENAMETOOLONG, "a path without an end")
-        follows = name != "utimensat" or not flags & _AT_SYMLINK_NOFOLLOW
+        match name:
+            case "chmod":
+                folder, path_at, value, flags = _AT_FDCWD, *arguments[:2], 0
+            case "fchmod":
+                folder, path_at, value, flags = arguments[0], 0, arguments[1], 0
+            case "fchmodat":
+                folder, path_at, value, flags = *arguments[:3], 0
+            case _:
+                folder, path_at, value, flags = arguments[:4]
+        path, times = self._read(pid, path_at, value if name == "utimensat" else 0)
+        follows = not flags & _AT_SYMLINK_NOFOLLOW
         target = self._open(number, pid, ctypes.c_int32(folder).value, path, follows=follows)
         try:
             opened = f"/proc/self/fd/{target}"
-            self._check(os.readlink(opened))  # noqa: PTH115 - likewise
+            self._check(os.readlink(opened))  # noqa: PTH115 - pathlib is slow to import
             if name == "utimensat":
                 system_call(self._utimensat, _AT_FDCWD, opened.encode(), times or None, 0)
             else:
-                os.chmod(opened, value & _MODE_BITS)  # noqa: PTH101 - pathlib is slow to import
+                os.chmod(opened, value & _MODE_BITS)  # noqa: PTH101 - likewise
         finally:
             os.close(target)
 
-    def _open(self, number: int, pid: int, folder: int, path: bytes, *, follows: bool) -> int:
-        """Open what a path of the asker means, without reading or changing it."""
-        where = f"/proc/{pid}/" + ("cwd" if folder == _AT_FDCWD else f"fd/{folder}")
-        base = os.open(where, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    @staticmethod
+    def _read(pid: int, path_at: int, times_at: int) -> tuple[bytes, bytes]:
+        """Return what lies in the asker's memory, once: a path and two times, empty for none."""
+        path = times = b""
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # If it has died, all of the above may have been another process's.
+            if path_at:
+                path, end, _ = os.pread(memory, _PATH_BYTES, path_at).partition(b"\0")
+                if not (path and end):
+                    raise OSError(errno.ENOENT, "a path without an end, or an empty one")
+            if times_at:
+                times = os.pread(memory, _TIMES_BYTES, times_at)
+                if len(times) != _TIMES_BYTES:
+                    raise OSError(errno.EFAULT, "times that are not there")
+        finally:
+            os.close(memory)
+        return path, times
+
+    def _open(self, number: int, pid: int, folder: int, path: bytes, *, follows: bool) -> int:
+        """Open what a path of the asker means, or its own descriptor, without using it."""
+        where = f"/proc/{pid}/" + ("cwd" if folder == _AT_FDCWD else f"fd/{folder}")
+        base = os.open(where, os.O_PATH | os.O_CLOEXEC)
+        try:
+            # If it has died, all that was looked at may have been another process's.
             fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", number))
+            if not path:
+                return os.dup(base)
             flags = os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
             return os.open(path, flags, dir_fd=base)
         finally:
@@ -101,5 +120,5 @@ class Broker:
             raise OSError(errno.EPERM, "outside of what the command may change")
 
 
-ASKED = ("chmod", "fchmodat", "utimensat")
+ASKED = ("chmod", "fchmod", "fchmodat", "utimensat")
 """The calls that a filter may ask about."""

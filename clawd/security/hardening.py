@@ -1,6 +1,5 @@
 """What the daemon does to its own process at start, before it holds a secret."""
 
-import os
 import resource
 
 from clawd.kernel.syscalls import set_not_dumpable
@@ -14,4 +13,3 @@ def harden_process() -> None:
     """
     set_not_dumpable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.umask(0o077)

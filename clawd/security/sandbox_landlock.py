@@ -25,6 +25,7 @@ from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import EXECUTE, READ, WRITE
 from clawd.kernel.numbers import NUMBERS
 from clawd.security import confine_program
+from clawd.security.confine_broker import ASKED
 from clawd.security.sandbox_plan import (
     ETC_PARTS,
     SYSTEM_TREES,
@@ -55,18 +56,24 @@ _DENIED = (
     "msgrcv", "msgctl", "mq_open", "mq_unlink", "setpgid", "setsid", "inotify_add_watch",
     "fanotify_init",
 )  # fmt: skip
-# Landlock does not ask about these; by an open file they are still to be had. The most common
-# ones, chmod and utimensat, are made by `confine_broker` where they are within bounds.
-_DENIED_BY_PATH = (
-    "chown", "lchown", "fchownat", "utime", "utimes",
-    "futimesat", "setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr",
-    "removexattrat", "file_setattr",
+# Landlock does not ask about a file's owner, its attributes and flags, by its path or through what
+# is open for reading. Nor about modes and times; these, which all programs change, are made by
+# `confine_broker` where they are within bounds.
+_DENIED_METADATA = (
+    "chown", "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr",
 )  # fmt: skip
-# Each acts on a process; which argument names it, 0 being the caller.
-_OF_PROCESSES = {
-    "sched_setparam": 0, "sched_setscheduler": 0, "sched_setaffinity": 0, "sched_setattr": 0,
-    "prlimit64": 0, "setpriority": 1, "ioprio_set": 1,
-}  # fmt: skip
+_UNSUPPORTED_METADATA = (
+    "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr",
+    "fremovexattr", "removexattrat",
+)  # fmt: skip
+# linux/fs.h: FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY.
+_FLAG_IOCTLS = (0x40086602, 0x40046602, 0x401C5820, 0x40806685)
+# Each acts on the process of its first argument, 0 being the caller.
+_OF_PROCESSES = (
+    "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr", "prlimit64",
+)  # fmt: skip
+# And these on the processes of their second, by what kind it is: never all those of a user.
+_OF_KINDS = {"setpriority": (0, 1), "ioprio_set": (1, 2)}
 
 
 def landlock_problem(machine: str) -> str:
@@ -166,12 +173,26 @@ def _filter(machine: str, *, network: bool) -> bytes:
     """Return what namespaces do in the other level, as far as a filter can, as a program."""
     known = NUMBERS[machine]
     lines = seccomp.beginning(machine)
-    lines += seccomp.denied(machine, [*_DENIED, *_DENIED_BY_PATH])
-    for name, place in _OF_PROCESSES.items():
-        allowed = seccomp.allowed_if_zero(seccomp.argument(place))
-        lines += seccomp.only_for(known[name], allowed)
+    lines += seccomp.denied(machine, [*_DENIED, *_DENIED_METADATA])
+    lines += seccomp.denied(machine, _UNSUPPORTED_METADATA, errno.ENOTSUP)
+    first, second = seccomp.argument(0), seccomp.argument(1)
+    flags = [seccomp.statement(seccomp.LOAD, second)]
+    for request in _FLAG_IOCTLS:
+        flags += seccomp.denied_if(seccomp.JUMP_EQUAL, request)
+    flags.append(seccomp.statement(seccomp.RETURN, seccomp.ALLOW))
+    lines += seccomp.only_for(known["ioctl"], flags)
+    for name in _OF_PROCESSES:
+        lines += seccomp.only_for(known[name], seccomp.allowed_if_one_of(first, (0,)))
+    for name, kinds in _OF_KINDS.items():
+        own = [
+            seccomp.statement(seccomp.LOAD, second),
+            seccomp.jump(seccomp.JUMP_EQUAL, 0, then=1, otherwise=0),
+            seccomp.statement(seccomp.RETURN, seccomp.ERRNO | errno.EPERM),
+            *seccomp.allowed_if_one_of(first, kinds),
+        ]
+        lines += seccomp.only_for(known[name], own)
     # One end of a pair of datagram sockets could be connected anew, to any path.
-    allowed = seccomp.allowed_if_one_of(seccomp.argument(1), _STREAM_KINDS, mask=_KIND_BITS)
+    allowed = seccomp.allowed_if_one_of(second, _STREAM_KINDS, mask=_KIND_BITS)
     lines += seccomp.only_for(known["socketpair"], allowed)
     lines += [] if network else seccomp.denied(machine, ["socket"])
     return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
@@ -184,17 +205,8 @@ def _asking(machine: str) -> bytes:
     # What this changes lies in memory too; programs know how to do without it.
     lines += seccomp.denied_if(seccomp.JUMP_EQUAL, known["fchmodat2"], errno.ENOSYS)
     ask = [seccomp.statement(seccomp.RETURN, seccomp.ASK)]
-    for name in ("chmod", "fchmodat"):
+    for name in ASKED:
         lines += seccomp.only_for(known[name], ask) if name in known else []
-    # Without a path it changes an open file.
-    path = seccomp.argument(1)
-    by_path: list[bytes] = []
-    for place in (path, path + 4):
-        by_path.append(seccomp.statement(seccomp.LOAD, place))
-        by_path.append(seccomp.jump(seccomp.JUMP_EQUAL, 0, then=1, otherwise=0))
-        by_path += ask
-    by_path.append(seccomp.statement(seccomp.RETURN, seccomp.ALLOW))
-    lines += seccomp.only_for(known["utimensat"], by_path)
     return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
 
 

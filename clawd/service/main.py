@@ -58,10 +58,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    harden_process()
     loaded = load(options.config)
     _make_folder(loaded.layout.home, 0o700)
     _make_folder(loaded.config.workspace_dir, 0o777)
-    harden_process()
+    os.umask(0o077)
     redactor = _redactor(loaded)
     set_up(os.environ, redactor)
     asyncio.run(run(loaded, os.environ, redactor))

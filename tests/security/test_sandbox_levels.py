@@ -209,6 +209,42 @@ for path, more in (("{outside}", {{}}), ("link", {{"dir_fd": folder}}), ("../out
     assert (about.st_mode & 0o777, about.st_mtime_ns) == (0o640, 5)
 
 
+async def test_what_is_open_for_reading_is_not_changed_either(place: Place) -> None:
+    shown = place.base / "shown"
+    shown.write_text("x")
+    shown.chmod(0o640)
+    os.utime(shown, ns=(5, 5))
+    before = shown.stat()
+    script = f"""
+import ctypes, fcntl, os
+f = os.open("{shown}", os.O_RDONLY)
+own = os.open("own", os.O_RDWR | os.O_CREAT, 0o600)
+changes = {{
+    "mode": lambda of: os.fchmod(of, 0o755), "times": lambda of: os.utime(of, (1, 1)),
+    "owner": lambda of: os.fchown(of, os.getuid(), os.getgid()),
+    "attribute": lambda of: os.setxattr(of, "user.a", b"1"),
+    "flags": lambda of: fcntl.ioctl(of, 0x40086602, bytes(8)),
+    "all of a user": lambda of: os.setpriority(os.PRIO_USER, 0, 5),
+}}
+for what, change in changes.items():
+    for name, of in (("shown", f), ("own", own)):
+        try: change(of); print(what, name)
+        except OSError: pass
+# Addresses where nothing is; whoever answers must live on.
+for address in (5, 2**64 - 5, 2**63):
+    assert ctypes.CDLL(None).chmod(ctypes.c_void_p(address), 0o777) == -1
+os.fchmod(own, 0o604)
+print(oct(os.fstat(own).st_mode & 0o777))
+"""
+    result = await place.sh(
+        "cat > s.py; python3 s.py", stdin=script.encode(), readonly_paths=(shown,)
+    )
+    assert result.output.splitlines() == ["mode own", "times own", "0o604"]
+    after = shown.stat()
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert after.st_ctime_ns == before.st_ctime_ns
+
+
 async def test_in_a_read_only_workspace_no_mode_changes(place: Place) -> None:
     (place.workspace / "f").write_text("x")
     (place.workspace / "f").chmod(0o640)

@@ -82,11 +82,11 @@ class Home:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def start(self) -> None:
-        """Start the daemon and wait until it answers."""
+    def start(self, *how: str) -> None:
+        """Start the daemon, by other arguments of Python if given; wait until it answers."""
         log = (self.path / "daemon.log").open("a")
         self.daemon = subprocess.Popen(
-            [sys.executable, "-m", "clawd"],
+            [sys.executable, *(how or ("-m", "clawd"))],
             env=self.environ,
             cwd=self.workspace,
             stdin=subprocess.DEVNULL,
