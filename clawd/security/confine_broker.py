@@ -1,6 +1,6 @@
-"""Changes modes and times of files for a command, within the folders that it may change.
+"""Changes modes, owners and times of files for a command, within the folders that it may change.
 
-Landlock does not ask who changes a file's mode or times, be it by its path or through a file that
+Landlock does not ask who changes a mode, an owner or times, be it by path or through a file that
 is open for reading. The filter therefore stops these calls and asks here (seccomp_unotify(2)): a
 path is read once and opened, what was opened is looked at, and changed. A command that changes the
 path meanwhile changes nothing. Standard library and `clawd.kernel` only.
@@ -22,6 +22,19 @@ _ANSWER = struct.Struct("=QqiI")
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW = -100, 0x100
 _PATH_BYTES, _TIMES_BYTES = 4096, 32
 _MODE_BITS = 0o1777
+
+ASKED: dict[str, tuple[int | None, int | None, int, int | None]] = {
+    "chmod": (None, 0, 1, None),
+    "fchmod": (0, None, 1, None),
+    "fchmodat": (0, 1, 2, None),
+    "chown": (None, 0, 1, None),
+    "lchown": (None, 0, 1, None),
+    "fchown": (0, None, 1, None),
+    "fchownat": (0, 1, 2, 4),
+    "utimensat": (0, 1, 2, 3),
+}
+"""The calls that a filter may ask about: which argument is the folder or the file's descriptor,
+the path, the first new value, the flags."""
 
 
 class Broker:
@@ -61,27 +74,32 @@ class Broker:
 
     def _change(self, number: int, pid: int, name: str, arguments: list[int]) -> None:
         """Do what was asked for; raises OSError as the call would."""
-        match name:
-            case "chmod":
-                folder, path_at, value, flags = _AT_FDCWD, *arguments[:2], 0
-            case "fchmod":
-                folder, path_at, value, flags = arguments[0], 0, arguments[1], 0
-            case "fchmodat":
-                folder, path_at, value, flags = *arguments[:3], 0
-            case _:
-                folder, path_at, value, flags = arguments[:4]
-        path, times = self._read(pid, path_at, value if name == "utimensat" else 0)
-        follows = not flags & _AT_SYMLINK_NOFOLLOW
-        target = self._open(number, pid, ctypes.c_int32(folder).value, path, follows=follows)
+        folder_at, path_at, value_at, flags_at = ASKED[name]
+        folder = _AT_FDCWD if folder_at is None else ctypes.c_int32(arguments[folder_at]).value
+        address = 0 if path_at is None else arguments[path_at]
+        flags = 0 if flags_at is None else arguments[flags_at]
+        value, group = arguments[value_at : value_at + 2]
+        path, times = self._read(pid, address, value if name == "utimensat" else 0)
+        follows = name != "lchown" and not flags & _AT_SYMLINK_NOFOLLOW
+        target = self._open(number, pid, folder, path, follows=follows)
         try:
             opened = f"/proc/self/fd/{target}"
             self._check(os.readlink(opened))  # noqa: PTH115 - pathlib is slow to import
             if name == "utimensat":
                 system_call(self._utimensat, _AT_FDCWD, opened.encode(), times or None, 0)
+            elif "chown" in name:
+                self._keep_owner(opened, ctypes.c_int32(value).value, ctypes.c_int32(group).value)
             else:
                 os.chmod(opened, value & _MODE_BITS)  # noqa: PTH101 - likewise
         finally:
             os.close(target)
+
+    @staticmethod
+    def _keep_owner(opened: str, user: int, group: int) -> None:
+        """Let programs give a file to who they run as, as those do that unpack files."""
+        if user not in {-1, os.getuid()} or group not in {-1, os.getgid()}:
+            raise OSError(errno.EPERM, "to somebody else")
+        os.chown(opened, user, group)
 
     @staticmethod
     def _read(pid: int, path_at: int, times_at: int) -> tuple[bytes, bytes]:
@@ -118,7 +136,3 @@ class Broker:
     def _check(self, path: str) -> None:
         if not any(path == folder or path.startswith(f"{folder}/") for folder in self._folders):
             raise OSError(errno.EPERM, "outside of what the command may change")
-
-
-ASKED = ("chmod", "fchmod", "fchmodat", "utimensat")
-"""The calls that a filter may ask about."""

@@ -56,12 +56,10 @@ _DENIED = (
     "msgrcv", "msgctl", "mq_open", "mq_unlink", "setpgid", "setsid", "inotify_add_watch",
     "fanotify_init",
 )  # fmt: skip
-# Landlock does not ask about a file's owner, its attributes and flags, by its path or through what
-# is open for reading. Nor about modes and times; these, which all programs change, are made by
+# Landlock does not ask about a file's attributes and flags, by its path or through what is open for
+# reading. Nor about modes, owners and times; these, which all programs change, are changed by
 # `confine_broker` where they are within bounds.
-_DENIED_METADATA = (
-    "chown", "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr",
-)  # fmt: skip
+_DENIED_METADATA = ("utime", "utimes", "futimesat", "file_setattr")
 _UNSUPPORTED_METADATA = (
     "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr",
     "fremovexattr", "removexattrat",

@@ -239,7 +239,7 @@ print(oct(os.fstat(own).st_mode & 0o777))
     result = await place.sh(
         "cat > s.py; python3 s.py", stdin=script.encode(), readonly_paths=(shown,)
     )
-    assert result.output.splitlines() == ["mode own", "times own", "0o604"]
+    assert result.output.splitlines() == ["mode own", "times own", "owner own", "0o604"]
     after = shown.stat()
     assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
     assert after.st_ctime_ns == before.st_ctime_ns
