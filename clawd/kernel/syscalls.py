@@ -59,6 +59,11 @@ def set_no_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def set_default_action(number: int) -> None:
+    """Let a signal do what it does by default, as programs expect that are started from here."""
+    _libc.signal(number, None)
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good; root's files stay root's, but nothing else is left.
 

@@ -46,7 +46,7 @@ class Broker:
     """
 
     def __init__(self, listener: int, folders: list[str]) -> None:
-        self._listener = listener
+        self.listener = listener
         self._folders = folders
         numbers = NUMBERS[os.uname().machine]
         self._names = {numbers[name]: name for name in ASKED if name in numbers}
@@ -56,7 +56,7 @@ class Broker:
         """Take one question and answer it; one whose asker is gone by now is dropped."""
         buffer = bytearray(_QUESTION.size)
         try:
-            fcntl.ioctl(self._listener, _RECEIVE, buffer)
+            fcntl.ioctl(self.listener, _RECEIVE, buffer)
         except OSError:
             return
         number, pid, _, call, _, _, *arguments = _QUESTION.unpack(buffer)
@@ -68,7 +68,7 @@ class Broker:
         except OverflowError:
             error = errno.EFAULT
         try:
-            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
+            fcntl.ioctl(self.listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
         except OSError:
             return
 
@@ -125,7 +125,7 @@ class Broker:
         base = os.open(where, os.O_PATH | os.O_CLOEXEC)
         try:
             # If it has died, all that was looked at may have been another process's.
-            fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", number))
+            fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", number))
             if not path:
                 return os.dup(base)
             flags = os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
