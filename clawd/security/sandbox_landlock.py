@@ -130,7 +130,8 @@ def landlock_plan(
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
     return Plan(
         argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
-        starter=(interpreter, "-I", "-S", "-E", confine_program.__file__),
+        bwrap=confine_program.__file__,
+        interpreter=(interpreter, "-I", "-S", "-E"),
         options=tuple(options),
         files=files,
         is_group=True,

@@ -109,22 +109,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         argv: the command behind its limits.
-        starter: bubblewrap, or what takes its place; empty to run `argv` as it is.
-        options: the starter's; they go through a descriptor, so that no process inside sees them.
+        bwrap: path of bubblewrap, or of what takes its place; empty to run `argv` as it is.
+        options: bubblewrap's; they go through a descriptor, so that no process inside sees them.
         files: contents for the slots, by name.
         cwd: where the outer process starts.
         env: all of its environment.
         is_group: the command and all that it starts stay in one process group, its own, and no
             namespace ends with it.
+        interpreter: what runs `bwrap` where that is a script.
     """
 
     argv: tuple[str, ...]
-    starter: tuple[str, ...] = ()
+    bwrap: str = ""
     options: tuple[str | Slot, ...] = ()
     files: dict[str, bytes] = {}
     cwd: str = "/"
     env: dict[str, str] = {}
     is_group: bool = False
+    interpreter: tuple[str, ...] = ()
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +173,7 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", str(command.cwd or workspace)]
     return Plan(
-        argv=limited_argv(command, host), starter=(host.bwrap,), options=tuple(options), files=files
+        argv=limited_argv(command, host), bwrap=host.bwrap, options=tuple(options), files=files
     )
 
 

@@ -151,7 +151,7 @@ class _Child:
 
     def start(self, plan: Plan, stdin: bytes) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
-        self._bare = not plan.starter
+        self._bare = not plan.bwrap
         self._is_group = plan.is_group
         given: dict[str, int] = {"stdin": _memory_file(stdin)}
         try:
@@ -172,7 +172,7 @@ class _Child:
             for name, data in plan.files.items():
                 given[name] = _memory_file(data)
             given["args"] = _memory_file(_joined(plan.options, given))
-            argv = [*plan.starter, "--args", str(given["args"]), "--", *argv]
+            argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
             passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
             argv,
