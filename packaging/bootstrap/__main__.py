@@ -18,6 +18,7 @@ from bootstrap.system import MINORS, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine", "systemd")
 FAST_TESTS = "not slow and not real_model and not daemon"
+ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
 MADE_HERE = (
     ".venv",
     ".venv-*",
@@ -85,7 +86,7 @@ def run_agent() -> int:
 
 
 def run_tests() -> int:
-    """Runs all tests: with coverage in `.venv`, then again on each other interpreter found.
+    """Runs all tests in `.venv`, then again on each other interpreter found.
 
     It stops at the first interpreter that fails, so that the last summary printed is the one to
     read.
@@ -94,8 +95,8 @@ def run_tests() -> int:
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     if own is not None and own.minor in wanted:
-        announce(f"tests on Python {own.version}, with coverage")
-        if status := pytest(python, "--cov", "--cov-report=term:skip-covered"):
+        announce(f"tests on Python {own.version}")
+        if status := pytest(python):
             return status
     for minor in MINORS:
         if minor not in wanted or (own is not None and minor == own.minor):
@@ -170,9 +171,9 @@ def clean() -> int:
 
 
 def pytest(python: Path, *arguments: str) -> int:
-    """Runs pytest with ARGS of the command line after the given arguments."""
+    """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one."""
     asked = shlex.split(os.environ.get("ARGS", ""))
-    return subprocess.call([python, "-m", "pytest", *arguments, *asked])
+    return subprocess.call([python, "-m", "pytest", *ON_ALL_CORES, *arguments, *asked])
 
 
 if __name__ == "__main__":

@@ -41,6 +41,15 @@ def environ(home: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    """Let clawctl, called in this process, see the throwaway home and nothing of the caller's."""
+    for name in ("CLAWD_SOCKET", "XDG_RUNTIME_DIR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "CLAWD_HOME"):
+        monkeypatch.setenv(name, environ[name])
+
+
+@pytest.fixture
 def daemon(home: Path) -> Iterator[FakeDaemon]:
     with FakeDaemon(home / "run" / "clawd.sock", home) as fake:
         yield fake

@@ -26,12 +26,7 @@ WRONG = PolicyCaseLine(
 )
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    for name in ("CLAWD_SOCKET", "XDG_RUNTIME_DIR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HOME", "CLAWD_HOME"):
-        monkeypatch.setenv(name, environ[name])
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def test_explain_says_verdict_risk_and_rule(
