@@ -1,4 +1,8 @@
-"""What the receipt chain keeps in memory: open intents, contents by hash, the chain's head."""
+"""What the receipt chain keeps in memory: open intents, contents by hash, the chain's head.
+
+Only an intent waits for the disk. What follows a receipt needs no fsync of its own: after a power
+cut the intent is open again, and the next start finds its receipt in the chain and removes it.
+"""
 
 import sqlite3
 
@@ -41,22 +45,22 @@ class MemoryLedger:
         """Remove the intent (where it is still there) and store the result by its hash.
 
         Raises:
-            StorageError: that is not on disk, or the hash is not the content's.
+            StorageError: that could not be written, or the hash is not the content's.
         """
 
         def act(connection: sqlite3.Connection) -> None:
             _keep(connection, content, content_hash)
             connection.execute("DELETE FROM intents WHERE id = ?", (intent_id,))
 
-        await self._database.write(act)
+        await self._database.write(act, durable=False)
 
     async def store_content(self, content: bytes, content_hash: str) -> None:
         """Store bytes by their hash.
 
         Raises:
-            StorageError: they are not on disk, or the hash is not theirs.
+            StorageError: they could not be written, or the hash is not theirs.
         """
-        await self._database.write(lambda c: _keep(c, content, content_hash))
+        await self._database.write(lambda c: _keep(c, content, content_hash), durable=False)
 
     async def open_intents(self) -> list[Intent]:
         """Return the intents that no receipt closed, oldest first.
@@ -86,7 +90,7 @@ class MemoryLedger:
         """Remember the chain's head, unless a later one is known already.
 
         Raises:
-            StorageError: it is not on disk.
+            StorageError: it could not be written.
         """
 
         def act(connection: sqlite3.Connection) -> None:
@@ -98,7 +102,7 @@ class MemoryLedger:
                 (seq, receipt_hash, timestamp_now()),
             )
 
-        await self._database.write(act)
+        await self._database.write(act, durable=False)
 
     async def last_head(self) -> tuple[int, str] | None:
         """Return the remembered head (seq, hash).

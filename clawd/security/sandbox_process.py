@@ -240,7 +240,9 @@ class _Child:
         self._register(pidfd)
         if self._kill_wanted:
             self._kill()
-        else:
+            return
+        # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
+        with contextlib.suppress(BrokenPipeError):
             os.write(self._gate, b"x")
 
     def _on_death(self, pidfd: int) -> None:

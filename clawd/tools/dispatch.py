@@ -20,7 +20,7 @@ from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
-from clawd.tools.base import Tool, ToolContext, ToolResult
+from clawd.tools.base import Tool, ToolContext, ToolResult, failed
 from clawd.tools.execution import Execution, Executor
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, OutcomeKind
@@ -289,6 +289,8 @@ class Dispatcher:
         execution = await self._executor.run(
             prepared.tool, prepared.arguments, prepared.context, call=entry.id
         )
+        if execution.kind == "failed" and self._is_stopped(prepared):
+            execution = Execution(kind="stopped", result=failed(ESTOP_REASON))
         result = execution.result
         if not result.success:
             entry.reason = shortened(result.error, REASON_LIMIT)
@@ -313,6 +315,13 @@ class Dispatcher:
         if cancelled or execution.kind == "cancelled" or cancel_is_wanted():
             raise asyncio.CancelledError
         return outcome
+
+    def _is_stopped(self, prepared: _Prepared) -> bool:
+        """Tell whether the stop is set, which kills processes before it cancels their calls."""
+        verdict = self._gate.may_start(prepared.action)
+        return (
+            prepared.tool.starts_process and isinstance(verdict, Deny) and verdict.kind == "estop"
+        )
 
     # --- after the act
 

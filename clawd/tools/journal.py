@@ -3,6 +3,7 @@
 Secrets are replaced before anything is hashed or stored, so what is stored is what was hashed.
 """
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -130,14 +131,18 @@ class Journal:
     async def _remember(
         self, entry: Entry, receipt: Receipt, arguments: bytes, content: bytes
     ) -> None:
+        """Keep what belongs to a receipt that is on disk; together, so that it is one write."""
+        writes = [self._ledger.record_head(receipt.seq, receipt.receipt_hash)]
         if entry.has_intent:
-            await self._ledger.close_intent(
-                entry.id, content=content, content_hash=receipt.result_hash
+            writes.append(
+                self._ledger.close_intent(
+                    entry.id, content=content, content_hash=receipt.result_hash
+                )
             )
         else:
-            await self._ledger.store_content(arguments, receipt.args_hash)
-            await self._ledger.store_content(content, receipt.result_hash)
-        await self._ledger.record_head(receipt.seq, receipt.receipt_hash)
+            writes.append(self._ledger.store_content(arguments, receipt.args_hash))
+            writes.append(self._ledger.store_content(content, receipt.result_hash))
+        await asyncio.gather(*writes)
 
 
 def timestamp() -> str:

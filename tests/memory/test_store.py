@@ -216,3 +216,23 @@ async def test_a_row_that_was_changed_by_hand_is_a_storage_error(memory: Memory)
         await memory.conversations.get(made.id, owner=ANNA)
     with pytest.raises(StorageError, match="never writes"):
         await memory.conversations.list(owner=ANNA)
+
+
+async def test_only_writes_that_may_be_lost_in_a_power_cut_go_without_an_fsync(
+    tmp_path: Path,
+) -> None:
+    database = Database(tmp_path / "m")
+    await database.open()
+    normal, full = 1, 2
+
+    def mode(connection: sqlite3.Connection) -> int:
+        (found,) = connection.execute("PRAGMA synchronous").fetchone()
+        return int(found)
+
+    assert await database.write(mode) == full
+    assert await database.write(mode, durable=False) == normal
+    assert await database.write_alone(mode) == full
+    together = await asyncio.gather(database.write(mode, durable=False), database.write(mode))
+    assert tuple(together) == (full, full)
+    assert await database.write(mode) == full
+    await database.close()

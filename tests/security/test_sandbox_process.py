@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import select
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from clawd.errors import SandboxUnavailableError
@@ -171,6 +173,27 @@ async def test_a_stop_that_is_set_already_lets_no_command_begin(run: Run, tmp_pa
     result = await run("echo ran > proof; sleep 300")
     assert result.exit_code == 137
     assert not (tmp_path / "proof").exists()
+
+
+async def test_a_sandbox_that_died_before_its_gate_is_opened_has_been_killed(run: Run) -> None:
+    """Nobody is left to read from the gate then."""
+
+    class Slow(Registry):
+        def register_kill(self, pidfd: int) -> None:
+            super().register_kill(pidfd)
+            for child in psutil.Process().children():
+                outer = os.pidfd_open(child.pid)
+                select.select([outer], [], [], 10.0)
+                os.close(outer)
+
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, what: failures.append(what))
+    await run.sandbox.probe()
+    run.sandbox._registry = registry = Slow()
+    registry.is_set = True
+    result = await run("echo ran > proof; sleep 300")
+    assert (result.exit_code, failures) == (137, [])
+    assert not (run.workspace / "proof").exists()
 
 
 async def test_the_file_estop_kills_a_running_command_and_lets_none_begin(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class ServiceHandlers(Handler):
 
     async def set_estop(self, params: SetEstop, call: Call) -> EstopReport:
         """Set the emergency stop: anyone who may talk may stop."""
-        self.parts.estop.set(params.reason, by=f"uid {call.principal.uid}")
+        await self.parts.estop.set_from_loop(params.reason, by=f"uid {call.principal.uid}")
         return self._report()
 
     async def clear_estop(self, _params: ClearEstop, _call: Call) -> EstopReport:
