@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -129,7 +129,11 @@ class Sandbox:
             return self._status
 
     async def run(
-        self, command: ChildCommand, *, on_output: Callable[[str], None] | None = None
+        self,
+        command: ChildCommand,
+        *,
+        on_output: Callable[[str], None] | None = None,
+        cleared: Callable[[], Awaitable[None]] | None = None,
     ) -> ChildResult:
         """Run a command to its end; on return and on cancellation nothing of it is alive.
 
@@ -137,6 +141,8 @@ class Sandbox:
             command: what to run.
             on_output: takes pieces of the output as they come, up to the command's limit; called
                 on the event loop and must not block.
+            cleared: awaited before the command begins, while its sandbox is set up; what it raises
+                ends the run and is raised.
 
         Raises:
             InvalidRequestError: the command cannot be meant.
@@ -146,7 +152,12 @@ class Sandbox:
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
         return await self._run_at(
-            status.level, self._host, command, on_output, registry=self._registry
+            status.level,
+            self._host,
+            command,
+            on_output,
+            registry=self._registry,
+            cleared=cleared,
         )
 
     async def _find_out(self) -> SandboxStatus:
@@ -193,6 +204,7 @@ class Sandbox:
         on_output: Callable[[str], None] | None,
         *,
         registry: KillRegistry | None,
+        cleared: Callable[[], Awaitable[None]] | None = None,
     ) -> ChildResult:
         match level:
             case "bwrap":
@@ -203,12 +215,7 @@ class Sandbox:
                 assert_never(level)
         try:
             ended = await run_plan(
-                plan,
-                stdin=command.stdin,
-                timeout_s=command.timeout_s,
-                max_output_bytes=command.max_output_bytes,
-                registry=registry,
-                on_output=on_output,
+                plan, command, registry=registry, on_output=on_output, cleared=cleared
             )
         except OSError as error:
             raise SandboxUnavailableError(f"cannot start a process: {error}") from error

@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
-from clawd.security.sandbox_plan import Plan, Slot
+from clawd.security.sandbox_plan import ChildCommand, Plan, Slot
 
 # Beyond this a flood costs the daemon more than the rest of the output is worth.
 FLOOD_BYTES = 64 << 20
@@ -55,24 +55,30 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_plan(
     plan: Plan,
+    command: ChildCommand,
     *,
-    stdin: bytes,
-    timeout_s: float,
-    max_output_bytes: int,
     registry: KillRegistry | None,
     on_output: Callable[[str], None] | None,
+    cleared: Callable[[], Awaitable[None]] | None = None,
 ) -> Ended:
-    """Run a plan to its end.
+    """Run the plan of a command to its end.
 
-    On return and on cancellation every process of its namespaces is dead. Must be called from
-    the thread that runs the event loop for the daemon's life: the kernel ties the child's
-    parent-death signal to the thread that started it.
+    `cleared` is awaited before the command begins, while its sandbox is set up; what it raises ends
+    the sandbox and is raised here. On return and on cancellation every process of its namespaces is
+    dead. Must be called from the thread that runs the event loop for the daemon's life: the kernel
+    ties the child's parent-death signal to the thread that started it.
     """
-    child = _Child(_Output(max_output_bytes, on_output), registry)
+    child = _Child(_Output(command.max_output_bytes, on_output), registry)
     ended_by: EndedBy = "exit"
+    has_gate = bool(plan.bwrap)
     try:
-        child.start(plan, stdin)
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(command.timeout_s):
+            if cleared is not None and not has_gate:
+                await cleared()
+            child.start(plan, command.stdin)
+            if cleared is not None and has_gate:
+                await cleared()
+            child.let_go()
             await child.wait()
         if child.output.flooded:
             ended_by = "output"
@@ -122,10 +128,10 @@ class _Output:
 class _Child:
     """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
 
-    bubblewrap is held at a gate (`--block-fd`) until its namespace's init is known and
-    registered, so that no command ever runs that could not be killed whole. Killing bubblewrap
-    itself before that would leave the init behind as an orphan; a kill that comes too early
-    therefore waits for the report.
+    bubblewrap is held at a gate (`--block-fd`) until `let_go` was called and its namespace's init
+    is known and registered, so that no command ever runs that could not be killed whole. Killing
+    bubblewrap itself before that would leave the init behind as an orphan; a kill that comes too
+    early therefore waits for the report.
     """
 
     def __init__(self, output: _Output, registry: KillRegistry | None) -> None:
@@ -138,6 +144,7 @@ class _Child:
         self._init = -1
         self._gate = -1
         self._kill_wanted = False
+        self._is_let_go = False
         self._status_open = False
         self._status = b""
         self._reported_exit: int | None = None
@@ -162,6 +169,17 @@ class _Child:
         finally:
             for descriptor in given.values():
                 os.close(descriptor)
+
+    def let_go(self) -> None:
+        """Let the command begin, now or as soon as it can be killed whole."""
+        self._is_let_go = True
+        if self._init != -1:
+            self._open_gate()
+
+    def _open_gate(self) -> None:
+        # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._gate, b"x")
 
     def _spawn(self, plan: Plan, given: dict[str, int]) -> None:
         argv, passed = list(plan.argv), []
@@ -240,10 +258,8 @@ class _Child:
         self._register(pidfd)
         if self._kill_wanted:
             self._kill()
-            return
-        # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._gate, b"x")
+        elif self._is_let_go:
+            self._open_gate()
 
     def _on_death(self, pidfd: int) -> None:
         if self._registry is not None:

@@ -19,6 +19,11 @@ SHORT_LIMIT = 120
 
 _T = TypeVar("_T")
 
+
+async def _at_once() -> None:
+    """Clear a call that nothing holds."""
+
+
 Arguments = Mapping[str, Any]
 
 
@@ -50,6 +55,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         workspace: the absolute, resolved folder it works in.
         report: takes a line or chunk of output while the call runs; never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
+        cleared: returns when the call may act, raises ClawError when it may not; for tools with
+            `holds_until_cleared`, which await it before anything that could be noticed.
     """
 
     conversation_id: str
@@ -58,6 +65,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path
     report: Callable[[str], None] = lambda _text: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    cleared: Callable[[], Awaitable[None]] = _at_once
 
 
 class Tool(ABC):
@@ -71,6 +79,8 @@ class Tool(ABC):
         timeout_s: how long one call may take.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
+        holds_until_cleared: whether a call may get ready while its intent is being written, since
+            it does nothing before `ToolContext.cleared` returns.
         outward: whether a call can send data out or change things outside the workspace; None
             when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
@@ -83,6 +93,7 @@ class Tool(ABC):
     timeout_s: float = 30.0
     aliases: ClassVar[tuple[str, ...]] = ()
     starts_process: ClassVar[bool] = False
+    holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
 

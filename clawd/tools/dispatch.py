@@ -6,12 +6,13 @@ of the call reaches the model.
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
 import msgspec
 
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.receipts.record import Status
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
@@ -21,9 +22,11 @@ from clawd.security.policy import Allow, Ask, Deny, PolicySettings
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed
-from clawd.tools.execution import Execution, Executor
+from clawd.tools.clearance import Clearance
+from clawd.tools.execution import Executor
 from clawd.tools.journal import Entry, Journal
-from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, OutcomeKind
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
+from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
 from clawd.tools.registry import Registry
 from clawd.tools.schema import decode_arguments
 from clawd.tools.settle import cancel_is_wanted, settled
@@ -52,12 +55,6 @@ class _Prepared(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any]
     action: Action
     context: ToolContext
-
-
-class _Refused(msgspec.Struct, frozen=True, kw_only=True):
-    kind: OutcomeKind
-    reason: str
-    text: str
 
 
 class Dispatcher:
@@ -110,16 +107,16 @@ class Dispatcher:
         )
         prepared = self._prepare(request, scope, entry)
         self._audit("tool requested", entry, risk=entry.risk)
-        if isinstance(prepared, _Refused):
+        if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
             refusal = await self._permit(prepared, entry, scope)
         except asyncio.CancelledError:
-            await self._refuse(entry, _CANCELLED, request, scope)
+            await self._refuse(entry, CANCELLED, request, scope)
             raise
         except Exception as error:  # noqa: BLE001 - a defect around the question is a no
             _log.error("a call could not be judged, it is denied", exc_info=error)
-            refusal = _denied(f"the approval failed: {type(error).__name__}")
+            refusal = denied(f"the approval failed: {type(error).__name__}")
         if refusal is not None:
             return await self._refuse(entry, refusal, request, scope)
         return await self._run(prepared, entry, request, scope)
@@ -144,22 +141,20 @@ class Dispatcher:
 
     # --- before the act
 
-    def _prepare(
-        self, request: CallRequest, scope: CallScope, entry: Entry
-    ) -> _Prepared | _Refused:
+    def _prepare(self, request: CallRequest, scope: CallScope, entry: Entry) -> _Prepared | Refused:
         try:
             tool = self.registry.get(request.tool)
         except NotFoundError as error:
-            return _Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
+            return Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
         entry.tool = tool.name
         if scope.offered is not None and tool.name not in scope.offered:
             reason = f"{tool.name} is not offered on this channel"
-            return _Refused(kind="denied", reason=reason, text=f"denied: {reason}")
+            return Refused(kind="denied", reason=reason, text=f"denied: {reason}")
         try:
             arguments = decode_arguments(request.arguments, tool.parameters)
         except InvalidRequestError as error:
             text = f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
-            return _Refused(kind="bad_arguments", reason="bad arguments", text=text)
+            return Refused(kind="bad_arguments", reason="bad arguments", text=text)
         action = self._action(tool, arguments, request, scope)
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
@@ -207,27 +202,27 @@ class Dispatcher:
     def _is_unfenced(self, tool: Tool) -> bool:
         return tool.starts_process and self._settings.sandbox_level == NO_SANDBOX
 
-    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> _Refused | None:
+    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         action = prepared.action
         if not self._journal.is_recording and action.assessment.risk != "low":
-            return _denied("receipts are switched off, so only low-risk tools run")
+            return denied("receipts are switched off, so only low-risk tools run")
         verdict = self._gate.review(action)
         if isinstance(verdict, Ask):
             refusal = await self._ask(action, verdict, entry, scope)
             if refusal is not None:
                 return refusal
         elif isinstance(verdict, Deny):
-            return _refusal(verdict)
+            return refused_by(verdict)
         else:
             entry.approval = "rule" if verdict.rule_id else "auto"
             entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
         last = self._gate.may_start(action)
-        return _refusal(last) if isinstance(last, Deny) else None
+        return refused_by(last) if isinstance(last, Deny) else None
 
     async def _ask(
         self, action: Action, verdict: Ask, entry: Entry, scope: CallScope
-    ) -> _Refused | None:
+    ) -> Refused | None:
         """Put the call to a person; None means yes. The intent is on disk while it waits."""
         entry.reason = verdict.reason
         _, cancelled = await settled(self._journal.begin(entry))
@@ -247,12 +242,12 @@ class Dispatcher:
         )
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
-            return _denied(resolution.reason, kind=kind)
+            return denied(resolution.reason, kind=kind)
         entry.approval, entry.approved_by = "user", resolution.by
         return None
 
     async def _refuse(
-        self, entry: Entry, refused: _Refused, request: CallRequest, scope: CallScope
+        self, entry: Entry, refused: Refused, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
         entry.approval, entry.reason = "none", refused.reason
         is_failure = refused.kind in {"unknown_tool", "bad_arguments"}
@@ -277,24 +272,56 @@ class Dispatcher:
     async def _run(
         self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
-        _, cancelled = await settled(self._journal.begin(entry))
-        if cancelled:
-            await self._refuse(entry, _CANCELLED, request, scope)
+        clearance = self._clearance(prepared, entry, request, scope)
+        execution: Execution | None = None
+        if prepared.tool.holds_until_cleared:
+            execution = await self._execute(prepared, entry, clearance)
+        _, cancelled = await settled(clearance.written())
+        if execution is None and not cancelled:
+            with contextlib.suppress(ForbiddenError):
+                await clearance()
+                execution = await self._execute(prepared, entry, clearance)
+        refused = not_cleared(clearance, execution)
+        if refused is not None:
+            outcome = await self._refuse(entry, refused, request, scope)
+        else:
+            assert execution is not None
+            outcome = await self._finish(execution, entry, request, scope)
+        if cancelled or outcome.kind == "cancelled" or cancel_is_wanted():
             raise asyncio.CancelledError
-        last = self._gate.may_start(prepared.action)
-        if isinstance(last, Deny):
-            return await self._refuse(entry, _refusal(last), request, scope)
-        self._audit("tool approved", entry, approval=entry.approval, by=entry.approved_by or "-")
-        scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
+        return outcome
+
+    def _clearance(
+        self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> Clearance:
+        def started() -> None:
+            self._audit(
+                "tool approved", entry, approval=entry.approval, by=entry.approved_by or "-"
+            )
+            scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
+
+        return Clearance(
+            self._journal.begin(entry),
+            may_start=lambda: self._gate.may_start(prepared.action),
+            on_given=started,
+        )
+
+    async def _execute(self, prepared: _Prepared, entry: Entry, clearance: Clearance) -> Execution:
+        context = msgspec.structs.replace(prepared.context, cleared=clearance)
         execution = await self._executor.run(
-            prepared.tool, prepared.arguments, prepared.context, call=entry.id
+            prepared.tool, prepared.arguments, context, call=entry.id
         )
         if execution.kind == "failed" and self._is_stopped(prepared):
-            execution = Execution(kind="stopped", result=failed(ESTOP_REASON))
+            return Execution(kind="stopped", result=failed(ESTOP_REASON))
+        return execution
+
+    async def _finish(
+        self, execution: Execution, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> CallOutcome:
         result = execution.result
         if not result.success:
             entry.reason = shortened(result.error, REASON_LIMIT)
-        text = self._clip(_told(execution))
+        text = self._clip(told(execution))
         exit_code = result.metadata.get("exit_code")
         status: Status = "allowed" if result.success else "failed"
         finish = self._journal.finish(
@@ -312,7 +339,7 @@ class Dispatcher:
             metadata=result.metadata,
         )
         self._tell(outcome, entry, request, scope)
-        if cancelled or execution.kind == "cancelled" or cancel_is_wanted():
+        if cancelled:
             raise asyncio.CancelledError
         return outcome
 
@@ -364,27 +391,3 @@ class Dispatcher:
             return data.decode()
         kept = data[:limit].decode(errors="ignore")
         return f"{kept}\n[cut: {len(data) - limit} of {len(data)} bytes left out]"
-
-
-_CANCELLED = _Refused(kind="cancelled", reason="cancelled", text="error: cancelled")
-
-
-def _told(execution: Execution) -> str:
-    """Return what the model is told of a call that ran."""
-    result = execution.result
-    if execution.kind == "stopped":
-        return f"denied: {ESTOP_REASON}"
-    if result.success:
-        return result.output
-    return f"error: {result.error}" + (f"\n{result.output}" if result.output else "")
-
-
-def _refusal(verdict: Deny) -> _Refused:
-    if verdict.kind == "estop":
-        return _denied(verdict.reason, kind="stopped")
-    return _denied(verdict.reason, hint=verdict.hint)
-
-
-def _denied(reason: str, *, hint: str = "", kind: OutcomeKind = "denied") -> _Refused:
-    text = f"denied: {reason}" + (f" ({hint})" if hint else "")
-    return _Refused(kind=kind, reason=reason, text=text)

@@ -42,7 +42,9 @@ class TrueTool(ShellTool):
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         command = ChildCommand(argv=("true",), workspace=context.workspace)
-        result = await self._deps.sandbox.run(command, on_output=context.report)
+        result = await self._deps.sandbox.run(
+            command, on_output=context.report, cleared=context.cleared
+        )
         return succeeded("") if result.exit_code == 0 else failed(result.output)
 
 

@@ -6,13 +6,13 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from clawd.errors import SandboxUnavailableError
+from clawd.errors import SandboxUnavailableError, StorageError
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
@@ -35,9 +35,11 @@ class Registry:
         self.held: set[int] = set()
         self.ever = 0
         self.is_set = False
+        self.has_one = asyncio.Event()
 
     def register_kill(self, pidfd: int) -> None:
         self.held.add(pidfd)
+        self.has_one.set()
         self.ever += 1
         if self.is_set:
             self.stop()
@@ -82,7 +84,12 @@ class Run:
             self.ready.set()
 
     async def __call__(
-        self, script: str, *, timeout_s: float = 20.0, max_output_bytes: int = 1 << 20
+        self,
+        script: str,
+        *,
+        timeout_s: float = 20.0,
+        max_output_bytes: int = 1 << 20,
+        cleared: Callable[[], Awaitable[None]] | None = None,
     ) -> ChildResult:
         command = ChildCommand(
             argv=("bash", "-c", script.replace("TAG", self.tag)),
@@ -90,7 +97,7 @@ class Run:
             timeout_s=timeout_s,
             max_output_bytes=max_output_bytes,
         )
-        return await self.sandbox.run(command, on_output=self.heard)
+        return await self.sandbox.run(command, on_output=self.heard, cleared=cleared)
 
 
 @pytest.fixture
@@ -193,6 +200,62 @@ async def test_a_sandbox_that_died_before_its_gate_is_opened_has_been_killed(run
     registry.is_set = True
     result = await run("echo ran > proof; sleep 300")
     assert (result.exit_code, failures) == (137, [])
+    assert not (run.workspace / "proof").exists()
+
+
+@pytest.mark.parametrize("mode", ["required", "off"])
+async def test_a_command_begins_when_it_is_cleared_and_not_before(
+    tmp_path: Path, mode: Mode
+) -> None:
+    run, asked, may_act = Run(tmp_path, mode=mode), asyncio.Event(), asyncio.Event()
+
+    async def cleared() -> None:
+        asked.set()
+        await may_act.wait()
+
+    task = asyncio.create_task(run("echo ran > proof", cleared=cleared))
+    async with asyncio.timeout(10):
+        await asked.wait()
+        if mode == "required":
+            await run.registry.has_one.wait()
+    assert not (tmp_path / "proof").exists()
+    assert not task.done()
+    may_act.set()
+    assert (await task).exit_code == 0
+    assert (tmp_path / "proof").exists()
+
+
+@pytest.mark.parametrize("mode", ["required", "off"])
+async def test_a_command_that_is_not_cleared_never_begins(tmp_path: Path, mode: Mode) -> None:
+    run = Run(tmp_path, mode=mode)
+
+    async def cleared() -> None:
+        if mode == "required":
+            await run.registry.has_one.wait()
+        raise StorageError("no room for an intent")
+
+    with pytest.raises(StorageError, match="no room"):
+        await run("echo ran > proof; exec -a TAG sleep 300", cleared=cleared)
+    assert not (tmp_path / "proof").exists()
+    assert processes_with(run.tag) == []
+    assert run.registry.held == set()
+
+
+async def test_a_command_that_is_cleared_too_late_never_begins(run: Run) -> None:
+    async def cleared() -> None:
+        await asyncio.Event().wait()
+
+    result = await run("echo ran > proof", cleared=cleared, timeout_s=0.2)
+    assert result.timed_out
+    assert not (run.workspace / "proof").exists()
+
+
+async def test_a_stop_between_the_start_and_the_clearance_lets_no_command_begin(run: Run) -> None:
+    async def cleared() -> None:
+        await run.registry.has_one.wait()
+        run.registry.stop()
+
+    assert (await run("echo ran > proof", cleared=cleared)).exit_code == 137
     assert not (run.workspace / "proof").exists()
 
 

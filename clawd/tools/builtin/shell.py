@@ -37,6 +37,7 @@ class ShellTool(Tool):
     )
     timeout_s: float = TIMEOUT_LIMIT_S + _KILL_GRACE_S
     starts_process: ClassVar[bool] = True
+    holds_until_cleared: ClassVar[bool] = True
     outward: ClassVar[bool | None] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
@@ -63,6 +64,7 @@ class ShellTool(Tool):
                 max_output_bytes=self._deps.max_shell_output_bytes,
             ),
             on_output=context.report,
+            cleared=context.cleared,
         )
         return _told(result, limit_s)
 
