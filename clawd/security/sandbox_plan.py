@@ -5,6 +5,7 @@ bubblewrap reads from descriptors; `sandbox_process` opens these and starts it.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,7 +109,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a command.
 
     Attributes:
-        argv: the command behind its limits.
+        argv: the command; behind its limits where `limits` is empty.
+        limits: what the held sandbox is limited to before it is let go, by prlimit(1)'s names.
         bwrap: path of bubblewrap; empty to run `argv` as it is.
         options: bubblewrap's; they go through a descriptor, so that no process inside sees them.
         files: contents for the slots, by name.
@@ -117,6 +119,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     argv: tuple[str, ...]
+    limits: dict[str, int] = {}
     bwrap: str = ""
     options: tuple[str | Slot, ...] = ()
     files: dict[str, bytes] = {}
@@ -167,8 +170,14 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
         options += ["--seccomp", Slot(name="seccomp")]
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", str(command.cwd or workspace)]
+    # While a set-user-ID bubblewrap is at work it is root's, and its limits are not ours to set.
+    is_inside = _is_setuid(host.bwrap)
     return Plan(
-        argv=limited_argv(command, host), bwrap=host.bwrap, options=tuple(options), files=files
+        argv=limited_argv(command, host) if is_inside else command.argv,
+        limits={} if is_inside else _limits(host.limits),
+        bwrap=host.bwrap,
+        options=tuple(options),
+        files=files,
     )
 
 
@@ -186,13 +195,18 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
 
 
 def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
-    """Return the command behind `prlimit`.
+    """Return the command behind `prlimit`."""
+    words = (f"--{name}={value}" for name, value in _limits(host.limits).items())
+    return (host.prlimit, *words, "--", *command.argv)
 
-    It stands inside the sandbox: the kernel counts processes for each user namespace there, so
-    that what else the user runs does not eat the limit.
+
+def _limits(limits: ResourceLimits) -> dict[str, int]:
+    """Return the limits by prlimit(1)'s names.
+
+    They are set in the sandbox: the kernel counts processes for each user namespace there, so that
+    what else the user runs does not eat the limit.
     """
-    limits = host.limits
-    pairs = {
+    return {
         "core": 0,
         "cpu": limits.cpu_s,
         "data": limits.memory_bytes,
@@ -201,7 +215,6 @@ def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
         "nofile": limits.open_files,
         "nproc": limits.processes,
     }
-    return (host.prlimit, *(f"--{k}={v}" for k, v in pairs.items()), "--", *command.argv)
 
 
 def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
@@ -315,7 +328,14 @@ def _environment(command: ChildCommand) -> dict[str, str]:
 
 
 def _is_under(path: Path, folder: Path) -> bool:
-    return path == folder or folder in path.parents
+    return path.parts[: len(folder.parts)] == folder.parts
+
+
+def _is_setuid(program: str) -> bool:
+    try:
+        return bool(Path(program).stat().st_mode & stat.S_ISUID)
+    except OSError:
+        return False
 
 
 def _inner_id(host_id: int) -> int:

@@ -4,7 +4,6 @@ What the child may see is `sandbox_plan`'s; this file knows descriptors and sign
 """
 
 import asyncio
-import codecs
 import contextlib
 import json
 import logging
@@ -18,13 +17,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from clawd.security.sandbox_limits import limit_process
+from clawd.security.sandbox_output import Output
 from clawd.security.sandbox_plan import ChildCommand, Plan, Slot
 
-# Beyond this a flood costs the daemon more than the rest of the output is worth.
-FLOOD_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
+_NO_FILE = ": No such file or directory"
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def run_plan(
     dead. Must be called from the thread that runs the event loop for the daemon's life: the kernel
     ties the child's parent-death signal to the thread that started it.
     """
-    child = _Child(_Output(command.max_output_bytes, on_output), registry)
+    child = _Child(Output(command.max_output_bytes, on_output), registry)
     ended_by: EndedBy = "exit"
     has_gate = bool(plan.bwrap)
     try:
@@ -89,42 +89,6 @@ async def run_plan(
     return child.result(ended_by)
 
 
-class _Output:
-    """Keeps the first bytes of the output and counts the rest."""
-
-    def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
-        self._limit = limit
-        self._on_output = on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._parts: list[str] = []
-        self.total_bytes = 0
-
-    @property
-    def truncated(self) -> bool:
-        return self.total_bytes > self._limit
-
-    @property
-    def flooded(self) -> bool:
-        return self.total_bytes > max(FLOOD_BYTES, self._limit)
-
-    def add(self, data: bytes) -> None:
-        room = max(0, self._limit - self.total_bytes)
-        self.total_bytes += len(data)
-        self._take(self._decoder.decode(data[:room]))
-
-    def close(self) -> None:
-        self._take(self._decoder.decode(b"", final=True))
-
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def _take(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            if self._on_output is not None:
-                self._on_output(text)
-
-
 class _Child:
     """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
 
@@ -134,7 +98,7 @@ class _Child:
     early therefore waits for the report.
     """
 
-    def __init__(self, output: _Output, registry: KillRegistry | None) -> None:
+    def __init__(self, output: Output, registry: KillRegistry | None) -> None:
         self.output = output
         self._registry = registry
         self._loop = asyncio.get_running_loop()
@@ -145,6 +109,8 @@ class _Child:
         self._gate = -1
         self._kill_wanted = False
         self._is_let_go = False
+        self._limits: dict[str, int] = {}
+        self._failure = ""
         self._status_open = False
         self._status = b""
         self._reported_exit: int | None = None
@@ -157,6 +123,7 @@ class _Child:
     def start(self, plan: Plan, stdin: bytes) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
         self._bare = not plan.bwrap
+        self._limits = plan.limits
         given: dict[str, int] = {"stdin": _memory_file(stdin)}
         try:
             output, given["out"] = os.pipe2(os.O_CLOEXEC)
@@ -245,7 +212,7 @@ class _Child:
             self._reported_exit = report.get("exit-code", self._reported_exit)
 
     def _adopt_init(self, pid: int) -> None:
-        """Hold the namespace's init: when its pidfd is readable, all in the namespace are dead."""
+        """Hold and limit the namespace's init, whose death is that of all in the namespace."""
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -255,6 +222,13 @@ class _Child:
             return
         self._init = pidfd
         self._watch(pidfd, self._on_death)
+        try:
+            limit_process(pid, self._limits)
+        except ProcessLookupError:
+            pass  # it is dead: there is nothing to limit, and nobody to open the gate for
+        except OSError as error:
+            self._failure = f"its limits cannot be set: {error}"
+            self._kill_wanted = True
         self._register(pidfd)
         if self._kill_wanted:
             self._kill()
@@ -344,17 +318,25 @@ class _Child:
         if self._reported_exit is not None:
             code = self._reported_exit
         code = -signal.SIGKILL if code is None else code
+        if self._has_no_program(code):
+            code = self._reported_exit = 127 if _NO_FILE in self.output.text() else 126
         # Killed before it began: bubblewrap reports no code, but nothing was wrong with it.
         was_killed = self._kill_wanted or code in {-signal.SIGKILL, 128 + signal.SIGKILL}
         return Ended(
             exit_code=code if code >= 0 else 128 - code,
-            output=self.output.text(),
+            output=self._failure or self.output.text(),
             output_bytes=self.output.total_bytes,
             truncated=self.output.truncated,
             ended_by=ended_by,
             duration_ms=round((self._ended - self._began) * 1000),
-            started=self._bare or self._reported_exit is not None or was_killed,
+            started=not self._failure
+            and (self._bare or self._reported_exit is not None or was_killed),
         )
+
+    def _has_no_program(self, code: int) -> bool:
+        """Whether bubblewrap was let go and could not start the program; it tells no code then."""
+        is_silent = self._reported_exit is None and not self._bare and not self._kill_wanted
+        return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
 
 
 def _joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:

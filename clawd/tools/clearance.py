@@ -1,7 +1,7 @@
 """Whether a call that gets ready may act: its intent is on disk and the gate says yes once more.
 
-A tool that starts a process has its sandbox set up while the disk writes the intent; the sandbox
-is held at its gate until this has been given. Other tools begin when it has been given.
+A tool that starts a process first starts its sandbox, which is held at its gate, and asks then: the
+disk writes the intent while the sandbox is set up. Other tools begin when this has been given.
 """
 
 import asyncio
@@ -13,22 +13,23 @@ from clawd.security.policy import Allow, Deny
 
 
 class Clearance:
-    """The clearance of one call; the intent is being written from the start.
+    """The clearance of one call.
 
     Args:
-        intent: puts the intent on disk.
+        write_intent: puts the intent on disk; called when somebody first asks.
         may_start: the gate's last word.
         on_given: called once, before the call acts.
     """
 
     def __init__(
         self,
-        intent: Coroutine[Any, Any, None],
+        write_intent: Callable[[], Coroutine[Any, Any, None]],
         *,
         may_start: Callable[[], Allow | Deny],
         on_given: Callable[[], None],
     ) -> None:
-        self._intent = asyncio.create_task(intent)
+        self._write_intent = write_intent
+        self._intent: asyncio.Task[None] | None = None
         self._may_start = may_start
         self._on_given = on_given
         self.is_given = False
@@ -52,9 +53,11 @@ class Clearance:
         self._on_given()
 
     async def written(self) -> None:
-        """Return when the intent is on disk; cancelling the wait leaves the writing alone.
+        """Have the intent written and return when it is; cancelling the wait does not undo it.
 
         Raises:
             StorageError: it is not.
         """
+        if self._intent is None:
+            self._intent = asyncio.create_task(self._write_intent())
         await asyncio.shield(self._intent)

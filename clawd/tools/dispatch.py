@@ -276,7 +276,9 @@ class Dispatcher:
         execution: Execution | None = None
         if prepared.tool.holds_until_cleared:
             execution = await self._execute(prepared, entry, clearance)
-        _, cancelled = await settled(clearance.written())
+        cancelled = False
+        if not clearance.is_given:
+            _, cancelled = await settled(clearance.written())
         if execution is None and not cancelled:
             with contextlib.suppress(ForbiddenError):
                 await clearance()
@@ -301,7 +303,7 @@ class Dispatcher:
             scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
 
         return Clearance(
-            self._journal.begin(entry),
+            lambda: self._journal.begin(entry),
             may_start=lambda: self._gate.may_start(prepared.action),
             on_given=started,
         )

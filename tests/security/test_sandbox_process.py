@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from clawd.errors import SandboxUnavailableError, StorageError
+from clawd.security import sandbox_process
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox_output import FLOOD_BYTES
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import FLOOD_BYTES
 
 pytestmark = pytest.mark.sandbox
 
@@ -201,6 +202,32 @@ async def test_a_sandbox_that_died_before_its_gate_is_opened_has_been_killed(run
     result = await run("echo ran > proof; sleep 300")
     assert (result.exit_code, failures) == (137, [])
     assert not (run.workspace / "proof").exists()
+
+
+async def test_a_command_that_cannot_be_limited_never_begins(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run.sandbox.probe()
+
+    def refuse(_pid: int, _limits: dict[str, int]) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(sandbox_process, "limit_process", refuse)
+    with pytest.raises(SandboxUnavailableError, match="limits cannot be set: not yours"):
+        await run("echo ran > proof; exec -a TAG sleep 300")
+    assert not (run.workspace / "proof").exists()
+    assert processes_with(run.tag) == []
+    assert run.registry.held == set()
+
+
+async def test_a_program_that_may_not_be_executed_is_the_commands_own_failure(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_text("no program")
+    command = ChildCommand(argv=(str(tmp_path / "plain"),), workspace=tmp_path)
+    result = await run.sandbox.run(command)
+    assert (result.exit_code, result.ended_by) == (126, "exit")
+    assert "Permission denied" in result.output
 
 
 @pytest.mark.parametrize("mode", ["required", "off"])
