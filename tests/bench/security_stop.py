@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,11 +13,20 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from tests.bench.ours import start
 from tests.bench.security_peer import Bare
 from tests.bench.streams import BenchError, now
-from tests.support.estop_load import EXPECTED, PROCESSES, TOOLS, Load, Stopped, tagged, wait_for
+from tests.support.estop_load import (
+    EXPECTED,
+    PROCESSES,
+    TOOLS,
+    Load,
+    Stopped,
+    held,
+    tagged,
+    wait_for,
+    wait_for_death,
+)
 from tests.support.home import Home
 
 _TOLD = ("stopped", "failed")
-_LIMIT_MS = 30_000
 
 
 async def stop_pairs(
@@ -69,21 +77,18 @@ def _bare_kill_ms(bare: Bare, load: Load) -> float:
             for _ in range(TOOLS)
         ]
         wait_for(lambda: len(tagged(f"{load.tag}-leaf")) == PROCESSES)
-        alive = {stack.enter_context(_pidfd(pid)) for pid in tagged(load.tag)}
+        processes = [stack.enter_context(pidfd) for pidfd in held(load.tag)]
         inits = [
-            stack.enter_context(_pidfd(child.pid))
-            for process in started
-            for child in psutil.Process(process.pid).children()
+            child.pid for process in started for child in psutil.Process(process.pid).children()
         ]
         began = now()
         for init in inits:
-            signal.pidfd_send_signal(init, signal.SIGKILL)
-        while alive:
-            ready, _, _ = select.select(list(alive), [], [], _LIMIT_MS / 1e3)
-            if not ready:
-                raise BenchError("bare bubblewrap survived SIGKILL")
-            alive -= set(ready)
-        return 1e3 * (now() - began)
+            os.kill(init, signal.SIGKILL)
+        wait_for_death(processes)
+        elapsed_ms = 1e3 * (now() - began)
+        if tagged(load.tag):
+            raise BenchError("bare bubblewrap survived SIGKILL")
+        return elapsed_ms
 
 
 @contextlib.contextmanager
@@ -93,12 +98,3 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
     finally:
         process.kill()
         process.communicate()
-
-
-@contextlib.contextmanager
-def _pidfd(pid: int) -> Iterator[int]:
-    pidfd = os.pidfd_open(pid)
-    try:
-        yield pidfd
-    finally:
-        os.close(pidfd)

@@ -213,6 +213,7 @@ async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> N
     ran = subprocess.run(
         [*start, script, str(tmp_path)], env=env, capture_output=True, text=True, timeout=60
     )
+    assert ran.returncode == 0, ran.stderr
     output, _ended_by = json.loads(ran.stdout)
     assert "Resource temporarily unavailable" in output
     assert "all" not in output

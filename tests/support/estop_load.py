@@ -103,7 +103,7 @@ class Load:
             watching = next(clients)
             wait_for(lambda: len(watching.call(ListApprovals()).items) == 1)
             wait_for(lambda: len(tagged(f"{self.tag}-leaf")) == PROCESSES)
-            processes = tagged(self.tag)
+            processes = [stack.enter_context(pidfd) for pidfd in held(self.tag)]
             elapsed_s = self._touch(processes)
             answer = _failure(talking)
             told = tuple(_told(_result(run)) for run in runs)
@@ -125,21 +125,10 @@ class Load:
 
     def _touch(self, processes: list[int]) -> float:
         """Touch the file; return the seconds until all of the processes were dead."""
-        with contextlib.ExitStack() as stack:
-            poll = select.poll()
-            alive = set()
-            for pid in processes:
-                pidfd = os.pidfd_open(pid)
-                stack.callback(os.close, pidfd)
-                poll.register(pidfd, select.POLLIN)
-                alive.add(pidfd)
-            began = time.perf_counter()
-            (self.home.path / "ESTOP").touch()
-            while alive and time.perf_counter() - began < LIMIT_S:
-                for pidfd, _ in poll.poll(LIMIT_S * 1e3):
-                    poll.unregister(pidfd)
-                    alive.discard(pidfd)
-            return time.perf_counter() - began
+        began = time.perf_counter()
+        (self.home.path / "ESTOP").touch()
+        wait_for_death(processes)
+        return time.perf_counter() - began
 
     def _clients(self, stack: contextlib.ExitStack) -> Iterator[Client]:
         socket = Path(self.home.json("status")["socket"])
@@ -175,6 +164,34 @@ def tagged(word: str) -> list[int]:
                 if word.encode() in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
     return found
+
+
+def held(word: str) -> Iterator[contextlib.AbstractContextManager[int]]:
+    """Return pidfds, to be closed, of the processes whose command line holds the word."""
+    for pid in tagged(word):
+        with contextlib.suppress(ProcessLookupError):  # a shell that was on its way out
+            yield _closing(os.pidfd_open(pid))
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def wait_for_death(pidfds: list[int]) -> None:
+    """Wait until all of these processes are dead, or the limit is over."""
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    alive = set(pidfds)
+    deadline = time.monotonic() + LIMIT_S
+    while alive and (left_s := deadline - time.monotonic()) > 0:
+        for pidfd, _ in poll.poll(left_s * 1e3):
+            poll.unregister(pidfd)
+            alive.discard(pidfd)
 
 
 def wait_for(claim: Callable[[], bool]) -> None:
