@@ -1,4 +1,4 @@
-"""What a child prints: the first bytes are kept and told as they come, the rest is counted."""
+"""What a command has printed: the first bytes as text, the rest counted."""
 
 import codecs
 from collections.abc import Callable
@@ -8,7 +8,12 @@ FLOOD_BYTES = 64 << 20
 
 
 class Output:
-    """Keeps the first bytes of the output and counts the rest."""
+    """Keeps the first bytes of the output and counts the rest.
+
+    Args:
+        limit: how many bytes are kept.
+        on_output: takes them as text, as they come.
+    """
 
     def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
         self._limit = limit
@@ -24,21 +29,21 @@ class Output:
 
     @property
     def flooded(self) -> bool:
-        """Whether there was so much that the child must end."""
+        """Whether there was so much that it must end."""
         return self.total_bytes > max(FLOOD_BYTES, self._limit)
 
     def add(self, data: bytes) -> None:
-        """Take what was read."""
+        """Take what came."""
         room = max(0, self._limit - self.total_bytes)
         self.total_bytes += len(data)
         self._take(self._decoder.decode(data[:room]))
 
     def close(self) -> None:
-        """Take the end: half a character that waits is replaced."""
+        """Take what an unfinished character leaves, as its replacement."""
         self._take(self._decoder.decode(b"", final=True))
 
     def text(self) -> str:
-        """Return what was kept."""
+        """Return what is kept."""
         return "".join(self._parts)
 
     def _take(self, text: str) -> None:

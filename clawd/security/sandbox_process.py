@@ -61,7 +61,7 @@ async def run_plan(
     on_output: Callable[[str], None] | None,
     cleared: Callable[[], Awaitable[None]] | None = None,
 ) -> Ended:
-    """Run the plan of a command to its end.
+    """Run a command, by its plan, to its end.
 
     `cleared` is awaited before the command begins, while its sandbox is set up; what it raises ends
     the sandbox and is raised here. On return and on cancellation every process of its namespaces is

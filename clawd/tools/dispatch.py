@@ -315,6 +315,9 @@ class Dispatcher:
         )
         if execution.kind == "failed" and self._is_stopped(prepared):
             return Execution(kind="stopped", result=failed(ESTOP_REASON))
+        if execution.kind == "ok" and not clearance.is_given:
+            _log.error("%s did not wait until it was cleared", prepared.tool.name)
+            return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
         return execution
 
     async def _finish(

@@ -146,3 +146,15 @@ async def test_one_that_cannot_get_ready_has_failed(bench: Bench, desk: Desk) ->
     assert (outcome.kind, outcome.status, outcome.text) == ("failed", "failed", "error: no sandbox")
     assert [type(event) for event in bench.events] == [ToolFinished]
     assert (await bench.only_receipt()).status == "failed"
+
+
+async def test_one_that_does_not_wait_has_failed_whatever_it_says(bench: Bench, desk: Desk) -> None:
+    async def hasty(_arguments: Arguments, _context: ToolContext) -> ToolResult:
+        return succeeded("done already")
+
+    desk.tool.act = hasty
+    desk.ledger.disk_works.set()
+    outcome = await desk.dispatcher.call(request("probe"), bench.scope())
+    assert (outcome.kind, outcome.status) == ("failed", "failed")
+    assert outcome.text == "error: it did not wait until it was cleared"
+    assert (await bench.only_receipt()).status == "failed"
