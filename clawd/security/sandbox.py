@@ -19,6 +19,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
@@ -161,6 +162,7 @@ class Sandbox:
         )
 
     async def _find_out(self) -> SandboxStatus:
+        await asyncio.to_thread(end_orphans, self._settings.home)
         prlimit = shutil.which("prlimit", path=DEFAULT_PATH)
         if prlimit is None:
             return SandboxStatus(level="none", reason="prlimit (util-linux) is not installed")

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.security.sandbox_orphans import marked
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 NOBODY = 65534
@@ -178,6 +179,7 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
         bwrap=host.bwrap,
         options=tuple(options),
         files=files,
+        env=marked(host.home),
     )
 
 

@@ -131,7 +131,7 @@ class _Child:
             status, given["status"] = os.pipe2(os.O_CLOEXEC)
             self._watch(status, self._on_status)
             self._status_open = True
-            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC)
+            given["gate"], self._gate = _gate()
             self._spawn(plan, given)
         finally:
             for descriptor in given.values():
@@ -337,6 +337,22 @@ class _Child:
         """Whether bubblewrap was let go and could not start the program; it tells no code then."""
         is_silent = self._reported_exit is None and not self._bare and not self._kill_wanted
         return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
+
+
+def _gate() -> tuple[int, int]:
+    """Return both ends of a pipe whose reader never sees its end, whoever dies.
+
+    At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
+    would start what it holds. A reader that could write as well is a writer that lives.
+    """
+    held, gate = os.pipe2(os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{held}", os.O_RDWR | os.O_CLOEXEC), gate
+    except OSError:
+        os.close(gate)
+        raise
+    finally:
+        os.close(held)
 
 
 def _joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:
