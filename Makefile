@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench bench-engine clean
+.PHONY: help run setup test lint check bench bench-engine bench-security clean
 
 export ARGS JSON PYTHONS
 
@@ -14,6 +14,8 @@ help:
 	@echo 'make bench    measure this machine; JSON=FILE keeps the figures'
 	@echo 'make bench-engine  the same for the engine alone, against llama-server, built once;'
 	@echo '              ARGS="--only decode_1_fresh" chooses rows'
+	@echo 'make bench-security  the emergency stop, what a call costs around its program, receipts'
+	@echo '              a second; ARGS="--only call_overhead" chooses rows'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
 run:
@@ -36,6 +38,9 @@ bench:
 
 bench-engine:
 	@sh packaging/bootstrap.sh bench-engine
+
+bench-security:
+	@sh packaging/bootstrap.sh bench-security
 
 clean:
 	@sh packaging/bootstrap.sh clean

@@ -1,8 +1,9 @@
 """Asks the person at the terminal: approvals of tool calls, and questions of the model.
 
-The answer is read from the controlling terminal, never from standard input, and only what is
-typed after the question counts. While it waits it also listens to the daemon: somebody else may
-answer, time may run out, the turn may be cancelled.
+The answer is read from the controlling terminal, never from standard input. What was typed before
+the question could be read is thrown away: all until `SETTLE_S` after the call is shown. Several
+lines at once are a paste and no answer, and high risk or untrusted text take a whole word. While it
+waits it also listens to the daemon: somebody else may answer, time may run out, the turn may end.
 """
 
 import errno
@@ -10,15 +11,19 @@ import json
 import os
 import select
 import termios
+import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from clawctl.client import Stream
 from clawctl.render import Palette
+from clawctl.screen import Screen, columns
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
 from clawd.wire.safe_text import visible, visible_line
 
-ANSWERS = {"y": "once", "Y": "once", "yes": "once", "a": "conversation", "A": "always"}
+WORDS = {"yes": "once", "conversation": "conversation", "always": "always"}
+ANSWERS = WORDS | {"y": "once", "Y": "once", "a": "conversation", "A": "always"}
+SETTLE_S = 0.4
 MAX_LINE_BYTES = 4_096
 WRITTEN_OUT = "‹U+"
 
@@ -28,9 +33,8 @@ class Terminal:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self.out: TextIO = os.fdopen(
-            os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace"
-        )
+        raw = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
+        self.out = cast("TextIO", Screen(raw, lambda: columns(raw)))
         self.palette = Palette.of(self.out)
 
     @classmethod
@@ -58,23 +62,55 @@ class Terminal:
         """Print a line; the caller made the text safe."""
         print(text, file=self.out, flush=True)
 
-    def ask(self, question: str, stream: Stream[Any], is_over: Callable[[], bool]) -> str | None:
-        """Return the line that is typed; None at end of input or when the question is over."""
-        try:
-            # What was typed before the question was seen is no answer to it.
-            termios.tcflush(self._descriptor, termios.TCIFLUSH)
-        except termios.error:
+    def settle(self, stream: Stream[Any], is_over: Callable[[], bool]) -> None:
+        """Give the person a moment to see what is shown; what is typed in it will not count."""
+        deadline = time.monotonic() + SETTLE_S
+        while not is_over() and (left := deadline - time.monotonic()) > 0:
+            stream.read(left)
+
+    def ask(
+        self,
+        question: str,
+        stream: Stream[Any],
+        is_over: Callable[[], bool],
+        *,
+        one_line: bool = False,
+    ) -> str | None:
+        """Return the line that is typed; None at end of input or when the question is over.
+
+        With `one_line` several lines at once are no answer, and the question is put again.
+        """
+        if not self._forget_typed():
             return None
-        self.out.write(question)
-        self.out.flush()
+        self._write(question)
         while not is_over():
             readable, _, _ = select.select([self._descriptor, stream.fileno()], [], [])
-            if self._descriptor in readable:
-                return self._line()
-            stream.read(0)
-        self.out.write("\n")
-        self.out.flush()
+            if self._descriptor not in readable:
+                stream.read(0)
+                continue
+            line = self._line()
+            if line is None or not one_line or not self._has_more():
+                return line
+            if not self._forget_typed():
+                return None
+            self._write(f"Several lines at once are no answer.\n{question}")
+        self._write("\n")
         return None
+
+    def _write(self, text: str) -> None:
+        self.out.write(text)
+        self.out.flush()
+
+    def _forget_typed(self) -> bool:
+        """Throw away what was typed and not read; False when the terminal is gone."""
+        try:
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        except termios.error:
+            return False
+        return True
+
+    def _has_more(self) -> bool:
+        return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def _line(self) -> str | None:
         try:
@@ -89,26 +125,39 @@ class Terminal:
 def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> None:
     """Show the call, ask, and send the answer; anything but a clear yes denies."""
     show_request(terminal.show, terminal.palette, request)
-    keys = "y once, a this conversation, d details"
-    if request.rule:
-        keys = "y once, a this conversation, A always, d details"
+
+    def is_over() -> bool:
+        return _is_resolved(stream, request.approval_id)
+
+    # No rule is offered where untrusted text made it ask.
+    takes_words = request.risk == "high" or not request.rule
+    question, answers = _question(terminal.palette, request, takes_words=takes_words)
+    terminal.settle(stream, is_over)
     while True:
-        line = terminal.ask(
-            f"Approve? [y/N]  {terminal.palette.dim(f'({keys})')} ",
-            stream,
-            lambda: _is_resolved(stream, request.approval_id),
-        )
-        if line is None and _is_resolved(stream, request.approval_id):
+        line = terminal.ask(question, stream, is_over, one_line=True)
+        if line is None and is_over():
             return
         if line in {"d", "D", "details"}:
             _show_details(terminal, request)
             continue
-        answer = ANSWERS.get(line or "", "deny")
+        answer = answers.get(line or "", "deny")
         if answer == "always" and not _confirms_rule(terminal, request, stream):
             answer = "deny"
         if not _is_resolved(stream, request.approval_id):
             stream.answer(request.approval_id, answer, request.digest)
         return
+
+
+def _question(
+    palette: Palette, request: ApprovalRequested, *, takes_words: bool
+) -> tuple[str, dict[str, str]]:
+    """Return the line that asks, and the answers that are a yes to it."""
+    always = bool(request.rule)
+    if takes_words:
+        words = "whole words: yes, conversation, always" if always else "whole: yes, conversation"
+        return f"Approve? [yes/N]  {palette.dim(f'({words}; d details)')} ", WORDS
+    keys = f"y once, a this conversation{', A always' if always else ''}, d details"
+    return f"Approve? [y/N]  {palette.dim(f'({keys})')} ", ANSWERS
 
 
 def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
@@ -128,11 +177,14 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
 
 def show_request(show: Callable[[str], None], palette: Palette, request: ApprovalRequested) -> None:
     """Show what is asked for: tool, risk, reason, workspace and the arguments, whole."""
-    risk = palette.red(request.risk) if request.risk == "high" else palette.yellow(request.risk)
+    paint = palette.red if request.risk == "high" else palette.yellow
+    risk = paint(visible_line(request.risk))
     show(f"{palette.bold('approval needed')}  {palette.bold(visible_line(request.tool))}")
     show(f"  risk       {risk}")
     show(f"  reason     {visible_line(request.reason)}")
     show(f"  workspace  {visible_line(request.workspace)}")
+    for name, value in sorted(request.environment.items()):
+        show(f"  with       {visible_line(f'{name}={value}')}")
     show("  arguments")
     lines = argument_lines(request.arguments)
     for line in lines:
@@ -167,7 +219,8 @@ def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
     show = terminal.show
     show(f"  approval   {visible_line(request.approval_id)}")
     show(f"  digest     {visible_line(request.digest)}")
-    show(f"  rule for A {visible_line(request.rule) or '(none: this cannot be allowed always)'}")
+    exactly = "exactly this call; it cannot be allowed always"
+    show(f"  a, A allow {visible_line(request.rule) or exactly}")
     show(f"  denied after {request.expires_in_s:.0f} s of silence")
     show("  exact arguments")
     for line in visible(request.arguments).split("\n"):
@@ -183,6 +236,7 @@ def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Strea
         "Allow what this rule matches from now on? [y/N] ",
         stream,
         lambda: _is_resolved(stream, request.approval_id),
+        one_line=True,
     )
     return line in {"y", "Y", "yes"}
 

@@ -48,7 +48,7 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import Method, method_name, result_type
+from clawd.wire.method import Method, method_name, result_type
 
 CONNECT_LIMIT_S = 5.0
 CALL_LIMIT_S = 60.0
@@ -169,9 +169,9 @@ class Client:
         return bool(self._frames)
 
     def _greet(self) -> Welcome:
-        self.send(
-            Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
-        )
+        hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
+        with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
+            self.send(hello)
         match self.receive(CONNECT_LIMIT_S):
             case Welcome() as welcome:
                 return welcome

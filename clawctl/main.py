@@ -26,6 +26,7 @@ COMMANDS = {
     "receipt": "List, show and verify the receipts of tool calls.",
     "status": "Say what the daemon is and does.",
     "tool": "List the tools and run one.",
+    "undo": "Take back what tools changed in files.",
     "version": "Print versions.",
 }
 
@@ -98,6 +99,7 @@ def cli(app: App, socket: str | None, *, no_start: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run clawctl and return its exit code."""
     _tolerate_any_text()
+    _guard_terminals()
     app = App()
     try:
         code = cli.main(args=arguments, prog_name="clawctl", standalone_mode=False, obj=app)
@@ -117,6 +119,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return int(code or 0)
+
+
+def _guard_terminals() -> None:
+    """Put a screen before every stream that is a terminal."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream.isatty():
+            from clawctl.screen import Screen
+
+            setattr(sys, name, Screen(stream))
 
 
 def _tolerate_any_text() -> None:

@@ -7,9 +7,10 @@ from typing import Any, TextIO
 
 import msgspec
 
+from clawctl.screen import plain
 from clawd.errors import ClawError
 from clawd.wire.codec import to_builtins
-from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
 CELL_LIMIT = 60
 
@@ -68,7 +69,7 @@ def note(text: str) -> None:
 def emit_json(value: object) -> None:
     """Print one JSON document to stdout."""
     data = msgspec.json.format(msgspec.json.encode(to_builtins(value)), indent=2)
-    print(data.decode())
+    print(ascii_json(data.decode()), file=plain(sys.stdout))
 
 
 def show_error(error: ClawError, *, as_json: bool = False) -> None:
@@ -113,10 +114,11 @@ def show_table(
 def show_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Print names and values, one a line; a value of several lines is indented."""
     palette = Palette.of(sys.stdout)
-    width = max((len(name) for name, _ in fields), default=0)
-    for name, value in fields:
+    shown = [(visible_line(name, CELL_LIMIT), value) for name, value in fields]
+    width = max((display_width(name) for name, _ in shown), default=0)
+    for name, value in shown:
         lines = terminal_safe(str(value)).split("\n")
-        print(f"{palette.dim(name.ljust(width))}  {lines[0]}")
+        print(f"{palette.dim(name)}{' ' * (width - display_width(name))}  {lines[0]}")
         for line in lines[1:]:
             print(f"{' ' * width}  {line}")
 

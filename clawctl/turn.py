@@ -37,7 +37,7 @@ from clawd.wire.events import (
     TurnStarted,
     TurnUsage,
 )
-from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 TICK_S = 0.1
 ARGUMENTS_SHOWN = 160
@@ -173,7 +173,8 @@ class TurnView:
                     f"{event.tokens_before} → {event.tokens_after} tokens"
                 )
             case ApprovalResolved():
-                word = "denied" if event.answer == "deny" else f"approved ({event.answer})"
+                answer = visible_line(event.answer, NAME_LIMIT)
+                word = "denied" if answer == "deny" else f"approved ({answer})"
                 by = f" by {visible_line(event.by)}" if event.by else ""
                 why = f": {visible_line(event.reason)}" if event.reason else ""
                 self._row(self._palette.dim(f"  {word}{by}{why}"))
@@ -193,7 +194,7 @@ class TurnView:
                 shown = visible_line(event.arguments, ARGUMENTS_SHOWN)
                 self._row(f"{self._palette.cyan('→')} {visible_line(event.tool)} {shown}")
             case ToolStarted():
-                self._progress(f"running {visible_line(event.tool)}")
+                self._progress(f"running {visible_line(event.tool, NAME_LIMIT)}")
             case ToolProgress():
                 self._tool_output(event)
             case ToolFinished():

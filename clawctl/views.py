@@ -7,15 +7,10 @@ import msgspec
 from clawctl.client import Client
 from clawctl.render import duration, show_fields, show_table
 from clawd.errors import InvalidRequestError
-from clawd.wire.methods import ListReceipts
-from clawd.wire.reports import (
-    ConversationLine,
-    EstopReport,
-    MemoryHits,
-    PolicyExplanation,
-    ReceiptLine,
-    StatusReport,
-)
+from clawd.wire.changes import ChangeList
+from clawd.wire.policy_reports import PolicyExplanation
+from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.reports import ConversationLine, EstopReport, MemoryHits, ReceiptLine, StatusReport
 
 RECEIPTS_PAGE = 500
 
@@ -29,7 +24,11 @@ def show_status(report: StatusReport) -> None:
         receipts = f"{report.receipts}, PROBLEM: {report.receipts_problem}"
     else:
         receipts = f"{report.receipts}, head {report.receipts_head[:16]}"
-    sandbox = report.sandbox + (f" ({report.sandbox_reason})" if report.sandbox_reason else "")
+    layers = f": {', '.join(report.sandbox_layers)}" if report.sandbox_layers else ""
+    reason = f" ({report.sandbox_reason})" if report.sandbox_reason else ""
+    sandbox = f"{report.sandbox}{layers}{reason}"
+    if report.sandbox_unbounded:
+        sandbox += f"; not bounded: {', '.join(report.sandbox_unbounded)}"
     model = f" ({report.default_model})" if report.default_model else ""
     show_fields(
         [
@@ -45,15 +44,22 @@ def show_status(report: StatusReport) -> None:
             ("receipts", receipts),
             ("conversations", report.conversations),
             ("turns", f"{report.turns_running} running, {report.turns_queued} waiting"),
-            ("approvals", f"{report.approvals_pending} pending"),
+            ("approvals", _approvals(report)),
         ]
     )
     if report.workers:
         print()
         show_table(
-            ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT"),
-            [(w.alias, w.pid, w.state, w.running, w.context_size) for w in report.workers],
+            ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT", "FENCE"),
+            [(w.alias, w.pid, w.state, w.running, w.context_size, w.fence) for w in report.workers],
         )
+
+
+def _approvals(report: StatusReport) -> str:
+    line = f"{report.approvals_pending} pending, {report.rules} rules in force"
+    if not report.rules_problem:
+        return line
+    return f"{line}, PROBLEM: no stored rule is in force: {report.rules_problem}"
 
 
 def estop_line(report: EstopReport) -> str:
@@ -81,13 +87,13 @@ def show_hits(hits: MemoryHits) -> None:
     )
 
 
-def newest_receipts(client: Client, limit: int, conversation: str = "") -> list[ReceiptLine]:
-    """Return the newest receipts."""
+def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[ReceiptLine]:
+    """Return the newest receipts that fit what is wanted."""
     items: list[ReceiptLine] = []
     cursor = ""
     while len(items) < limit:
-        wanted = min(RECEIPTS_PAGE, limit - len(items))
-        page = client.call(ListReceipts(cursor=cursor, limit=wanted, conversation_id=conversation))
+        count = min(RECEIPTS_PAGE, limit - len(items))
+        page = client.call(msgspec.structs.replace(wanted, cursor=cursor, limit=count))
         items += page.items
         cursor = page.cursor
         if not cursor:
@@ -101,6 +107,18 @@ def show_receipts(items: list[ReceiptLine]) -> None:
         ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
         [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
         nothing="No receipts yet.",
+    )
+
+
+def show_changes(found: ChangeList) -> None:
+    """Print what undo can take back."""
+    show_table(
+        ("WHEN", "TOOL", "DID", "BYTES", "CALL", "PATH"),
+        [
+            (c.at[:19], c.tool, c.action, f"{c.size_before} → {c.size_after}", c.receipt_id, c.path)
+            for c in found.items
+        ],
+        nothing="Nothing can be taken back here.",
     )
 
 

@@ -48,9 +48,24 @@ class Layout:
         return self.home / "receipts.key"
 
     @property
+    def checkpoint_key(self) -> Path:
+        """The private key that signs the chain's next checkpoint (0600)."""
+        return self.home / "checkpoint.key"
+
+    @property
+    def checkpoint_public_key(self) -> Path:
+        """The chain's first public key, to copy elsewhere."""
+        return self.home / "checkpoint.pub"
+
+    @property
     def approval_rules(self) -> Path:
         """Rules that a person gave with `always` (0600)."""
         return self.home / "approval_rules.json"
+
+    @property
+    def undo(self) -> Path:
+        """Old contents of files that tools changed (0700)."""
+        return self.home / "undo"
 
     @property
     def estop(self) -> Path:

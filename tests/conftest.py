@@ -2,11 +2,14 @@
 
 import functools
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
 
 import pytest
+
+from clawd.security.sandbox_landlock import landlock_problem
 
 
 @functools.cache
@@ -28,7 +31,16 @@ def _no_real_model() -> str:
     return ""
 
 
-PROBES: dict[str, Callable[[], str]] = {"sandbox": _no_sandbox, "real_model": _no_real_model}
+@functools.cache
+def _no_landlock() -> str:
+    return landlock_problem(platform.machine())
+
+
+PROBES: dict[str, Callable[[], str]] = {
+    "sandbox": _no_sandbox,
+    "landlock": _no_landlock,
+    "real_model": _no_real_model,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -17,7 +17,17 @@ from bootstrap.system import Interpreter, Need, find_interpreter, probe, tell_mi
 
 ROOT = Path(__file__).resolve().parents[1]
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
-TARGETS = ("run", "setup", "test", "lint", "check", "bench", "bench-engine", "clean")
+TARGETS = (
+    "run",
+    "setup",
+    "test",
+    "lint",
+    "check",
+    "bench",
+    "bench-engine",
+    "bench-security",
+    "clean",
+)
 PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)
 
 # Stands in for clawctl: notes what it was called with, and makes a config when asked to.
@@ -371,6 +381,17 @@ def test_make_bench_engine_measures_against_what_was_built(checkout: Path) -> No
     )
     answer = make(checkout, "bench-engine", JSON="figures.json", ARGS="--only stall_p95")
     expected = f"--binaries|{binaries}|--json|figures.json|--only|stall_p95\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
+
+
+@needs_make
+def test_make_bench_security_measures_with_what_is_set_up(checkout: Path) -> None:
+    make_ready(checkout, "project", "engine")
+    write_script(
+        checkout / "tests/bench/security/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
+    )
+    answer = make(checkout, "bench-security", JSON="figures.json", ARGS="--only call_overhead")
+    expected = "--json|figures.json|--only|call_overhead\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 
 

@@ -89,6 +89,8 @@ def test_what_lies_in_the_home() -> None:
         "database": "memory.sqlite",
         "receipts": "tool_receipts.log",
         "secret_key": "receipts.key",
+        "checkpoint_key": "checkpoint.key",
+        "checkpoint_public_key": "checkpoint.pub",
         "approval_rules": "approval_rules.json",
         "estop": "ESTOP",
         "log": "clawd.log",

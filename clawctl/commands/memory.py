@@ -110,6 +110,9 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
     conversation = detail.conversation
     print(palette.bold(visible_line(conversation.title or conversation.id)))
     print(palette.dim(visible_line(f"{conversation.id}  {conversation.workspace}")))
+    if conversation.untrusted_sources:
+        sources = visible_line(", ".join(conversation.untrusted_sources))
+        print(palette.yellow(f"holds untrusted text from {sources}"))
     for message in messages:
         name = f" {message.name}" if message.name else ""
         head = f"{message.role}{name}  {message.timestamp}"

@@ -128,7 +128,18 @@ def ps(app: App, *, as_json: bool) -> None:
         emit_json(models.items)
         return
     show_table(
-        ("NAME", "PID", "STATE", "RUNNING", "CONTEXT", "SIZE", "TOKENS", "GUESSED", "LAST USED"),
+        (
+            "NAME",
+            "PID",
+            "STATE",
+            "RUNNING",
+            "CONTEXT",
+            "SIZE",
+            "TOKENS",
+            "GUESSED",
+            "FENCE",
+            "LAST USED",
+        ),
         [_row(model) for model in models.items],
         nothing="No model is loaded.",
     )
@@ -198,6 +209,7 @@ def _row(model: LoadedModel) -> tuple[object, ...]:
         size(model.size_bytes) if model.size_bytes else "-",
         model.completion_tokens,
         _share(model.accepted_tokens, model.completion_tokens),
+        model.fence or "-",
         model.last_used_at,
     )
 

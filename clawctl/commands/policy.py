@@ -1,14 +1,34 @@
-"""`clawctl policy`: what the gate would answer, to one call or to a table of cases."""
+"""`clawctl policy`: what the gate answers, to one call, a table of cases, or calls of the past."""
 
+import re
+import time
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.render import emit_json, show_table
+from clawctl.render import emit_json, say, show_table
 from clawctl.views import check_arguments, show_explanation
 from clawd.errors import InvalidRequestError
-from clawd.wire.methods import CheckPolicy, ExplainPolicy
+from clawd.wire.policy_methods import (
+    REPLAY_LIMIT,
+    Autonomy,
+    CheckPolicy,
+    ExplainPolicy,
+    ReplayPolicy,
+)
+from clawd.wire.policy_reports import PolicyReplay
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+WORDS = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+
+_AGE = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
+
+autonomy_option = click.option(
+    "--autonomy", type=click.Choice(get_args(Autonomy)), help="Judge in this autonomy."
+)
 
 
 @click.group()
@@ -20,15 +40,25 @@ def command() -> None:
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
+@autonomy_option
 @json_option
 @pass_app
-def explain(app: App, tool: str, arguments: str, directory: str, *, as_json: bool) -> None:
+def explain(
+    app: App,
+    tool: str,
+    arguments: str,
+    directory: str,
+    *,
+    autonomy: Autonomy | None,
+    as_json: bool,
+) -> None:
     """Say what the policy answers to a call of TOOL with these arguments, and by which rule."""
     check_arguments(arguments, example=f'clawctl policy explain {tool} \'{{"command": "ls"}}\'')
+    request = ExplainPolicy(
+        tool=tool, arguments=arguments, workspace=_absolute(directory), autonomy=autonomy
+    )
     with app.client() as client:
-        found = client.call(
-            ExplainPolicy(tool=tool, arguments=arguments, workspace=_absolute(directory))
-        )
+        found = client.call(request)
     if as_json:
         emit_json(found)
     else:
@@ -36,18 +66,21 @@ def explain(app: App, tool: str, arguments: str, directory: str, *, as_json: boo
 
 
 @command.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the calls.")
 @json_option
 @pass_app
-def test(app: App, file: Path, directory: str, *, as_json: bool) -> Exit:
-    """Judge the table of cases in FILE (TOML) under the policy in force; exit 1 if one is wrong."""
-    try:
-        table = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{file} cannot be read: {error}") from error
+def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
+    """Judge the table of cases in FILE (TOML) under the policy in force; exit 1 if one is wrong.
+
+    Without FILE it is the table that policy_cases in [security] of the config names.
+    """
+    table = "" if file is None else _text_of(file)
+    request = CheckPolicy(table=table, configured=file is None, workspace=_absolute(directory))
     with app.client() as client:
-        cases = client.call(CheckPolicy(table=table, workspace=_absolute(directory))).items
+        cases = client.call(request).items
     wrong = [case for case in cases if case.problem]
     if as_json:
         emit_json(cases)
@@ -59,6 +92,104 @@ def test(app: App, file: Path, directory: str, *, as_json: bool) -> Exit:
             )
         print(f"{len(cases) - len(wrong)} of {len(cases)} cases are as they should be.")
     return Exit.FAILED if wrong else Exit.DONE
+
+
+@command.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Judge under this configuration.",
+)
+@autonomy_option
+@click.option("--since", default="", metavar="WHEN", help="7d, 12h, 2026-11-21, or a whole time.")
+@click.option(
+    "--limit", type=click.IntRange(1, REPLAY_LIMIT), default=1_000, help="Of the newest receipts."
+)
+@json_option
+@pass_app
+def replay(
+    app: App,
+    config: Path | None,
+    since: str,
+    limit: int,
+    *,
+    autonomy: Autonomy | None,
+    as_json: bool,
+) -> Exit:
+    """Judge past calls again, from their receipts, and show what would be decided otherwise.
+
+    Nothing is run. Without --config and --autonomy the policy in force judges. Exit codes: 0 every
+    call would be decided as it was, 1 some would not.
+    """
+    request = ReplayPolicy(
+        config=None if config is None else _text_of(config),
+        autonomy=autonomy,
+        since=_since(since, time.time()),
+        limit=limit,
+    )
+    with app.client() as client:
+        found = client.call(request)
+    if as_json:
+        emit_json(found)
+    else:
+        _show_replay(found)
+    return Exit.FAILED if found.items else Exit.DONE
+
+
+def _show_replay(found: PolicyReplay) -> None:
+    if found.items:
+        show_table(
+            ("NO", "WHEN", "TOOL", "WAS", "WOULD BE", "RISK", "WHY", "ARGUMENTS"),
+            [
+                (
+                    line.seq,
+                    line.timestamp,
+                    line.tool,
+                    WORDS.get(line.before, line.before),
+                    WORDS.get(line.after, line.after),
+                    line.risk,
+                    line.reason,
+                    line.arguments,
+                )
+                for line in found.items
+            ],
+        )
+        print()
+    changed = [each for each in found.counts if each.before != each.after]
+    for each in changed:
+        words = f"{WORDS.get(each.before, each.before)} → {WORDS.get(each.after, each.after)}"
+        say(f"{each.count:6}  {words}")
+    total = sum(each.count for each in found.counts)
+    same = total - sum(each.count for each in changed)
+    print(f"{same} of {total} calls would be decided as they were.")
+    for skipped in found.skipped:
+        say(f"{skipped.count} cannot be replayed: {skipped.reason}")
+
+
+def _since(text: str, now: float) -> str:
+    """Return the beginning of the time that is meant, as a receipt writes it; "" for no bound.
+
+    Raises:
+        UsageError: it is neither an age nor a date.
+    """
+    age = _AGE.fullmatch(text)
+    if age:
+        then = time.gmtime(max(now - int(age[1]) * UNITS_S[age[2]], 0))
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", then)
+    if text and not _DATE.fullmatch(text):
+        raise click.UsageError(
+            f"--since {text!r} is neither an age (30m, 12h, 7d, 2w) nor a date (2026-11-21, "
+            "2026-11-21T08:00:00Z)"
+        )
+    return text
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"{file} cannot be read: {error}") from error
 
 
 def _absolute(directory: str) -> str:

@@ -1,5 +1,6 @@
 """`clawctl receipt`: the record of every tool call."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -8,11 +9,16 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
+from clawctl.receipt_anchor import remembered_head
+from clawctl.receipt_export import accept, export
+from clawctl.receipt_options import which_receipts
+from clawctl.receipt_view import show_receipt
 from clawctl.render import Palette, emit_json, say, show_fields
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.methods import ShowReceipt, VerifyReceipts
+from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.reports import ReceiptHead
 from clawd.wire.safe_text import terminal_safe
 
 
@@ -27,16 +33,26 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     head_hash: str
     first_bad: int | None
     kind: str
+    signed: int
+    signatures: str
     path: str
     checked_by: str
 
 
-class _Receipts(msgspec.Struct, frozen=True, kw_only=True):
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller knows from elsewhere: the first public key, a head (seq, hash)."""
+
+    public_key: str | None = None
+    anchor: tuple[int, str] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True):
-    receipts: _Receipts
+    receipts: _File
+    memory: _File
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +66,18 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--conversation", default="", metavar="ID", help="Of this conversation only.")
+@click.option("--tool", default="", metavar="NAME", help="Of this tool only; file_* works too.")
+@click.option("--status", type=click.Choice(["allowed", "denied", "failed"]))
+@which_receipts
 @json_option
 @pass_app
-def list_(app: App, limit: int, conversation: str, *, as_json: bool) -> None:
+def list_(
+    app: App, limit: int, tool: str, status: str | None, *, wanted: ListReceipts, as_json: bool
+) -> None:
     """List receipts, newest first."""
+    asked = msgspec.structs.replace(wanted, tool=tool, status=status or "")
     with app.client() as client:
-        items = newest_receipts(client, limit, conversation)
+        items = newest_receipts(client, limit, asked)
     if as_json:
         emit_json(items)
     else:
@@ -73,42 +94,135 @@ def show(app: App, receipt: str, *, as_json: bool) -> None:
         detail = client.call(ShowReceipt(receipt_id=receipt))
     if as_json:
         emit_json(detail)
-        return
-    show_fields(list(detail.receipt.items()))
-    palette = Palette.of(sys.stdout)
-    for title, text in (("arguments", detail.arguments), ("result", detail.result)):
-        print(f"\n{palette.bold(title)}")
-        print(terminal_safe(text) if text else palette.dim("(not kept)"))
+    else:
+        show_receipt(detail)
+
+
+command.add_command(accept)
+command.add_command(export)
 
 
 @command.command()
 @click.option(
-    "--path", type=click.Path(path_type=Path), help="The chain's file; then no daemon is asked."
+    "--path",
+    type=click.Path(path_type=Path),
+    help="The chain's file, or an export's folder; then no daemon is asked.",
+)
+@click.option(
+    "--public-key",
+    "given_key",
+    metavar="HEX|FILE",
+    help="The first public key, kept elsewhere: proves the signatures.",
+)
+@click.option(
+    "--anchor",
+    "given_anchor",
+    metavar="SEQ:HASH",
+    help="A head, kept elsewhere: proves that nothing before it was cut or rewritten.",
 )
 @json_option
 @pass_app
-def verify(app: App, path: Path | None, *, as_json: bool) -> int:
+def verify(
+    app: App, path: Path | None, given_key: str | None, given_anchor: str | None, *, as_json: bool
+) -> int:
     """Verify the chain: nothing edited, removed, reordered or inserted.
 
-    The file is read here, without the daemon. When one runs it is asked as well: it remembers the
-    head, so that a cut end shows.
+    The file is read here, without the daemon. The head that the daemon remembers shows a cut end:
+    it is asked when it runs, and else its memory is read where you may read it.
+
+    The level tells what is proven: chain (the file alone), signed (with --public-key), anchored
+    (with a head from elsewhere). A level that was asked for and not reached is a failure.
     """
-    verdicts = [_verify_file(path)] if path is not None else _verify_all(app)
-    worst = next((verdict for verdict in verdicts if not verdict.ok), verdicts[-1])
+    known = _known(given_key, given_anchor)
+    if path is None:
+        verdicts = _verify_all(app, known)
+    else:
+        verdicts = [(_verify_bundle if path.is_dir() else _verify_file)(path, known)]
+    worst = next((verdict for verdict in verdicts if not _passes(verdict, known)), verdicts[-1])
     if as_json:
         emit_json(worst)
     else:
         for verdict in verdicts:
             _show_verdict(verdict)
-    return Exit.DONE if worst.ok else Exit.FAILED
+        if worst.ok and not _passes(worst, known):
+            say("The public key proves nothing yet: no checkpoint signs these receipts.")
+    return Exit.DONE if _passes(worst, known) else Exit.FAILED
 
 
-def _verify_all(app: App) -> list[Verdict]:
+@command.command()
+@json_option
+@pass_app
+def head(app: App, *, as_json: bool) -> None:
+    """Show the end of the chain and its first public key, to keep elsewhere.
+
+    Nothing is verified. `receipt verify --public-key KEY --anchor SEQ:HASH` proves later that
+    nothing before this head was changed.
+    """
     client = _client_if_running(app)
     if client is None:
-        return [_verify_file(_configured_path())]
+        found = _head_of_file()
+    else:
+        with client:
+            found = client.call(HeadOfReceipts())
+    if as_json:
+        emit_json(found)
+        return
+    signed = f"up to receipt {found.signed}, {found.signed_at}" if found.signed else "nothing yet"
+    fields = {
+        "receipts": found.seq,
+        "head": f"{found.seq}:{found.receipt_hash}" if found.seq else "",
+        "signed": signed,
+        "first public key": found.first_public_key,
+    }
+    show_fields(list(fields.items()))
+
+
+def _known(given_key: str | None, given_anchor: str | None) -> _Known:
+    """Return what the caller knows from elsewhere.
+
+    Raises:
+        ReceiptError: it has not the form of a key or a head.
+    """
+    if given_key is None and given_anchor is None:
+        return _Known()
+    from clawd.receipts.verify import parse_anchor, parse_public_key
+
+    if given_key is not None and Path(given_key).is_file():
+        given_key = Path(given_key).read_text("utf-8", "replace")
+    return _Known(
+        public_key=parse_public_key(given_key) if given_key is not None else None,
+        anchor=parse_anchor(given_anchor) if given_anchor is not None else None,
+    )
+
+
+def _passes(verdict: Verdict, known: _Known) -> bool:
+    return verdict.ok and (known.public_key is None or verdict.signed > 0)
+
+
+def _head_of_file() -> ReceiptHead:
+    from clawd.receipts.verify import read_head
+
+    found = read_head(_configured_path(), first_public_key_path=layout().checkpoint_public_key)
+    return ReceiptHead(
+        seq=found.seq,
+        receipt_hash=found.receipt_hash,
+        first_public_key=found.first_public_key,
+        signed=found.signed,
+        signed_at=found.signed_at,
+    )
+
+
+def _verify_all(app: App, known: _Known) -> list[Verdict]:
+    client = _client_if_running(app)
+    if client is None:
+        if known.anchor is None:
+            remembered = remembered_head(_configured()[1])
+            known = msgspec.structs.replace(known, anchor=remembered)
+        return [_verify_file(_configured_path(), known)]
+    anchor = ":".join(map(str, known.anchor)) if known.anchor is not None else ""
     with client:
-        report = client.call(VerifyReceipts(), limit_s=600)
+        wanted = VerifyReceipts(public_key=known.public_key or "", anchor=anchor)
+        report = client.call(wanted, limit_s=600)
         home = Path(client.welcome.home)
     by_daemon = Verdict(
         ok=report.ok,
@@ -119,6 +233,8 @@ def _verify_all(app: App) -> list[Verdict]:
         head_hash=report.head_hash,
         first_bad=report.first_bad,
         kind=report.kind,
+        signed=report.signed,
+        signatures=report.signatures,
         path=str(home),
         checked_by="daemon",
     )
@@ -126,21 +242,28 @@ def _verify_all(app: App) -> list[Verdict]:
     if home != layout().home or not file.exists():
         # The chain of another home, or one that [receipts] path puts elsewhere.
         return [by_daemon]
-    return [_verify_file(file), by_daemon]
+    return [_verify_file(file, known), by_daemon]
 
 
 def _configured_path() -> Path:
-    """Return where the chain is by the config, as clawd reads it; without one, the usual place."""
+    return _configured()[0]
+
+
+@functools.cache
+def _configured() -> tuple[Path, Path]:
+    """Return where chain and memory are by the config; without one, the usual places."""
     where = layout()
+    usual = where.receipts, where.database
     if not where.config.exists():
-        return where.receipts
+        return usual
     from clawctl.daemon import run_clawd
 
     shown = run_clawd(["--show-config", "--json"], capture=True)
     try:
-        return Path(msgspec.json.decode(shown.stdout, type=_Shown).values.receipts.path)
+        values = msgspec.json.decode(shown.stdout, type=_Shown).values
     except msgspec.DecodeError:
-        return where.receipts  # the config is wrong, and its own command says how
+        return usual  # the config is wrong, and its own command says how
+    return Path(values.receipts.path), Path(values.memory.path)
 
 
 def _client_if_running(app: App) -> Client | None:
@@ -150,11 +273,11 @@ def _client_if_running(app: App) -> Client | None:
         return None
 
 
-def _verify_file(path: Path) -> Verdict:
+def _verify_file(path: Path, known: _Known) -> Verdict:
     # Imported here: only this command needs hashing and the receipt's form.
     from clawd.receipts.verify import verify as verify_file
 
-    found = verify_file(path)
+    found = verify_file(path, anchor=known.anchor, public_key=known.public_key)
     return Verdict(
         ok=found.ok,
         level=found.level,
@@ -164,9 +287,23 @@ def _verify_file(path: Path) -> Verdict:
         head_hash=found.head_hash,
         first_bad=found.first_bad,
         kind=found.kind or "",
+        signed=found.signed,
+        signatures=found.signatures,
         path=str(path),
         checked_by="clawctl",
     )
+
+
+def _verify_bundle(folder: Path, known: _Known) -> Verdict:
+    from clawctl.receipt_bundle import LOG, check_bundle
+
+    verdict = _verify_file(folder / LOG, known)
+    problem = ""
+    if verdict.ok:
+        problem = check_bundle(folder, head_seq=verdict.head_seq, head_hash=verdict.head_hash)
+    if problem:
+        verdict = msgspec.structs.replace(verdict, ok=False, message=problem, kind="export")
+    return msgspec.structs.replace(verdict, path=str(folder))
 
 
 def _show_verdict(verdict: Verdict) -> None:
@@ -177,3 +314,4 @@ def _show_verdict(verdict: Verdict) -> None:
     print(f"{mark} {terminal_safe(say_line)}")
     if verdict.ok and verdict.receipts:
         say(f"  head: receipt {verdict.head_seq}, {verdict.head_hash}")
+        say(f"  signatures: {verdict.signatures}")

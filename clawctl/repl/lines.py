@@ -13,7 +13,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
 from typing_extensions import override
+
+from clawctl.screen import plain
 
 
 class Lines(Protocol):
@@ -57,6 +60,7 @@ class EditedLines:
             complete_while_typing=False,
             key_bindings=_keys(on_stop),
             prompt_continuation="… ",
+            output=create_output(stdout=plain(sys.stdout)),
             bottom_toolbar=lambda: FormattedText([("", f" {status()}")]),
         )
 

@@ -6,10 +6,13 @@ import sys
 import time
 from typing import TypeVar
 
+import msgspec
+
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
 from clawctl.client import Client
+from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.lines import EditedLines, Lines, PlainLines
 from clawctl.repl.slash import COMMANDS, is_command, run_command
@@ -17,7 +20,8 @@ from clawctl.turn import TurnView, ViewOptions, follow
 from clawd.errors import ClawError, UnreachableError
 from clawd.paths import layout
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import Method, SetEstop, Status
+from clawd.wire.method import Method
+from clawd.wire.methods import RunTool, SetEstop, Status
 from clawd.wire.safe_text import visible_line
 
 HISTORY_FILE = "history"
@@ -110,6 +114,13 @@ class Session:
         except UnreachableError:
             self._drop()
             raise
+
+    def run_tool(self, request: RunTool) -> None:
+        """Run a tool in the conversation, if there is one, and show what came of it."""
+        call = msgspec.structs.replace(
+            request, workspace=self.workspace, conversation_id=self._conversation_id
+        )
+        show_outcome(run_tool(self.client(), call, self._terminal))
 
     def leave(self) -> None:
         """End after this line."""

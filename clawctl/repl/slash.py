@@ -19,18 +19,20 @@ from clawctl.views import (
     show_receipts,
     show_status,
 )
+from clawd.wire.method import Method
 from clawd.wire.methods import (
     ClearEstop,
     EstopState,
-    ExplainPolicy,
     ListConversations,
     ListRules,
     ListTools,
-    Method,
+    RunTool,
     SearchMemory,
     SetEstop,
     Status,
 )
+from clawd.wire.policy_methods import ExplainPolicy
+from clawd.wire.receipt_methods import ListReceipts
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")
 
@@ -53,6 +55,10 @@ class Host(Protocol):
 
     def call(self, params: Method[R]) -> R:
         """Call a method."""
+        ...
+
+    def run_tool(self, request: RunTool) -> None:
+        """Run a tool in the conversation, if there is one, and show what came of it."""
         ...
 
     def leave(self) -> None:
@@ -149,7 +155,7 @@ def _policy(host: Host, rest: str) -> None:
 
 
 def _receipts(host: Host, _rest: str) -> None:
-    show_receipts(newest_receipts(host.client(), 10))
+    show_receipts(newest_receipts(host.client(), 10, ListReceipts()))
 
 
 def _estop(host: Host, rest: str) -> None:
@@ -162,6 +168,13 @@ def _estop(host: Host, rest: str) -> None:
             report = host.call(SetEstop(reason=rest))
     host.is_stopped = report.is_set
     say(estop_line(report))
+
+
+def _undo(host: Host, rest: str) -> None:
+    if rest and not re.fullmatch("[1-9][0-9]{0,2}", rest):
+        note("/undo takes a number of steps, as in: /undo 2")
+        return
+    host.run_tool(RunTool(name="undo", arguments=f'{{"steps": {rest or 1}}}'))
 
 
 def _status(host: Host, _rest: str) -> None:
@@ -181,6 +194,9 @@ COMMANDS: dict[str, Slash] = {
         handler=_policy,
     ),
     "/receipts": Slash(usage="/receipts", help="Show the newest receipts.", handler=_receipts),
+    "/undo": Slash(
+        usage="/undo [STEPS]", help="Take back what tools changed in files.", handler=_undo
+    ),
     "/status": Slash(usage="/status", help="Show what the daemon is and does.", handler=_status),
     "/estop": Slash(
         usage="/estop [clear|status|REASON]", help="Stop every tool at once.", handler=_estop

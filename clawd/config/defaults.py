@@ -12,6 +12,7 @@ ALLOWED_COMMANDS: tuple[str, ...] = (
 FORBIDDEN_COMMANDS: tuple[str, ...] = ("rm", "shutdown", "reboot", "mkfs", "dd")
 FORBIDDEN_PATHS: tuple[str, ...] = ("/etc", "/sys", "/boot", "~/.ssh")
 WORKSPACE_ROOTS: tuple[str, ...] = ("~",)
+POLICY_CASES = "policy-cases.toml"
 
 LOCAL_PROVIDER = "local"
 EMBEDDED_MODEL = "embedded"
@@ -32,6 +33,7 @@ def default_tree(layout: Layout) -> dict[str, Any]:
         "security": {
             "forbidden_paths": list(FORBIDDEN_PATHS),
             "workspace_roots": list(WORKSPACE_ROOTS),
+            "policy_cases": str(layout.config.with_name(POLICY_CASES)),
         },
         "providers": {"models": {name: dict(values) for name, values in PROVIDERS.items()}},
     }

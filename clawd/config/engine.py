@@ -14,6 +14,7 @@ SplitMode = Literal["none", "layer", "row", "tensor"]
 RopeScaling = Literal["", "none", "linear", "yarn"]
 FlashAttention = Literal["auto", "on", "off"]
 Speculation = Literal["auto", "off"]
+Fence = Literal["auto", "off"]
 Preset = Literal["", "deterministic", "precise", "balanced", "creative", "wild"]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Breakers = Annotated[tuple[str, ...], Field(strict=False, max_length=64)]
@@ -154,6 +155,11 @@ class EngineSection(Section):
         ge=0,
         description="Disk for conversations of all models, so that they go on where they were "
         "after a restart; 0 keeps none.",
+    )
+    fence: Fence = Field(
+        default="auto",
+        description="Hold the process that runs a model: it reads the model and its own code, "
+        "starts nothing and reaches no network. off is for a graphics driver that needs more.",
     )
 
 

@@ -27,6 +27,7 @@ def expand_paths(
         (("receipts", "path"), layout.home),
         (("security", "forbidden_paths"), None),
         (("security", "workspace_roots"), None),
+        (("security", "policy_cases"), folder),
     ]
     providers = value_at(tree, ("providers", "models"))
     for name in providers if isinstance(providers, dict) else ():

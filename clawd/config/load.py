@@ -82,7 +82,30 @@ def load(
     env = os.environ if environ is None else environ
     where = layout(env)
     file = where.config if path is None else expanded(path).absolute()
-    tree, sources = _merged(file, where, env, overrides or {}, must_exist=path is not None)
+    own = read_file(file, must_exist=path is not None)
+    tree, sources = _merged(own, file, where, env, overrides or {})
+    return _checked(tree, sources, file, where, env)
+
+
+def load_text(text: str, environ: Mapping[str, str]) -> Loaded:
+    """Load a configuration that somebody hands in, as if it lay in the place of the layout's file.
+
+    Raises:
+        ConfigError: at least one problem.
+    """
+    where = layout(environ)
+    own = _parsed_file(text.encode("utf-8", "surrogateescape"), where.config)
+    tree, sources = _merged(own, where.config, where, environ, {})
+    return _checked(tree, sources, where.config, where, environ)
+
+
+def _checked(
+    tree: Tree,
+    sources: dict[Key, str],
+    file: Path,
+    where: Layout,
+    env: Mapping[str, str],
+) -> Loaded:
     found = list(expand_paths(tree, where, file.parent, env))
     config: Config | None = None
     try:
@@ -102,16 +125,14 @@ def load(
 
 
 def _merged(
+    from_file: Tree,
     file: Path,
     where: Layout,
     environ: Mapping[str, str],
     overrides: Mapping[str, Any],
-    *,
-    must_exist: bool,
 ) -> tuple[Tree, dict[Key, str]]:
     tree = default_tree(where)
     sources: dict[Key, str] = {}
-    from_file = read_file(file, must_exist=must_exist)
     own = value_at(from_file, ("providers", "models"))
     for name in own if isinstance(own, dict) else ():
         # A provider of the file replaces the built-in one of that name, it does not mix with it.
@@ -146,6 +167,10 @@ def read_file(file: Path, *, must_exist: bool) -> Tree:
             f"config file {file} cannot be read: {error.strerror}",
             hint="It must be a file that the user of the daemon may read.",
         ) from error
+    return _parsed_file(data, file)
+
+
+def _parsed_file(data: bytes, file: Path) -> Tree:
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"config file {file} is over {MAX_FILE_BYTES} bytes")
     try:

@@ -41,7 +41,16 @@ _ACTIVE = frozenset(
     {*TOP_LEVEL_KEYS}
     | {f"security.{name}" for name in SecuritySection.model_fields}
     | {"channels.cli.enabled", "channels.cli.tools_allow", "memory.backend", "receipts.enabled"}
-) - {"security.allowed_addresses", "security.approval_timeout_s"}
+) - {
+    f"security.{name}"
+    for name in (
+        "allowed_addresses",
+        "approval_timeout_s",
+        "approval_rule_days",
+        "policy_cases",
+        "writable_run_later",
+    )
+}
 
 
 _NOT_OF_A_SERVER = frozenset(
@@ -64,6 +73,7 @@ def render_default_config(layout: Layout) -> str:
         "workspace_dir": _with_tilde(layout.workspace),
         "memory.path": _with_tilde(layout.database),
         "receipts.path": _with_tilde(layout.receipts),
+        "security.policy_cases": _with_tilde(layout.config.with_name(defaults.POLICY_CASES)),
         "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
         "security.workspace_roots": list(defaults.WORKSPACE_ROOTS),
     }

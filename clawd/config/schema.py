@@ -54,6 +54,11 @@ class SecuritySection(Section):
         default=(),
         description='Private or loopback "host:port" pairs that web tools may reach all the same.',
     )
+    untrusted_paths: Words = Field(
+        default=(),
+        description="Files of others: reading one counts as text from outside. A name or a path, "
+        'with "*" and "**" ("*.eml", "downloads", "~/Downloads"); what lies below is meant too.',
+    )
     workspace_roots: Paths = Field(
         description="A workspace chosen per conversation must lie under one of these."
     )
@@ -62,12 +67,23 @@ class SecuritySection(Section):
         description="required refuses tools that start a process when there is no sandbox, "
         "preferred runs them with what there is, off runs them bare.",
     )
+    writable_run_later: Words = Field(
+        default=(),
+        description="Files that programs outside run later (.git/hooks, conftest.py, *.pth, shell "
+        'profiles) and that commands may write all the same: names or paths, "*" for all.',
+    )
     audit_log: bool = Field(
         default=True,
         description="Log every decision about a tool call (names and verdicts, no contents).",
     )
     approval_timeout_s: float = Field(
         default=120.0, gt=0, le=86_400, description="Silence that long is a no."
+    )
+    approval_rule_days: int = Field(
+        default=30, ge=1, le=365, description="How long a rule of the answer always is in force."
+    )
+    policy_cases: OnePath = Field(
+        description="The table of cases that clawctl policy test judges when no file is named."
     )
 
 
@@ -236,11 +252,26 @@ class LimitsSection(Section):
         ge=1_024,
         description="Tool output that the model is given; the cut is marked.",
     )
+    max_command_disk_bytes: int = Field(
+        default=4_000_000_000,
+        ge=1 << 20,
+        description="What one command may write to the workspace; it is ended when it has more.",
+    )
     shutdown_grace_s: float = Field(
         default=10.0,
         ge=0,
         le=3_600,
         description="Running turns get that long when the daemon ends.",
+    )
+    undo_mb: int = Field(
+        default=256,
+        ge=0,
+        le=1_048_576,
+        description="Old contents of changed files that are kept for undo, for each user; the "
+        "oldest go first. 0 keeps none.",
+    )
+    undo_days: float = Field(
+        default=30.0, gt=0, le=36_500, description="How long changes can be undone."
     )
     max_queued_messages: int = Field(
         default=64,

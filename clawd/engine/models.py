@@ -1,15 +1,13 @@
 """Finds a model's file by its name; never another model than the one that was asked for."""
 
 import contextlib
-import re
 from pathlib import Path
 
 from clawd.engine.embedded import embedded_model_path
+from clawd.engine.parts import SHARD, files_of
 from clawd.errors import ModelNotFoundError
 
 EMBEDDED = "embedded"
-
-_SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 
 
 class ModelFolder:
@@ -75,7 +73,7 @@ class ModelFolder:
         for path in paths:
             if path.suffix.lower() != ".gguf" or not path.is_file():
                 continue
-            shard = _SHARD.search(path.stem)
+            shard = SHARD.search(path.stem)
             if shard is None:
                 found[path.stem] = path
             elif int(shard[1]) == 1:
@@ -86,16 +84,7 @@ class ModelFolder:
 def size_bytes(path: Path) -> int:
     """Return the size of all files of a model; one that has just gone counts as nothing."""
     total = 0
-    for part in _files_of(path):
+    for part in files_of(path):
         with contextlib.suppress(OSError):
             total += part.stat().st_size
     return total
-
-
-def _files_of(path: Path) -> list[Path]:
-    shard = _SHARD.search(path.stem)
-    if shard is None:
-        return [path]
-    stem, count = path.stem[: shard.start()], int(shard[2])
-    names = (f"{stem}-{number:05}-of-{shard[2]}{path.suffix}" for number in range(1, count + 1))
-    return [path.with_name(name) for name in names]

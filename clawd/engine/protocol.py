@@ -45,7 +45,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     The three about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
     disk neither), on disk (0 or no folder: none), and where. Nor is `speculation`: whether tokens
-    are guessed from what was said before, where that pays.
+    are guessed from what was said before, where that pays; nor `fence`: whether the worker gives
+    up what it does not need before it opens a file of the model.
     """
 
     path: str
@@ -74,6 +75,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache_ram_mb: int = 1024
     prefix_cache_disk_mb: int = 0
     prefix_cache_folder: str = ""
+    fence: Literal["auto", "off"] = "auto"
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +197,7 @@ class Quit(msgspec.Struct, frozen=True, kw_only=True, tag="quit"):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loaded model is."""
+    """What the loaded model is; `fence` is what holds its worker, as `landlock+seccomp`."""
 
     alias: str
     architecture: str
@@ -208,6 +210,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     n_parallel: int
     chat_template: str
     load_ms: float
+    fence: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):

@@ -1,6 +1,11 @@
-"""What the receipt chain keeps in memory: open intents, contents by hash, the chain's head."""
+"""What the receipt chain keeps in memory: open intents, contents by hash, the chain's head.
+
+Only an intent waits for the disk. What follows a receipt needs no fsync of its own: after a power
+cut the intent is open again, and the next start finds its receipt in the chain and removes it.
+"""
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,6 +23,7 @@ class MemoryLedger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_held = False
 
     async def open_intent(self, intent: Intent, arguments: bytes) -> None:
         """Store the intent and its arguments (by their hash).
@@ -41,22 +47,22 @@ class MemoryLedger:
         """Remove the intent (where it is still there) and store the result by its hash.
 
         Raises:
-            StorageError: that is not on disk, or the hash is not the content's.
+            StorageError: that could not be written, or the hash is not the content's.
         """
 
         def act(connection: sqlite3.Connection) -> None:
             _keep(connection, content, content_hash)
             connection.execute("DELETE FROM intents WHERE id = ?", (intent_id,))
 
-        await self._database.write(act)
+        await self._database.write(act, durable=False)
 
     async def store_content(self, content: bytes, content_hash: str) -> None:
         """Store bytes by their hash.
 
         Raises:
-            StorageError: they are not on disk, or the hash is not theirs.
+            StorageError: they could not be written, or the hash is not theirs.
         """
-        await self._database.write(lambda c: _keep(c, content, content_hash))
+        await self._database.write(lambda c: _keep(c, content, content_hash), durable=False)
 
     async def open_intents(self) -> list[Intent]:
         """Return the intents that no receipt closed, oldest first.
@@ -82,12 +88,38 @@ class MemoryLedger:
         )
         return None if row is None else bytes(row[0])
 
-    async def record_head(self, seq: int, receipt_hash: str) -> None:
-        """Remember the chain's head, unless a later one is known already.
+    async def load_contents(
+        self, hashes: Sequence[str], *, limit_bytes: int
+    ) -> list[tuple[str, bytes | None]]:
+        """Return the contents of the first hashes, up to the first that goes over the limit.
 
         Raises:
-            StorageError: it is not on disk.
+            StorageError: memory cannot be read.
         """
+
+        def act(connection: sqlite3.Connection) -> list[tuple[str, bytes | None]]:
+            found: list[tuple[str, bytes | None]] = []
+            size = 0
+            for each in hashes:
+                row = connection.execute(
+                    "SELECT content FROM contents WHERE hash = ?", (each,)
+                ).fetchone()
+                found.append((each, None if row is None else bytes(row[0])))
+                size += 0 if row is None else len(row[0])
+                if size >= limit_bytes:
+                    break
+            return found
+
+        return await self._database.read(act)
+
+    async def record_head(self, seq: int, receipt_hash: str) -> None:
+        """Remember the chain's head, unless a later one is known already or the old one is held.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        if self._is_held:
+            return
 
         def act(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -98,7 +130,28 @@ class MemoryLedger:
                 (seq, receipt_hash, timestamp_now()),
             )
 
+        await self._database.write(act, durable=False)
+
+    def hold_head(self) -> None:
+        """Keep the remembered head as it is, because the log does not contain it."""
+        self._is_held = True
+
+    async def adopt_head(self, seq: int, receipt_hash: str) -> None:
+        """Remember this head, whatever is remembered now, and later ones again.
+
+        Raises:
+            StorageError: it is not on disk.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM head")
+            connection.execute(
+                "INSERT INTO head (only_row, seq, receipt_hash, updated_at) VALUES (1, ?, ?, ?)",
+                (seq, receipt_hash, timestamp_now()),
+            )
+
         await self._database.write(act)
+        self._is_held = False
 
     async def last_head(self) -> tuple[int, str] | None:
         """Return the remembered head (seq, hash).

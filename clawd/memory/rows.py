@@ -11,6 +11,7 @@ from clawd.providers.base import Message, ToolCall
 from clawd.security.principal import Principal
 
 MAX_PAGE = 1000
+TAINT = "untrusted_sources"  # a conversation's metadata: where its untrusted text came from
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
     conversations  one row each                 messages  every message, in order of `id`
     intents        calls without a receipt yet  contents  arguments and results by SHA-256
     head           the chain's last receipt     settings  names and values
+    changes        files that tools changed, for undo; the old contents lie in a folder
+    untrusted_files  paths whose text came from outside
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -111,7 +113,44 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.executescript(_TRIGRAMS)
 
 
-STEPS: tuple[Step, ...] = (_create,)
+_CHANGES = """
+CREATE TABLE IF NOT EXISTS changes (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner INTEGER NOT NULL,
+    conversation_id TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    at TEXT NOT NULL,
+    cost INTEGER NOT NULL,
+    kept TEXT NOT NULL,
+    reverts INTEGER NOT NULL,
+    is_undone INTEGER NOT NULL DEFAULT 0,
+    change TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS changes_by_owner ON changes (owner, workspace, number);
+CREATE INDEX IF NOT EXISTS changes_by_call ON changes (call_id, number);
+"""
+
+
+def _create_changes(connection: sqlite3.Connection) -> None:
+    connection.executescript(_CHANGES)
+
+
+def _add_untrusted_files(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS untrusted_files (
+            path BLOB NOT NULL,
+            began_at_ns INTEGER NOT NULL,
+            ended_at_ns INTEGER NOT NULL,
+            sources TEXT NOT NULL,
+            PRIMARY KEY (path, began_at_ns)
+        );
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

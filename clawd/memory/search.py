@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.memory.rows import MAX_PAGE
+from clawd.memory.rows import MAX_PAGE, TAINT
 from clawd.memory.writer import Database
 
 MAX_TERMS = 16
@@ -27,9 +27,14 @@ PER_CONVERSATION = 3
 
 _TRIGRAM = 3
 
+_facts: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was found, and the part of its text around the first term."""
+    """A message that was found, and the part of its text around the first term.
+
+    `untrusted_sources` are those of its whole conversation.
+    """
 
     conversation_id: str
     title: str
@@ -37,6 +42,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str
     role: str
     snippet: str
+    untrusted_sources: tuple[str, ...] = ()
 
 
 class Search:
@@ -89,9 +95,8 @@ def _find(
     seen: set[int] = set()
     of_conversation: dict[str, int] = {}
     for sql, values in _queries(terms, owner):
-        for identity, conversation_id, title, timestamp, role, content in connection.execute(
-            sql, values
-        ):
+        for row in connection.execute(sql, values):
+            identity, conversation_id, title, timestamp, role, content, facts = row
             count = of_conversation.get(conversation_id, 0)
             if identity in seen or count >= PER_CONVERSATION:
                 continue
@@ -105,6 +110,7 @@ def _find(
                     timestamp=timestamp,
                     role=role,
                     snippet=snippet(content, terms),
+                    untrusted_sources=tuple(_facts.decode(facts).get(TAINT, ())),
                 )
             )
             if len(hits) == limit:
@@ -140,7 +146,8 @@ def _select(index: str, match: str, parts: list[str], owner: int | None) -> tupl
     source = f"{index} JOIN messages m ON m.id = {index}.rowid" if match else "messages m"
     order = f"{index}.rank, m.id DESC" if match else "m.id DESC"
     sql = (
-        "SELECT m.id, m.conversation_id, c.title, m.timestamp, m.role, m.content "  # noqa: S608
+        "SELECT m.id, m.conversation_id, c.title, m.timestamp, m.role, m.content, "  # noqa: S608
+        "c.metadata "
         f"FROM {source} JOIN conversations c ON c.id = m.conversation_id "
         f"WHERE {' AND '.join(where)} ORDER BY {order}"
     )

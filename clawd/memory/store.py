@@ -1,11 +1,14 @@
 """Memory as the rest of clawd holds it: one SQLite file and what is kept in it."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
+from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.conversations import Conversations
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
+from clawd.memory.origins import MemoryOrigins
 from clawd.memory.search import Search
 from clawd.memory.writer import Database
 
@@ -21,6 +24,7 @@ class Memory:
         messages: what was said.
         search: finding it again.
         ledger: what receipts need beside their chain.
+        origins: which files hold untrusted text.
     """
 
     def __init__(self, database: Database) -> None:
@@ -29,6 +33,7 @@ class Memory:
         self.messages = Messages(database)
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
+        self.origins = MemoryOrigins(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":
@@ -45,6 +50,16 @@ class Memory:
     def path(self) -> Path:
         """The SQLite file."""
         return self._database.path
+
+    async def changes(self, folder: Path, limits: Callable[[], ChangeLimits]) -> Changes:
+        """Return what is kept for undo: rows here, old contents in the folder.
+
+        Raises:
+            StorageError: the folder cannot be had.
+        """
+        changes = Changes(self._database, folder, limits)
+        await changes.open()
+        return changes
 
     async def setting(self, name: str) -> str | None:
         """Return a value that was kept under the name, or None."""

@@ -53,7 +53,20 @@ class MemorySearch(Tool):
             return failed(error.message)
         if not hits:
             return succeeded(f"Nothing found for {query!r}.", count=0)
-        return succeeded("\n".join(map(_line, hits)), count=len(hits))
+        origins = _origins(hits, context.conversation_id)
+        return succeeded("\n".join(map(_line, hits)), count=len(hits), **origins)
+
+
+def _origins(hits: list[Hit], conversation_id: str) -> dict[str, list[str]]:
+    """Return where untrusted text in what was found came from, if there is any."""
+    others = [hit for hit in hits if hit.conversation_id != conversation_id]
+    sources = [
+        source
+        for hit in others
+        if hit.untrusted_sources
+        for source in (f"conversation {hit.conversation_id}", *hit.untrusted_sources)
+    ]
+    return {"untrusted_sources": list(dict.fromkeys(sources))} if sources else {}
 
 
 def _line(hit: Hit) -> str:

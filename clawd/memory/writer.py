@@ -1,7 +1,8 @@
 """The connections to memory's SQLite file: one thread that writes, a few that read.
 
-Writes that wait together go into one transaction and one fsync (WAL, synchronous=FULL). Each is
-a function of the connection, with its own savepoint: one that fails takes back only its own work.
+Writes that wait together go into one transaction and one fsync (WAL, synchronous=FULL), or none
+where all of them may be lost in a power cut (NORMAL). Each is a function of the connection, with
+its own savepoint: one that fails takes back only its own work.
 All of SQLite's errors become `StorageError` here and nowhere else.
 """
 
@@ -34,6 +35,7 @@ Act = Callable[[sqlite3.Connection], _T]
 class _Write(NamedTuple):
     act: Act[Any]
     is_alone: bool = False
+    is_durable: bool = True
 
 
 class Database:
@@ -60,16 +62,17 @@ class Database:
         )
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="memory reader")
 
-    async def write(self, act: Act[_T]) -> _T:
+    async def write(self, act: Act[_T], *, durable: bool = True) -> _T:
         """Run the function in the writing thread and return its result when it is durable.
 
-        Cancelling the wait does not take a queued write back.
+        With `durable=False` it returns earlier: the daemon may crash then and nothing is lost, but
+        a power cut may take the write back. Cancelling the wait does not take a queued write back.
 
         Raises:
             StorageError: nothing of it was kept.
             ClawError: what the function raised; nothing of it was kept.
         """
-        result: _T = await self._submit(_Write(act))
+        result: _T = await self._submit(_Write(act, is_durable=durable))
         return result
 
     async def write_alone(self, act: Act[_T]) -> _T:
@@ -120,7 +123,6 @@ class Database:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 prepare(connection, self.path)
-                connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("PRAGMA secure_delete = ON")
             except BaseException:
@@ -145,6 +147,7 @@ class Database:
             if write.is_alone:
                 answers += self._commit_together(together)
                 together = []
+                _wait_for_disk(self._connection, is_wanted=True)
                 answers.append(_answer(self.path, self._connection, write.act))
             else:
                 together.append(write)
@@ -156,8 +159,9 @@ class Database:
         assert connection is not None
         if not writes:
             return []
+        is_durable = any(write.is_durable for write in writes)
         try:
-            with storage_errors(self.path), _transaction(connection):
+            with storage_errors(self.path), _transaction(connection, is_durable=is_durable):
                 return [_answer_in_savepoint(self.path, connection, w.act) for w in writes]
         except StorageError as error:
             return [error] * len(writes)
@@ -234,7 +238,8 @@ def _storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
 
 
 @contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def _transaction(connection: sqlite3.Connection, *, is_durable: bool) -> Iterator[None]:
+    _wait_for_disk(connection, is_wanted=is_durable)
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -243,6 +248,10 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _wait_for_disk(connection: sqlite3.Connection, *, is_wanted: bool) -> None:
+    connection.execute(f"PRAGMA synchronous = {'FULL' if is_wanted else 'NORMAL'}")
 
 
 def _answer_in_savepoint(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:

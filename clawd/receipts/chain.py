@@ -1,7 +1,10 @@
 """The one writer of the receipt chain: takes drafts, gives each its place, and has it on disk.
 
+Between the receipts it writes checkpoints (see `checkpoint`): after every 256 receipts, an hour
+after the first unsigned one, where a full file ends, and at the close.
+
 Beside `tool_receipts.log` it keeps `tool_receipts.log.lock` (held while the chain is open) and,
-when a crash left half a line, `tool_receipts.log.torn`.
+when a crash left half a line, `tool_receipts.log.torn`. The private key lies where `keys` says.
 """
 
 import asyncio
@@ -9,7 +12,7 @@ import errno
 import fcntl
 import logging
 import os
-import stat
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -17,17 +20,18 @@ from typing import TypeVar
 import msgspec
 
 from clawd.errors import ReceiptError
+from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, canonical_checkpoint
+from clawd.receipts.durable import open_private, sync_folder, write_all, write_private
+from clawd.receipts.ending import Ending, Head, read_ending
 from clawd.receipts.groupcommit import GroupCommit
-from clawd.receipts.logfiles import next_rotated, read_lines_backwards
+from clawd.receipts.keys import CheckpointKey
+from clawd.receipts.logfiles import next_rotated
 from clawd.receipts.record import (
-    GENESIS_HASH,
     MAX_LINE_BYTES,
     Receipt,
     ReceiptDraft,
     canonical,
-    compute_hash,
     fitted,
-    parse,
     seal,
     utc_timestamp,
 )
@@ -35,15 +39,9 @@ from clawd.receipts.record import (
 _log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 64 << 20
+CHECKPOINT_INTERVAL_S = 3600.0
 
 _T = TypeVar("_T")
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The last receipt of a chain: its number and hash; 0 and 64 zeros before the first."""
-
-    seq: int = 0
-    receipt_hash: str = GENESIS_HASH
 
 
 class TornLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +59,17 @@ class ReceiptChain:
         torn: what was set aside at open, or None.
     """
 
-    def __init__(self, path: Path, *, max_file_bytes: int) -> None:
+    def __init__(
+        self, path: Path, *, key_path: Path, max_file_bytes: int, checkpoint_interval_s: float
+    ) -> None:
         self.path = path
         self.torn: TornLine | None = None
+        self._key_path = key_path
         self._max_file_bytes = max_file_bytes
-        self._head = Head()
+        self._checkpoint_interval_s = checkpoint_interval_s
+        self._key: CheckpointKey
+        self._end = Ending()
+        self._unsigned_since = 0.0
         self._failure = ""
         self._lock_fd = -1
         self._fd = -1
@@ -73,19 +77,37 @@ class ReceiptChain:
         self._writer: GroupCommit[ReceiptDraft, Receipt] | None = None
 
     @classmethod
-    async def open(cls, path: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> "ReceiptChain":
+    async def open(
+        cls,
+        path: Path,
+        *,
+        key_path: Path | None = None,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
+    ) -> "ReceiptChain":
         """Lock the chain, look at its end and return it ready for `append`.
 
         The folder must be there; the file need not. Half a line at the end is set aside in
         `<path>.torn`; see `torn`.
 
+        Args:
+            path: the current file.
+            key_path: of the private key; by default `checkpoint.key` beside the log.
+            max_file_bytes: from which size on the chain goes on in a new file.
+            checkpoint_interval_s: how long a receipt may stay without a checkpoint.
+
         Raises:
-            ReceiptError: another process writes it, it cannot be read or written, or its last
-                line is no valid receipt.
+            ReceiptError: another process writes it, it cannot be read or written, its last line
+                is no valid receipt or checkpoint, or the private key is not the promised one.
         """
-        chain = cls(path, max_file_bytes=max_file_bytes)
+        chain = cls(
+            path,
+            key_path=key_path or path.with_name("checkpoint.key"),
+            max_file_bytes=max_file_bytes,
+            checkpoint_interval_s=checkpoint_interval_s,
+        )
         await asyncio.to_thread(chain._acquire)
-        chain._writer = GroupCommit("receipt chain", chain._commit, error=ReceiptError)
+        chain._start_writer()
         return chain
 
     async def append(self, draft: ReceiptDraft) -> Receipt:
@@ -100,7 +122,7 @@ class ReceiptChain:
 
     def head(self) -> Head:
         """Return the last receipt that is on disk."""
-        return self._head
+        return self._end.head
 
     @property
     def failure(self) -> str:
@@ -115,12 +137,17 @@ class ReceiptChain:
         """
         await self._stop_writer()
         await asyncio.to_thread(self._reload)
-        self._writer = GroupCommit("receipt chain", self._commit, error=ReceiptError)
+        self._start_writer()
 
     async def close(self) -> None:
-        """Write what waits and release the file; idempotent."""
+        """Write what waits, sign it and release the file; idempotent."""
         await self._stop_writer()
-        await asyncio.to_thread(self._release)
+        await asyncio.to_thread(self._end_with_checkpoint)
+
+    def _start_writer(self) -> None:
+        self._writer = GroupCommit(
+            "receipt chain", self._commit, error=ReceiptError, housekeep=self._housekeep
+        )
 
     async def _stop_writer(self) -> None:
         if self._writer is not None:
@@ -131,7 +158,7 @@ class ReceiptChain:
 
     def _acquire(self) -> None:
         lock = self.path.with_name(self.path.name + ".lock")
-        self._lock_fd = _reported(lock, lambda: _open_private(lock, os.O_RDWR))
+        self._lock_fd = _reported(lock, lambda: open_private(lock, os.O_RDWR))
         try:
             _reported(lock, lambda: _take_lock(self._lock_fd))
             self._reload()
@@ -147,11 +174,13 @@ class ReceiptChain:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._fd = _open_private(self.path, os.O_RDWR | os.O_APPEND)
-        _sync_folder(self.path)
+        self._fd = open_private(self.path, os.O_RDWR | os.O_APPEND)
+        sync_folder(self.path)
         self._size = os.fstat(self._fd).st_size
         self._set_torn_line_aside()
-        self._head = _last_head(self.path)
+        self._end = read_ending(self.path)
+        self._key = CheckpointKey.open(self._key_path, promised=self._end.next_public_key)
+        self._unsigned_since = time.monotonic()
 
     def _set_torn_line_aside(self) -> None:
         tail = os.pread(self._fd, MAX_LINE_BYTES, max(0, self._size - MAX_LINE_BYTES))
@@ -166,13 +195,9 @@ class ReceiptChain:
         start = self._size - len(torn)
         aside = self.path.with_name(self.path.name + ".torn")
         note = {"at": utc_timestamp(), "file": self.path.name, "offset": start, "length": len(torn)}
-        aside_fd = _open_private(aside, os.O_WRONLY | os.O_APPEND)
-        try:
-            _write_all(aside_fd, msgspec.json.encode(note) + b"\n" + torn + b"\n")
-            os.fsync(aside_fd)
-        finally:
-            os.close(aside_fd)
-        _sync_folder(aside)
+        content = msgspec.json.encode(note) + b"\n" + torn + b"\n"
+        write_private(aside, content, os.O_APPEND)
+        sync_folder(aside)
         self._cut_to(start)
         self.torn = TornLine(length=len(torn), file=aside)
         _log.warning(
@@ -185,28 +210,70 @@ class ReceiptChain:
         os.fsync(self._fd)
         self._size = size
 
-    def _commit(self, drafts: list[ReceiptDraft]) -> Sequence[Receipt]:
+    def _commit(self, drafts: list[ReceiptDraft]) -> Sequence[Receipt | Exception]:
+        answers: list[Receipt | Exception] = []
+        while rest := drafts[len(answers) :]:
+            room = CHECKPOINT_RECEIPTS - self._end.unsigned
+            try:
+                answers += self._commit_part(rest[: max(1, room)])
+            except ReceiptError as error:
+                answers += [error] * len(rest)
+        return answers
+
+    def _commit_part(self, drafts: list[ReceiptDraft]) -> list[Receipt]:
         if self._failure:
             raise ReceiptError(
                 f"the receipt chain {self.path} takes nothing since a write failed: "
                 f"{self._failure}",
                 hint="Make room or repair the disk, then reload or restart clawd.",
             )
-        head = self._head
+        end = self._end
         receipts: list[Receipt] = []
         for draft in drafts:
-            receipt = seal(draft, seq=head.seq + 1, previous_hash=head.receipt_hash)
-            head = Head(seq=receipt.seq, receipt_hash=receipt.receipt_hash)
+            receipt = seal(
+                draft,
+                seq=end.head.seq + 1,
+                previous_hash=end.head.receipt_hash,
+                checkpoint_hash=end.checkpoint_hash,
+            )
+            end = end.after_receipt(receipt)
             receipts.append(receipt)
-        self._write(b"".join(canonical(receipt) + b"\n" for receipt in receipts))
-        self._head = head
+        if not self._end.unsigned:
+            self._unsigned_since = time.monotonic()
+        self._write(b"".join(canonical(receipt) + b"\n" for receipt in receipts), end)
         return receipts
 
-    def _write(self, lines: bytes) -> None:
+    def _housekeep(self) -> float | None:
+        """Sign what waited long enough; return in how many seconds to look again."""
+        if self._failure or not self._end.unsigned:
+            return None
+        waits_s = self._unsigned_since + self._checkpoint_interval_s - time.monotonic()
+        if waits_s > 0 and self._end.unsigned < CHECKPOINT_RECEIPTS:
+            return waits_s
+        self._write(b"", self._end, with_checkpoint=True)
+        return None
+
+    def _end_with_checkpoint(self) -> None:
+        try:
+            if self._fd >= 0 and self._end.unsigned and not self._failure:
+                self._write(b"", self._end, with_checkpoint=True)
+        except ReceiptError as error:
+            _log.error("the last receipts stay unsigned: %s", error.message)
+        finally:
+            self._release()
+
+    def _write(self, lines: bytes, end: Ending, *, with_checkpoint: bool = False) -> None:
+        """Write lines that make the chain end so, and a checkpoint where one is due."""
         try:
             self._check_unchanged()
             if self._size >= self._max_file_bytes:
                 self._rotate()
+            is_full = self._size + len(lines) >= self._max_file_bytes
+            is_due = with_checkpoint or is_full or end.unsigned >= CHECKPOINT_RECEIPTS
+            if is_due:
+                checkpoint = self._key.sign(end.head.seq, end.head.receipt_hash)
+                lines += canonical_checkpoint(checkpoint) + b"\n"
+                end = end.after_checkpoint(checkpoint)
             self._append(lines)
         except OSError as error:
             self._failure = error.strerror or str(error)
@@ -215,10 +282,23 @@ class ReceiptChain:
                 hint="Nothing that needs a receipt runs until it can be written; make room or "
                 "repair the disk, then reload or restart clawd.",
             ) from error
+        self._end = end
+        if is_due:
+            self._replace_key()
+
+    def _replace_key(self) -> None:
+        """Destroy the key that signed. The lines before it are on disk, whatever happens here."""
+        try:
+            self._key.replace()
+        except OSError as error:
+            self._failure = f"the key {self._key_path} was not replaced: {error.strerror or error}"
+            _log.error("receipts stop: %s", self._failure)
+        else:
+            _log.info("receipts signed", extra={"seq": self._end.head.seq})
 
     def _append(self, lines: bytes) -> None:
         try:
-            _write_all(self._fd, lines)
+            write_all(self._fd, lines)
             os.fsync(self._fd)
         except OSError:
             self._take_back()
@@ -245,11 +325,11 @@ class ReceiptChain:
     def _rotate(self) -> None:
         full = next_rotated(self.path)
         self.path.rename(full)
-        fresh = _open_private(self.path, os.O_RDWR | os.O_APPEND | os.O_EXCL)
+        fresh = open_private(self.path, os.O_RDWR | os.O_APPEND | os.O_EXCL)
         os.close(self._fd)
         self._fd = fresh
         self._size = 0
-        _sync_folder(self.path)
+        sync_folder(self.path)
         _log.info("the receipt log goes on in a new file", extra={"full": str(full)})
 
     def _release(self) -> None:
@@ -259,59 +339,11 @@ class ReceiptChain:
         self._fd = self._lock_fd = -1
 
 
-def _last_head(path: Path) -> Head:
-    line = next(read_lines_backwards(path), None)
-    if line is None:
-        return Head()
-    try:
-        last = parse(line)
-    except ReceiptError as error:
-        raise _bad_end(path, error.message) from error
-    if canonical(last) != line or compute_hash(last) != last.receipt_hash:
-        raise _bad_end(path, f"receipt {last.seq} does not match its hash")
-    return Head(seq=last.seq, receipt_hash=last.receipt_hash)
-
-
-def _bad_end(path: Path, why: str) -> ReceiptError:
-    return ReceiptError(
-        f"the last line of {path} is no valid receipt ({why}); nothing may follow it",
-        hint="Look at it with `clawctl receipt verify`. To go on with a new chain, move the log "
-        "and its rotated files away and keep them.",
-    )
-
-
-def _open_private(path: Path, flags: int) -> int:
-    """Open a regular file that only its owner may read, creating it where it is missing."""
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file")
-    if stat.S_IMODE(status.st_mode) != 0o600:
-        os.fchmod(descriptor, 0o600)
-    return descriptor
-
-
 def _take_lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OSError(errno.EBUSY, "another process has it locked and writes the chain") from error
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _sync_folder(path: Path) -> None:
-    """Make the names in the file's folder durable, a new one among them."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reported(path: Path, act: Callable[[], _T]) -> _T:

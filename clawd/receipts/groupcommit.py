@@ -35,6 +35,8 @@ class GroupCommit(Generic[_T, _R]):
         error: raised when an item cannot be taken.
         max_waiting: how many items may wait; one more is refused.
         max_batch: how many items one `commit` gets.
+        housekeep: runs in the thread before each wait; returns after how many seconds it wants to
+            run although nothing came, or None.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class GroupCommit(Generic[_T, _R]):
         error: type[ClawError],
         max_waiting: int = 1024,
         max_batch: int = 256,
+        housekeep: Callable[[], float | None] | None = None,
     ) -> None:
         self._name = name
         self._commit = commit
         self._error = error
         self._max_waiting = max_waiting
         self._max_batch = max_batch
+        self._housekeep = housekeep
         self._queue: deque[_Waiting[_T, _R]] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -88,7 +92,9 @@ class GroupCommit(Generic[_T, _R]):
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        while batch := self._next_batch():
+        while (batch := self._next_batch()) is not None:
+            if not batch:
+                continue
             answers = self._answers([waiting.item for waiting in batch])
             by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting[_T, _R], _R | Exception]]]
             by_loop = {}
@@ -98,10 +104,21 @@ class GroupCommit(Generic[_T, _R]):
                 with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                     loop.call_soon_threadsafe(_resolve, answered)
 
-    def _next_batch(self) -> list[_Waiting[_T, _R]]:
+    def _next_batch(self) -> list[_Waiting[_T, _R]] | None:
+        """Return what waits: nothing when housekeeping is due, None at the end."""
+        limit_s = self._housekept()
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._is_closed)
+            self._changed.wait_for(lambda: self._queue or self._is_closed, limit_s)
+            if self._is_closed and not self._queue:
+                return None
             return [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
+
+    def _housekept(self) -> float | None:
+        try:
+            return self._housekeep() if self._housekeep is not None else None
+        except Exception:  # noqa: BLE001  the thread must go on: its writers wait
+            _log.exception("housekeeping failed", extra={"writer": self._name})
+            return None
 
     def _answers(self, items: list[_T]) -> Sequence[_R | Exception]:
         try:

@@ -37,7 +37,9 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(Protocol):
-    """Durable memory beside the chain. Every method returns when its effect is on disk.
+    """Memory beside the chain. An intent is on disk when `open_intent` returns.
+
+    What the other methods write survives a crash of the daemon; a power cut may take it back.
 
     Raises:
         StorageError: from every method, when memory cannot be written or read.

@@ -5,7 +5,8 @@ The log holds one receipt a line, in the canonical form (RFC 8785: keys sorted, 
     {"approval":"auto","approved_by":"","args_hash":"…","conversation_id":"…",…,"tool":"file_list"}
 
 `receipt_hash` is SHA-256 over the canonical form without `receipt_hash`. Values are strings,
-integers, booleans and null only, so that a sorted msgspec encoding is that form.
+integers, booleans and null only, so that a sorted msgspec encoding is that form. `checkpoint_hash`
+stands in the first receipt after a checkpoint line (see `checkpoint`) and in no other.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ import msgspec
 
 from clawd.errors import ReceiptError
 
-FORMAT = "clawd-receipt/1"
+FORMAT: Literal["clawd-receipt/1"] = "clawd-receipt/1"
 GENESIS_HASH = "0" * 64
 MAX_TEXT_CHARS = 4096
 MAX_LINE_BYTES = 1 << 20  # more than the text fields of one receipt can make, all of it escaped
@@ -29,11 +30,13 @@ RiskWord = Literal["low", "medium", "high"]
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Receipt(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What became of one attempted call.
 
     Attributes:
-        seq: 1 for the first line of a chain, then one more each.
+        seq: 1 for the first receipt of a chain, then one more each.
         status: allowed (it ran and succeeded), denied (it never ran), failed (it ran or should
             have, and did not succeed).
         risk: low, medium or high.
@@ -42,6 +45,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         sandbox: the level that was in force; empty for a tool that starts no process.
         exit_code: of the child process, or null.
         previous_hash: the receipt_hash before it; 64 zeros for the first.
+        checkpoint_hash: of the checkpoint on the line directly before; left out without one.
     """
 
     id: str
@@ -63,7 +67,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     exit_code: int | None
     previous_hash: str
     receipt_hash: str
-    format: Literal["clawd-receipt/1"] = "clawd-receipt/1"
+    format: Literal["clawd-receipt/1"]
+    checkpoint_hash: str = ""
 
 
 class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +94,9 @@ class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 _LARGEST_INT = (1 << 53) - 1  # RFC 8785, 3.2.2.3: beyond it, numbers are no longer exact
 
+_HASH_FIELD = b'"receipt_hash":"'
+_HASH_FIELD_BYTES = len(_HASH_FIELD) + 64 + len('",')
+
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder: msgspec.json.Decoder[Receipt] = msgspec.json.Decoder(Receipt)
 
@@ -102,6 +110,8 @@ def compute_hash(receipt: Receipt) -> str:
     """Return the hash that the receipt must carry."""
     fields = msgspec.structs.asdict(receipt)
     del fields["receipt_hash"]
+    if not receipt.checkpoint_hash:
+        del fields["checkpoint_hash"]
     return hashlib.sha256(_encoder.encode(fields)).hexdigest()
 
 
@@ -136,10 +146,19 @@ def _fitting(value: str | int | None) -> str | int | None:
     return value
 
 
-def seal(draft: ReceiptDraft, *, seq: int, previous_hash: str) -> Receipt:
+def seal(
+    draft: ReceiptDraft, *, seq: int, previous_hash: str, checkpoint_hash: str = ""
+) -> Receipt:
     """Return the receipt that a fitted draft becomes at this place of the chain."""
-    fields = msgspec.structs.asdict(draft)
-    return sealed(Receipt(**fields, seq=seq, previous_hash=previous_hash, receipt_hash=""))
+    bare = Receipt(
+        **msgspec.structs.asdict(draft),
+        seq=seq,
+        previous_hash=previous_hash,
+        receipt_hash="",
+        format=FORMAT,
+        checkpoint_hash=checkpoint_hash,
+    )
+    return sealed(bare)
 
 
 def parse(line: bytes) -> Receipt:
@@ -154,14 +173,14 @@ def parse(line: bytes) -> Receipt:
         raise ReceiptError(f"not a receipt: {error}") from error
 
 
-def line_hash(line: bytes, receipt: Receipt) -> str:
-    """Return what `compute_hash` does, from the receipt's canonical line and without encoding it.
+def line_hash(line: bytes) -> str:
+    """Return what `compute_hash` does, from a receipt's canonical line and without encoding it.
 
-    The line must be `canonical(receipt)`. A quote inside a string is escaped, so the field's name
-    and value occur only once.
+    Only for a receipt whose hash has 64 digits, as every right one has. A quote inside a string is
+    escaped, so the field's name and its quotes occur only once.
     """
-    field = b'"receipt_hash":"%b",' % receipt.receipt_hash.encode("utf-8")
-    return hashlib.sha256(line.replace(field, b"", 1)).hexdigest()
+    at = line.find(_HASH_FIELD)
+    return hashlib.sha256(line[:at] + line[at + _HASH_FIELD_BYTES :]).hexdigest()
 
 
 def utc_timestamp() -> str:

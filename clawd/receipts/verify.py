@@ -1,11 +1,14 @@
-"""The one reader of the receipt chain: finds the first broken receipt and says what was done to it.
+"""The one reader of the receipt chain: tells how far it holds, and what its receipts are.
 
-It needs the files alone, no daemon. A chain that passes has reached the level `chain`: nobody
-changed a part of it without writing all of the rest anew. With a head from elsewhere (`anchor`)
-it reaches `anchored`: nobody cut its end or wrote it anew before that head.
+It needs the files alone, no daemon. The level says what is proven:
+
+- `chain`: nobody changed a part of it without writing all of the rest anew. Checkpoints are
+  checked with the keys that the file itself names.
+- `signed`: with the first public key from elsewhere. As far as its checkpoints go, nobody wrote it
+  anew who had not the private keys of that time, and those are destroyed.
+- `anchored`: with a head from elsewhere. Nobody cut its end or wrote it anew before that head.
 """
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -13,21 +16,12 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ReceiptError
+from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START, parse_checkpoint, unhex
+from clawd.receipts.diagnosis import Fault, Kind, Walk, diagnose
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
-from clawd.receipts.record import GENESIS_HASH, MAX_LINE_BYTES, Receipt, canonical, line_hash, parse
+from clawd.receipts.record import GENESIS_HASH, Receipt, parse
 
-Kind = Literal[
-    "edited",
-    "removed",
-    "reordered",
-    "inserted",
-    "duplicated",
-    "cut tail",
-    "torn tail",
-    "not a receipt",
-    "unknown line type",
-]
-Level = Literal["none", "chain", "anchored"]
+Level = Literal["none", "chain", "signed", "anchored"]
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +30,14 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         receipts: how many stand in unbroken order from the first.
         level: what is proven.
-        first_bad: the first broken receipt, counted from 1, or None.
-        kind: what was done to it, or None.
+        first_bad: where the chain breaks: the number of the first receipt that is broken, or that
+            should follow there; of a bad signature, the receipt that it signs. None when it holds.
+        kind: what was done there, or None.
         message: one sentence; a broken chain's begins with `invalid chain at receipt N`.
         head_seq: number of the last receipt in unbroken order, 0 for none; and its hash.
+        checkpoints: how many stand between those receipts.
+        signed: how many receipts they sign, from the first.
+        signatures: one sentence that says so, and with which keys that was checked.
     """
 
     ok: bool
@@ -50,6 +48,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     head_seq: int = 0
     head_hash: str = GENESIS_HASH
+    checkpoints: int = 0
+    signed: int = 0
+    signatures: str = ""
 
 
 class BadLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,48 +59,120 @@ class BadLine(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class _Fault(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-    kind: Kind
-    why: str
+class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands at the end of a log, unverified, and the key it began with.
+
+    Attributes:
+        seq: number of the last receipt, 0 for none; and its hash.
+        first_public_key: hex; "" when it is not known.
+        signed: number of the receipt that the last checkpoint signs, 0 without one.
+        signed_at: when that was (UTC).
+    """
+
+    seq: int = 0
+    receipt_hash: str = GENESIS_HASH
+    first_public_key: str = ""
+    signed: int = 0
+    signed_at: str = ""
 
 
-class _LineType(msgspec.Struct, frozen=True):
-    type: str
-
-
-_line_type: msgspec.json.Decoder[_LineType] = msgspec.json.Decoder(_LineType)
-
-
-def verify(path: Path, *, anchor: tuple[int, str] | None = None) -> Verification:
+def verify(
+    path: Path, *, anchor: tuple[int, str] | None = None, public_key: str | None = None
+) -> Verification:
     """Read the whole chain, in constant memory, and judge it.
 
     Args:
         path: the current file; its rotated files beside it are read first.
         anchor: a head (seq, hash) known from elsewhere, which the chain must contain.
+        public_key: the chain's first one, known from elsewhere, in lower-case hex.
 
     Raises:
         ReceiptError: there is no chain at the path, or it cannot be read.
     """
     lines = read_lines(path)
-    seq = 0
-    head = GENESIS_HASH
+    walk = Walk(next_key=public_key)
     for line in lines:
-        receipt, why = _judge(line)
-        if receipt is None or why or receipt.seq != seq + 1 or receipt.previous_hash != head:
-            walk = _Walk(path=path, seq=seq, head=head)
-            return _broken(walk, walk.diagnose(line, lines))
-        seq += 1
-        head = receipt.receipt_hash
-        if anchor is not None and seq == anchor[0] and head != anchor[1]:
-            why = f"its hash is {head}, and the known head there is {anchor[1]}"
-            walk = _Walk(path=path, seq=seq - 1, head=receipt.previous_hash)
-            return _broken(walk, _Fault(number=seq, kind="edited", why=why), level="chain")
-    return _unbroken(_Walk(path=path, seq=seq, head=head), anchor)
+        if not walk.take(line):
+            return _broken(walk, diagnose(path, walk, line, lines))
+        if anchor is not None and walk.seq == anchor[0] and walk.head != anchor[1]:
+            why = f"its hash is {walk.head}, and the known head there is {anchor[1]}"
+            fault = Fault(number=walk.seq, kind="edited", why=why)
+            return _broken(walk.before_last(), fault, level="chain")
+    return _unbroken(walk, anchor, is_key_known=public_key is not None)
+
+
+def parse_public_key(text: str) -> str:
+    """Return the public key that a person gave in hex.
+
+    Raises:
+        ReceiptError: it is none.
+    """
+    key = text.strip().lower()
+    if len(unhex(key)) != 32:
+        raise ReceiptError(
+            "a public key is 64 hexadecimal digits",
+            hint="`clawctl receipt head` shows the first public key of the chain.",
+        )
+    return key
+
+
+def parse_anchor(text: str) -> tuple[int, str]:
+    """Return the head (seq, hash) that a person gave as SEQ:HASH.
+
+    Raises:
+        ReceiptError: it is none.
+    """
+    number, _, known = text.strip().lower().partition(":")
+    if not (number.isascii() and number.isdigit() and len(number) < 16 and int(number) > 0):
+        number = ""
+    if not number or len(unhex(known)) != 32:
+        raise ReceiptError(
+            "a head is SEQ:HASH, the number of a receipt and its hash of 64 hexadecimal digits",
+            hint="`clawctl receipt head` shows the present one.",
+        )
+    return int(number), known
+
+
+def read_head(path: Path, *, first_public_key_path: Path) -> ChainHead:
+    """Return what stands at the end of the log, and its first public key; nothing is verified.
+
+    Args:
+        path: the current file.
+        first_public_key_path: where the key is while the chain has no checkpoint.
+
+    Raises:
+        ReceiptError: there is no chain at the path, or it cannot be read.
+    """
+    head = ChainHead()
+    for line in read_lines_backwards(path):
+        try:
+            if line.startswith(LINE_START):
+                last = parse_checkpoint(line)
+                head = msgspec.structs.replace(head, signed=last.seq, signed_at=last.timestamp)
+                if not head.seq:
+                    head = msgspec.structs.replace(head, seq=last.seq, receipt_hash=last.head_hash)
+                break
+            if not head.seq:
+                receipt = parse(line)
+                head = msgspec.structs.replace(
+                    head, seq=receipt.seq, receipt_hash=receipt.receipt_hash
+                )
+        except ReceiptError:
+            continue
+    first = _first_public_key(path) if head.signed else read_public_key(first_public_key_path)
+    return msgspec.structs.replace(head, first_public_key=first)
+
+
+def read_public_key(path: Path) -> str:
+    """Return the public key in a file, "" where there is none."""
+    try:
+        return parse_public_key(path.read_text("ascii"))
+    except (OSError, UnicodeDecodeError, ReceiptError):
+        return ""
 
 
 def read_receipts(path: Path, *, newest_first: bool = False) -> Iterator[Receipt | BadLine]:
-    """Yield what the log's lines hold, without judging the chain.
+    """Yield what the log's lines hold, but for checkpoints, without judging the chain.
 
     Raises:
         ReceiptError: there is no chain at the path, or it cannot be read.
@@ -108,7 +181,8 @@ def read_receipts(path: Path, *, newest_first: bool = False) -> Iterator[Receipt
         try:
             yield parse(line)
         except ReceiptError as error:
-            yield BadLine(problem=error.message)
+            if not _is_checkpoint(line):
+                yield BadLine(problem=error.message)
 
 
 def find_receipt(path: Path, receipt_id: str) -> Receipt | None:
@@ -131,22 +205,54 @@ def find_receipt(path: Path, receipt_id: str) -> Receipt | None:
     return None
 
 
-def _unbroken(walk: "_Walk", anchor: tuple[int, str] | None) -> Verification:
+def _first_public_key(path: Path) -> str:
+    for line in read_lines(path):
+        if line.startswith(LINE_START) and _is_checkpoint(line):
+            return parse_checkpoint(line).public_key
+    return ""
+
+
+def _is_checkpoint(line: bytes) -> bool:
+    try:
+        parse_checkpoint(line)
+    except ReceiptError:
+        return False
+    return True
+
+
+def _unbroken(walk: Walk, anchor: tuple[int, str] | None, *, is_key_known: bool) -> Verification:
     if anchor is not None and walk.seq < anchor[0]:
         why = f"the chain ends at receipt {walk.seq}, and its known head is receipt {anchor[0]}"
-        return _broken(walk, _Fault(number=walk.seq + 1, kind="cut tail", why=why), level="chain")
+        fault = Fault(number=walk.seq + 1, kind="cut tail", why=why)
+        return _broken(walk, fault, level="chain")
+    level: Level = "signed" if is_key_known and walk.checkpoints else "chain"
     noun = "receipt" if walk.seq == 1 else "receipts"
     return Verification(
         ok=True,
         receipts=walk.seq,
-        level="chain" if anchor is None else "anchored",
+        level=level if anchor is None else "anchored",
         message=f"valid chain of {walk.seq} {noun}",
         head_seq=walk.seq,
         head_hash=walk.head,
+        checkpoints=walk.checkpoints,
+        signed=walk.signed,
+        signatures=_signatures(walk, is_key_known=is_key_known),
     )
 
 
-def _broken(walk: "_Walk", fault: _Fault, *, level: Level = "none") -> Verification:
+def _signatures(walk: Walk, *, is_key_known: bool) -> str:
+    if not walk.checkpoints:
+        return "no checkpoint signs them yet" if walk.seq else ""
+    whose = "from the public key given" if is_key_known else "with the keys that the file names"
+    text = f"{walk.signed} of {walk.seq} signed, checked {whose}"
+    if walk.first_signed > CHECKPOINT_RECEIPTS:
+        text += (
+            f"; the first {walk.first_signed} stood without a signature until its first checkpoint"
+        )
+    return text
+
+
+def _broken(walk: Walk, fault: Fault, *, level: Level = "none") -> Verification:
     return Verification(
         ok=False,
         receipts=walk.seq,
@@ -156,127 +262,6 @@ def _broken(walk: "_Walk", fault: _Fault, *, level: Level = "none") -> Verificat
         message=f"invalid chain at receipt {fault.number}: {fault.kind}: {fault.why}",
         head_seq=walk.seq,
         head_hash=walk.head,
+        checkpoints=walk.checkpoints,
+        signed=walk.signed,
     )
-
-
-def _judge(line: bytes) -> tuple[Receipt | None, str]:
-    """Return the receipt of a line and what is wrong with it in itself."""
-    try:
-        receipt = parse(line)
-    except ReceiptError as error:
-        return None, error.message
-    text = canonical(receipt)
-    # The newline counts: any other blank in its place would be as good JSON.
-    if len(line) != len(text) + 1 or not line.startswith(text) or not line.endswith(b"\n"):
-        return receipt, "its bytes are not in canonical form"
-    if line_hash(text, receipt) != receipt.receipt_hash:
-        return receipt, "its hash does not match its content"
-    return receipt, ""
-
-
-class _Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a chain was unbroken: `seq` receipts, the last with the hash `head`."""
-
-    path: Path
-    seq: int
-    head: str
-
-    def diagnose(self, line: bytes, rest: Iterator[bytes]) -> _Fault:
-        """Tell what was done, from the first line that does not fit and those after it."""
-        receipt, why = _judge(line)
-        number = self.seq + 1
-        if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
-            following = next(rest, None)
-            if following is None:
-                why = f"the last line is not complete ({len(line)} bytes): "
-                why += "a crash tore it or it was cut"
-                return _Fault(number=number, kind="torn tail", why=why)
-            rest = itertools.chain([following], rest)
-        if receipt is None or why:
-            return self._unsound(line, receipt, why, rest)
-        if receipt.seq > number:
-            return self._ahead(receipt, rest)
-        if receipt.seq < number:
-            return self._behind(receipt, rest)
-        return self._unlinked(receipt, rest)
-
-    def _unsound(
-        self, line: bytes, receipt: Receipt | None, why: str, rest: Iterator[bytes]
-    ) -> _Fault:
-        """The line is broken in itself."""
-        number = self.seq + 1
-        if receipt is None and (line_type := _type_of(line)):
-            why = (
-                f"this clawd does not know lines of type {line_type!r}; "
-                "verify with the version that wrote them"
-            )
-            return _Fault(number=number, kind="unknown line type", why=why)
-        following = next(_receipts(rest), None)
-        if following is not None and self._continues(following):
-            why = f"a line that is no part of the chain stands before it ({why})"
-            return _Fault(number=number, kind="inserted", why=why)
-        return _Fault(number=number, kind="edited" if receipt else "not a receipt", why=why)
-
-    def _ahead(self, receipt: Receipt, rest: Iterator[bytes]) -> _Fault:
-        """A later receipt stands here: the one due was moved, removed, or this one put in."""
-        number = self.seq + 1
-        is_due_later = is_parent_later = False
-        for later in _receipts(rest):
-            is_due_later = is_due_later or self._continues(later)
-            is_parent_later = is_parent_later or later.receipt_hash == receipt.previous_hash
-            if is_due_later and is_parent_later:
-                why = f"receipt {receipt.seq} stands in the place of receipt {number}"
-                return _Fault(number=number, kind="reordered", why=why)
-        if is_due_later:
-            why = f"a receipt numbered {receipt.seq} was put in; receipt {number} follows it"
-            return _Fault(number=number, kind="inserted", why=why)
-        why = f"receipt {receipt.seq} follows receipt {self.seq}"
-        return _Fault(number=number, kind="removed", why=why)
-
-    def _behind(self, receipt: Receipt, rest: Iterator[bytes]) -> _Fault:
-        """An earlier number comes a second time: a copy, or one of the two was put in."""
-        number = self.seq + 1
-        if self._hash_at(receipt.seq) == receipt.receipt_hash:
-            why = f"receipt {receipt.seq} comes a second time"
-            return _Fault(number=number, kind="duplicated", why=why)
-        why = f"there are two receipts numbered {receipt.seq}"
-        following = next(_receipts(rest), None)
-        is_genuine = following is not None and following.previous_hash == receipt.receipt_hash
-        if is_genuine and receipt.seq == self.seq:
-            number = self.seq
-        return _Fault(number=number, kind="inserted", why=why)
-
-    def _unlinked(self, receipt: Receipt, rest: Iterator[bytes]) -> _Fault:
-        """The number is right and the link is not: this receipt or the one before was rewritten."""
-        following = next(_receipts(rest), None)
-        is_genuine = following is None or following.previous_hash == receipt.receipt_hash
-        if is_genuine and self.seq:
-            why = f"receipt {receipt.seq} names another hash for it, so it was written anew"
-            return _Fault(number=self.seq, kind="edited", why=why)
-        why = "it does not name the hash of the receipt before it"
-        return _Fault(number=self.seq + 1, kind="edited", why=why)
-
-    def _continues(self, receipt: Receipt) -> bool:
-        return receipt.seq == self.seq + 1 and receipt.previous_hash == self.head
-
-    def _hash_at(self, seq: int) -> str:
-        """Return the hash of an earlier receipt, all of which stand in order."""
-        for number, receipt in enumerate(_receipts(read_lines(self.path)), start=1):
-            if number == seq:
-                return receipt.receipt_hash
-        return ""
-
-
-def _receipts(lines: Iterator[bytes]) -> Iterator[Receipt]:
-    for line in lines:
-        try:
-            yield parse(line)
-        except ReceiptError:
-            continue
-
-
-def _type_of(line: bytes) -> str:
-    try:
-        return _line_type.decode(line).type
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""

@@ -1,15 +1,14 @@
 """One call outside a turn: `tool run` and later MCP and HTTP; the same gate, one receipt."""
 
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import Allow, Ask, Deny
-from clawd.security.policy_cases import CaseOutcome, PolicyCase, run_cases
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
@@ -38,13 +37,15 @@ class Calls:
         workspace: str,
         interactive: bool,
         emit: Callable[[Event], None],
+        conversation_id: str = "",
     ) -> CallOutcome:
-        """Make one call.
+        """Make one call; with a conversation (of the principal) it is a call of that one.
 
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
         scope = self._scope(principal, workspace, emit=emit, reachable=interactive)
+        scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
         return await self._dispatcher.call(request, scope)
 
     def explain(
@@ -58,22 +59,13 @@ class Calls:
         scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
         return self._dispatcher.explain(request, scope)
 
-    def check_policy(
-        self, cases: tuple[PolicyCase, ...], principal: Principal, *, workspace: str
-    ) -> list[CaseOutcome]:
-        """Judge a table of cases under the policy in force; no call is made.
+    def workspace(self, asked: str) -> Path:
+        """Return the folder that a call works in; an empty one means the configured one.
 
         Raises:
-            ClawError: a workspace not allowed.
+            ClawError: it is not allowed.
         """
-        scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
-
-        def assess(tool: str, arguments: Mapping[str, Any]) -> Assessment:
-            raw = msgspec.json.encode(arguments).decode()
-            request = CallRequest(id=new_call_id(), tool=tool, arguments=raw)
-            return self._dispatcher.explain(request, scope)[0]
-
-        return run_cases(cases, self._dispatcher.policy, assess)
+        return self._settings().resolve_workspace(asked)
 
     def _scope(
         self,
@@ -86,7 +78,7 @@ class Calls:
         return self._person.scope(
             conversation_id="",
             principal=principal,
-            workspace=self._settings().resolve_workspace(workspace),
+            workspace=self.workspace(workspace),
             offered=None,
             emit=emit,
             reachable=reachable,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clawd.memory.conversations import Conversations
 from clawd.memory.messages import Messages
-from clawd.memory.rows import Conversation, NewMessage, StoredMessage
+from clawd.memory.rows import TAINT, Conversation, NewMessage, StoredMessage
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
 from clawd.runtime.prompt import facts_now, volatile
@@ -19,7 +19,6 @@ from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 
 MAX_OPEN = 64
-TAINT = "untrusted_sources"
 HINTS = "hints"
 
 _log = logging.getLogger(__name__)
@@ -143,14 +142,10 @@ class ConversationBook:
         turn_id: str,
         messages: Sequence[NewMessage],
     ) -> None:
-        """Keep committed messages, and the conversation's title and taint where they are news."""
-        await self._messages.append(
-            live.record.id, messages, owner=live.record.owner, turn_id=turn_id
-        )
-        _log.info(
-            "memory persisted",
-            extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
-        )
+        """Keep committed messages, and the conversation's title and taint where they are news.
+
+        The taint goes first: untrusted text without it must never be found on disk.
+        """
         changes: dict[str, object] = {}
         if not live.record.title:
             first = next((new.message for new in messages if new.message.role == "user"), None)
@@ -165,6 +160,13 @@ class ConversationBook:
                 owner=live.record.owner,
                 **changes,  # type: ignore[arg-type]
             )
+        await self._messages.append(
+            live.record.id, messages, owner=live.record.owner, turn_id=turn_id
+        )
+        _log.info(
+            "memory persisted",
+            extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
+        )
 
     def forget(self, conversation_id: str) -> None:
         """Drop a deleted conversation; "" drops all that no turn is using.

@@ -59,6 +59,7 @@ def approval_event(pending: PendingApproval) -> ApprovalRequested:
         risk=action.assessment.risk,
         reason=pending.question.reason,
         workspace=str(action.workspace),
+        environment=action.environment,
         rule=pending.rule,
         expires_in_s=pending.expires_in_s,
     )

@@ -1,8 +1,9 @@
 r"""Standing approvals: rules that people grant, how they match, and where they are kept.
 
 A rule fixes the tool, the workspace, the environment difference and every argument except those
-that the tool's row in `FREE_ARGUMENTS` leaves open; for a call of high risk it fixes them all.
-The file is a JSON list, mode 0600:
+that the tool's row in `FREE_ARGUMENTS` leaves open; for a call of high risk, and for one that asks
+because of untrusted text, it fixes them all. No rule covers what is blocked, none outlives
+`MAX_RULE_DAYS`. The file is a JSON list, mode 0600:
 
     [{"id": "rule-5d1c…", "tool": "file_write", "fixed": "{\"path\":\"a.md\"}", "free": ["content"],
       "workspace": "/home/ada/w", "owner": 1000, "max_risk": "medium", …}]
@@ -27,7 +28,8 @@ from clawd.wire.safe_text import visible_line
 
 MAX_RULES = 1_000
 MAX_GRANTS = 10_000
-RULE_LIFETIME = timedelta(days=30)
+RULE_DAYS = 30
+MAX_RULE_DAYS = 365
 
 FREE_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "file_write": ("content",),
@@ -79,14 +81,27 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule_for(
-    action: Action, *, now: datetime, conversation: bool, tainted_by: tuple[str, ...] = ()
+    action: Action,
+    *,
+    now: datetime,
+    conversation: bool,
+    tainted_by: tuple[str, ...] = (),
+    days: int = RULE_DAYS,
 ) -> ApprovalRule:
     """Return the rule that an answer `conversation` or `always` to this action grants.
+
+    Args:
+        action: what was asked about.
+        now: when it is granted.
+        conversation: whether it is for the action's conversation only.
+        tainted_by: the untrusted sources that made it ask.
+        days: how long it is in force, at most `MAX_RULE_DAYS`.
 
     Raises:
         msgspec.DecodeError: the action's arguments are no JSON object.
     """
-    free = () if action.assessment.risk == "high" else FREE_ARGUMENTS.get(action.tool, ())
+    exact = action.assessment.risk == "high" or bool(tainted_by)
+    free = () if exact else FREE_ARGUMENTS.get(action.tool, ())
     return ApprovalRule(
         id=f"rule-{secrets.token_hex(8)}",
         tool=action.tool,
@@ -97,7 +112,7 @@ def rule_for(
         max_risk=action.assessment.risk,
         owner=action.principal.uid,
         created_at=now,
-        expires_at=now + RULE_LIFETIME,
+        expires_at=now + timedelta(days=min(days, MAX_RULE_DAYS)),
         conversation_id=action.conversation_id if conversation else "",
         tainted_by=tainted_by if conversation else (),
     )
@@ -156,9 +171,11 @@ class JsonRuleStore:
             StorageError: unreadable, not rules, or somebody else could have written it.
         """
         try:
-            with self._path.open("rb") as file:
+            # Not blocking: a FIFO in its place must not keep the daemon from starting.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
                 facts = os.fstat(file.fileno())
-                data = file.read()
+                data = file.read() if stat.S_ISREG(facts.st_mode) else b""
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -169,8 +186,8 @@ class JsonRuleStore:
                 f"ignored: it has uid {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}"
             )
         try:
-            return self._decoder.decode(data)
-        except msgspec.DecodeError as error:
+            return tuple(map(_checked, self._decoder.decode(data)))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StorageError(f"{self._path} holds no approval rules: {error}") from error
 
     def save(self, rules: tuple[ApprovalRule, ...]) -> None:
@@ -193,26 +210,37 @@ class JsonRuleStore:
 
 
 class RuleBook:
-    """The rules in force: those of one conversation in memory, `always` rules in the store."""
+    """The rules in force: those of one conversation in memory, `always` rules in the store.
+
+    Attributes:
+        problem: why no stored rule is in force and none can be added; empty when all is well.
+    """
 
     def __init__(self, store: RuleStore, *, clock: Callable[[], datetime] | None = None) -> None:
         self._store = store
         self.now = clock or (lambda: datetime.now(UTC))
+        self.problem = ""
         self._always: dict[str, ApprovalRule] = {}
         self._grants: dict[str, ApprovalRule] = {}
         self._saving = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read the stored rules.
+        """Read the stored rules; those in force before are forgotten.
 
         Raises:
-            StorageError: they cannot be read; none are in force then.
+            StorageError: they cannot be read; none are in force then, and `problem` says why.
         """
-        self._always = {}
-        stored = await asyncio.to_thread(self._store.load)
-        now = self.now()
-        live = (rule for rule in stored if rule.expires_at > now and not rule.conversation_id)
-        self._always = {rule.id: rule for rule in live}
+        async with self._saving:
+            self._always = {}
+            try:
+                stored = await asyncio.to_thread(self._store.load)
+            except StorageError as error:
+                self.problem = error.message
+                raise
+            self.problem = ""
+            now = self.now()
+            bounded = (_bounded(rule, now) for rule in stored if not rule.conversation_id)
+            self._always = {rule.id: rule for rule in bounded if rule.expires_at > now}
 
     def find(self, action: Action, *, tainted_by: tuple[str, ...] = ()) -> ApprovalRule | None:
         """Return a rule that allows the action."""
@@ -234,7 +262,8 @@ class RuleBook:
 
         Raises:
             BusyError: there are too many.
-            StorageError: it could not be kept; it is not in force.
+            StorageError: it could not be kept; it is not in force. So it is while the stored
+                rules cannot be read, because they would be lost.
         """
         self._drop_expired()
         if rule.conversation_id:
@@ -243,6 +272,10 @@ class RuleBook:
             self._grants[rule.id] = rule
             return
         async with self._saving:
+            if self.problem:
+                raise StorageError(
+                    self.problem, hint="correct or remove the file, then reload the configuration"
+                )
             if len(self._always) >= MAX_RULES:
                 raise BusyError(
                     f"{MAX_RULES} approval rules are kept, no more fit",
@@ -264,10 +297,11 @@ class RuleBook:
         if rule is None:
             raise NotFoundError(f"no approval rule {rule_id}", hint="clawctl approval rules")
         if not principal.may_see(rule.owner):
-            raise ForbiddenError(f"approval rule {rule_id} belongs to uid {rule.owner}")
+            raise ForbiddenError(f"approval rule {rule_id} is somebody else's")
         self._grants.pop(rule_id, None)
-        async with self._saving:
-            if self._always.pop(rule_id, None) is not None:
+        # Before the wait for a slow disk: from here on no call is allowed by it.
+        if self._always.pop(rule_id, None) is not None:
+            async with self._saving:
                 await asyncio.to_thread(self._store.save, tuple(self._always.values()))
         return rule
 
@@ -283,6 +317,24 @@ class RuleBook:
         now = self.now()
         self._grants = {k: rule for k, rule in self._grants.items() if rule.expires_at > now}
         self._always = {k: rule for k, rule in self._always.items() if rule.expires_at > now}
+
+
+def _bounded(rule: ApprovalRule, now: datetime) -> ApprovalRule:
+    """Return the rule with no longer a life than any rule may have, whatever its file says."""
+    latest = min(rule.created_at, now) + timedelta(days=MAX_RULE_DAYS)
+    return msgspec.structs.replace(rule, expires_at=min(rule.expires_at, latest))
+
+
+def _checked(rule: ApprovalRule) -> ApprovalRule:
+    """Return a rule from a file.
+
+    Raises:
+        msgspec.DecodeError: what it fixes is no JSON object, or a time of it has no zone.
+    """
+    msgspec.json.decode(rule.fixed, type=dict[str, msgspec.Raw])
+    if rule.created_at.tzinfo is None or rule.expires_at.tzinfo is None:
+        raise msgspec.ValidationError(f"the times of {rule.id} have no zone")
+    return rule
 
 
 def _fixed_part(arguments: bytes, free: tuple[str, ...]) -> str:

@@ -31,6 +31,7 @@ MAX_COMMAND_BYTES = 65_536
 MAX_DEPTH = 8
 MAX_WORDS = 20_000
 
+_SPLIT_HINT = "Write long text or code with file_write, and give shorter commands."
 _CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f]")
 _PROGRAM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin")
 _FRAGMENTS = re.compile(r"[;&|\n()`]+|\$\(")
@@ -102,7 +103,7 @@ class _Judge:
             return
         script = parse(source.encode("utf-8", "replace"), self._variables)
         if script.is_too_big:
-            self._blocked("it holds too many commands to be judged")
+            self._blocked("it is too long, or holds too many commands, to be judged", _SPLIT_HINT)
             return
         for oddity in script.oddities:
             self._high(f"it {oddity}")

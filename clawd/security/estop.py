@@ -18,6 +18,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -83,6 +84,7 @@ class EmergencyStop:
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
         self._engaged = False
         self._setting = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="estop writer")
         self._failure = ""
         self._thread: threading.Thread | None = None
         self._inotify_fd = -1
@@ -160,6 +162,28 @@ class EmergencyStop:
         finally:
             with self._lock:
                 self._setting -= 1
+
+    async def set_from_loop(self, reason: str = "", by: str = "") -> None:
+        """Do what `set` does without holding up the event loop, whose listeners have to act now.
+
+        Cancelling the wait takes nothing back.
+
+        Raises:
+            StorageError: as `set`.
+        """
+        with self._lock:
+            self._setting += 1
+        self._engage()
+
+        def write() -> None:
+            try:
+                self.set(reason, by)
+            finally:
+                with self._lock:
+                    self._setting -= 1
+
+        # A thread of its own: those that the loop lends may all be busy with what is to be stopped.
+        await asyncio.shield(asyncio.wrap_future(self._writer.submit(write)))
 
     def clear(self) -> None:
         """Remove the file. Only for admins: whoever calls this has checked that.

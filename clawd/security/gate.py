@@ -11,7 +11,7 @@ from typing import assert_never
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approval_rules import RuleBook
 from clawd.security.estop import ESTOP_REASON, Stop
-from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, judge
+from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, judge, reaches_out
 from clawd.security.taint import TaintBook
 
 _log = logging.getLogger(__name__)
@@ -40,11 +40,6 @@ class Gate:
         self._taint = taint
         self._rules = rules
 
-    @property
-    def policy(self) -> PolicySettings:
-        """Return the policy in force."""
-        return self._settings()
-
     def review(self, action: Action) -> Verdict:
         """Judge an action. Never raises; never blocks for longer than a stat.
 
@@ -71,17 +66,22 @@ class Gate:
         no = self._standing_no(action)
         if no is not None:
             return no
+        tainted_by = self._taint.sources(action.conversation_id)
         verdict = judge(
             self._settings(),
             action.assessment,
-            tainted_by=self._taint.sources(action.conversation_id),
+            tainted_by=tainted_by,
             outward=action.outward,
         )
         match verdict:
             case Allow():
                 return verdict
             case Deny():
-                return self._by_rule(action, ()) or verdict if verdict.rule_may_allow else verdict
+                if not verdict.rule_may_allow:
+                    return verdict
+                # A rule that allows what is refused must not allow more than one that is asked.
+                is_outward = reaches_out(action.assessment, action.outward)
+                return self._by_rule(action, tainted_by if is_outward else ()) or verdict
             case Ask():
                 return self._by_rule(action, verdict.tainted_by) or verdict
             case _:

@@ -11,8 +11,16 @@ import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.security.policy import PolicySettings
+from clawd.security.run_later import is_run_later
 
 MAX_PATH_BYTES = 4096
+
+# Obeyed rather than run: instructions to agents, trust of logins, settings of repositories.
+_OBEYED_FOLDERS = frozenset({".clawd", ".github", ".ssh"})
+_OBEYED_FILES = frozenset({
+    ".cursorrules", ".gitattributes", ".gitmodules", ".mcp.json", "agents.md", "authorized_keys",
+    "claude.md", "crontab", "gemini.md",
+})  # fmt: skip
 
 Place = Literal["inside", "outside", "forbidden"]
 
@@ -54,9 +62,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_rules(settings: PolicySettings, *, workspace: Path, home: Path | None) -> PathRules:
-    """Resolve the owner's settings for one workspace."""
+    """Resolve the owner's settings for one workspace, which is resolved already.
+
+    It is not resolved again: a link put in its place since must not lead the tools elsewhere.
+    """
     return PathRules(
-        workspace=workspace.resolve(),
+        workspace=workspace,
         workspace_only=settings.workspace_only,
         forbidden=tuple(Path(p).expanduser().resolve() for p in settings.forbidden_paths),
         home=home.resolve() if home else None,
@@ -81,6 +92,21 @@ def classify(path: str, rules: PathRules) -> Location:
 def is_under(path: Path, folder: Path) -> bool:
     """Whether a path is a folder or lies in it; compares resolved paths by their parts."""
     return path == folder or folder in path.parents
+
+
+def acts_later(path: Path) -> bool:
+    """Whether a file, by its path in a workspace, is one that programs outside run or obey later.
+
+    What `run_later` names, and instructions to agents, wherever they lie.
+    """
+    folded = {part.casefold() for part in path.parts}
+    name = path.name.casefold()
+    return (
+        is_run_later(path.parts)
+        or bool(folded & _OBEYED_FOLDERS)
+        or name in _OBEYED_FILES
+        or name.endswith(".desktop")
+    )
 
 
 def absolute(path: str, rules: PathRules) -> str:

@@ -96,7 +96,12 @@ def _groups_unless_sandboxed(
         facts = _PROC / "self" / "fdinfo" / str(pidfd)
         depth = _namespace_depth(facts.read_text(encoding="ascii"))
         if depth > _namespace_depth((_PROC / "self" / "status").read_text(encoding="utf-8")):
-            raise ForbiddenError("a process in a sandbox may not talk to the daemon")
+            raise ForbiddenError(
+                f"process {pid} lives in a PID namespace of its own, as in a tool's sandbox, and "
+                "may not talk to the daemon: it could approve its own calls",
+                hint="A container is refused for the same reason (flatpak, toolbox, docker): run "
+                "clawctl outside of it.",
+            )
         if policy.tools_cgroup:
             _refuse_cgroup((_PROC / str(pid) / "cgroup").read_text("utf-8"), policy.tools_cgroup)
         groups = _groups(connection, pid)
@@ -143,7 +148,10 @@ def _refuse_cgroup(text: str, tools_cgroup: str) -> None:
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         if path == tools_cgroup or path.startswith(tools_cgroup.rstrip("/") + "/"):
-            raise ForbiddenError("a process in the tools' cgroup may not talk to the daemon")
+            raise ForbiddenError(
+                "a process in the tools' cgroup may not talk to the daemon: it could approve its "
+                "own calls"
+            )
 
 
 def _groups(connection: socket.socket, pid: int) -> tuple[int, ...]:

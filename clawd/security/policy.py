@@ -10,12 +10,15 @@ import msgspec
 
 from clawd.security.risk import Assessment, Autonomy, Risk
 
+TAINT_REASON = "untrusted text from "
 DEFAULT_ALLOWED_COMMANDS: tuple[str, ...] = (
     "ls", "cat", "head", "tail", "wc", "grep", "rg", "find", "sort", "uniq", "cut", "tr",
     "date", "pwd", "echo", "stat", "file", "du", "df", "diff", "tree", "which",
     "git status", "git log", "git diff", "git show", "git branch",
 )  # fmt: skip
 DEFAULT_FORBIDDEN_COMMANDS: tuple[str, ...] = ("rm", "shutdown", "reboot", "mkfs", "dd")
+_SHOWN_SOURCES = 5
+
 DEFAULT_FORBIDDEN_PATHS: tuple[str, ...] = ("/etc", "/sys", "/boot", "~/.ssh")
 
 
@@ -119,15 +122,22 @@ def judge(
     verdict = _by_autonomy(settings.autonomy, assessment)
     if not tainted_by or isinstance(verdict, Deny):
         return verdict
-    reaches_out = assessment.risk != "low" if outward is None else outward
-    if not reaches_out:
-        return verdict
-    sources = ", ".join(tainted_by)
+    if not reaches_out(assessment, outward):
+        if isinstance(verdict, Allow):
+            return verdict
+        return Ask(
+            reason=f"{verdict.reason}; {TAINT_REASON}{_listed(tainted_by)} is in this conversation"
+        )
     return Ask(
-        reason=f"untrusted text from {sources} is in this conversation, and this call can reach "
-        f"outside the workspace{_because(assessment)}",
+        reason=f"{TAINT_REASON}{_listed(tainted_by)} is in this conversation, and this call "
+        f"can reach outside the workspace{_because(assessment)}",
         tainted_by=tainted_by,
     )
+
+
+def reaches_out(assessment: Assessment, outward: bool | None) -> bool:  # noqa: FBT001 - a fact
+    """Whether a call can send data out or change things outside; None asks its risk."""
+    return assessment.risk != "low" if outward is None else outward
 
 
 def explain(
@@ -173,6 +183,11 @@ def _by_autonomy(autonomy: Autonomy, assessment: Assessment) -> Verdict:
         hint=assessment.allow_hint or '[security] autonomy = "full"',
         rule_may_allow=True,
     )
+
+
+def _listed(sources: tuple[str, ...]) -> str:
+    more = len(sources) - _SHOWN_SOURCES
+    return ", ".join(sources[:_SHOWN_SOURCES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _because(assessment: Assessment) -> str:

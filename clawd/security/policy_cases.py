@@ -8,11 +8,12 @@ The file is TOML; the project's tests run etc/policy-cases.toml:
     arguments = { command = "rm -rf build" }
     expect = "deny"
 
-`autonomy` and `tainted_by` of a case override the policy it is run under.
+`autonomy`, `allowed_domains` and `tainted_by` of a case override the policy it is run under. To say
+all three at once: `expect = { readonly = "deny", supervised = "ask", full = "allow" }`.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +22,8 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.policy import Explanation, PolicySettings, explain
 from clawd.security.risk import Assessment, Autonomy, Risk
 
+Verdict = Literal["allow", "ask", "deny"]
+
 
 class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case.
@@ -28,17 +31,19 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         tool: whose arguments are assessed; with `risk` given, nothing is.
         risk: judge this risk instead of asking the tool.
-        outward: whether the call reaches outside the workspace; left out: nobody knows.
+        outward: whether the call reaches outside the workspace; left out: as the tool says.
+        allowed_domains: judge as if these were allowed.
         expect: the verdict.
         expect_risk: the risk; left out: any.
     """
 
     name: str
     tool: str
-    expect: Literal["allow", "ask", "deny"]
+    expect: Verdict
     arguments: dict[str, Any] = {}
     risk: Risk | None = None
     autonomy: Autonomy | None = None
+    allowed_domains: tuple[str, ...] | None = None
     tainted_by: tuple[str, ...] = ()
     outward: bool | None = None
     expect_risk: Risk | None = None
@@ -52,12 +57,18 @@ class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
+class _Written(PolicyCase, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A case as the file has it, which may stand for one in each autonomy."""
+
+    expect: Verdict | dict[Autonomy, Verdict]  # type: ignore[assignment]
+
+
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    case: tuple[PolicyCase, ...] = ()
+    case: tuple[_Written, ...] = ()
 
 
-Assess = Callable[[str, Mapping[str, Any]], Assessment]
-"""Asks a tool, by its name, how risky arguments are; raises ClawError when there is none."""
+Assess = Callable[[PolicyCase], Assessment]
+"""Asks the case's tool how risky its arguments are; raises ClawError when there is none."""
 
 
 def parse_cases(text: str) -> tuple[PolicyCase, ...]:
@@ -67,9 +78,10 @@ def parse_cases(text: str) -> tuple[PolicyCase, ...]:
         InvalidRequestError: it is no TOML, or has a key or value that no case has.
     """
     try:
-        return msgspec.convert(tomllib.loads(text), _Table).case
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        table = msgspec.convert(tomllib.loads(text), _Table)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise InvalidRequestError(f"the table of policy cases is wrong: {error}") from error
+    return tuple(case for written in table.case for case in _cases(written))
 
 
 def run_cases(
@@ -77,6 +89,18 @@ def run_cases(
 ) -> list[CaseOutcome]:
     """Judge every case under the settings."""
     return [_run(case, settings, assess) for case in cases]
+
+
+def _cases(written: _Written) -> list[PolicyCase]:
+    fields = msgspec.structs.asdict(written)
+    expect = written.expect
+    if not isinstance(expect, dict):
+        return [PolicyCase(**fields)]
+    name = written.name
+    return [
+        PolicyCase(**fields | {"name": f"{name} ({level})", "autonomy": level, "expect": verdict})
+        for level, verdict in expect.items()
+    ]
 
 
 def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutcome:
@@ -88,12 +112,13 @@ def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutc
         assessment = Assessment(risk=case.risk, reason="given by the case")
     else:
         try:
-            assessment = assess(case.tool, case.arguments)
+            assessment = assess(case)
         except ClawError as error:
             # Such a call is refused, but a case that nobody can make shows nothing.
             assessment = Assessment(risk="high", blocked=error.message)
             problem = f"it cannot be judged: {error.message}"
-    explanation = explain(under, assessment, tainted_by=case.tainted_by, outward=case.outward)
+    outward = assessment.outward if case.outward is None else case.outward
+    explanation = explain(under, assessment, tainted_by=case.tainted_by, outward=outward)
     if problem:
         return CaseOutcome(case=case, explanation=explanation, problem=problem)
     if explanation.verdict != case.expect:

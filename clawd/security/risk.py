@@ -22,12 +22,15 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
             allow-list`.
         blocked: why no autonomy may run it; empty when it is not blocked.
         allow_hint: the line of config or the rule that would allow it; may be empty.
+        outward: whether this call can send data out or change things outside the workspace; None
+            leaves it to what its tool says of all calls.
     """
 
     risk: Risk
     reason: str = ""
     blocked: str = ""
     allow_hint: str = ""
+    outward: bool | None = None
 
 
 def highest(*risks: Risk) -> Risk:

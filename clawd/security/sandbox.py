@@ -4,38 +4,59 @@
     status = await sandbox.probe()
     result = await sandbox.run(ChildCommand(argv=("ls",), workspace=workspace))
 
-`sandbox_plan` says what a command sees, `sandbox_process` starts and kills it.
+`sandbox_plan` says what a command sees, `sandbox_landlock` what it sees where namespaces are
+refused, `sandbox_process` starts and kills it.
 """
 
 import asyncio
 import platform
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security.run_later_guard import PutAside, RunLaterGuard
+from clawd.security.sandbox_cgroup import ToolsCgroup
+from clawd.security.sandbox_landlock import (
+    landlock_plan,
+    landlock_problem,
+    make_folder,
+    remove_folder,
+)
+from clawd.security.sandbox_orphans import end_orphans
+from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
+    Plan,
     ResourceLimits,
     Surroundings,
     bare_plan,
     bubblewrap_plan,
 )
-from clawd.security.sandbox_process import EndedBy, KillRegistry, run_plan
+from clawd.security.sandbox_process import Ended, EndedBy, KillRegistry, run_plan
 from clawd.security.sandbox_seccomp import filter_program
 
-Level = Literal["bwrap", "none"]
+Level = Literal["bwrap", "landlock", "none"]
 Mode = Literal["required", "preferred", "off"]
 
+_Run = Callable[[Plan], Awaitable[Ended]]
+
 _PROBE_LIMIT_S = 10.0
+_LESS = (
+    "Landlock and seccomp stand in: a command may learn that a file outside is there, its /tmp "
+    "has no size limit, and /proc and setsid fail"
+)
 _HINT = (
-    "Install bubblewrap and util-linux and allow unprivileged user namespaces, "
+    "Install bubblewrap and util-linux and allow unprivileged user namespaces (or run Linux 6.12 "
+    "or newer with Landlock), "
     'or set sandbox = "preferred" in [security] to run without.'
 )
 
@@ -49,12 +70,21 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's home, which no command may see.
         forbidden_paths: what no command may see; `~` is the user's home.
         limits: what one command may use.
+        writable_run_later: patterns of files that run later outside and may be written all the
+            same; see `run_later_guard`.
+        levels: what may be used, best first.
+        python: path of the interpreter that puts Landlock in force; no library of it is used.
+        tools_cgroup: the cgroup of all commands, where we have one.
     """
 
     mode: Mode = "required"
     home: Path | None = None
     forbidden_paths: tuple[Path, ...] = ()
     limits: ResourceLimits = ResourceLimits()
+    writable_run_later: tuple[str, ...] = ()
+    levels: tuple[Level, ...] = ("bwrap", "landlock")
+    python: str = sys.executable
+    tools_cgroup: ToolsCgroup | None = None
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +93,16 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         level: the isolation in force.
         reason: why it is not more; empty when nothing is lacking.
-        program: path of bubblewrap, where it is installed.
+        program: path of bubblewrap, where that is the level.
+        layers: what holds a command, for people.
+        unbounded: what a command may use without a limit, for people.
     """
 
     level: Level
     reason: str = ""
     program: str = ""
+    layers: tuple[str, ...] = ()
+    unbounded: tuple[str, ...] = ()
 
 
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +114,11 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
         output: standard output and error as they came, invalid UTF-8 replaced.
         output_bytes: how much there was.
         truncated: whether `output` is only its beginning.
-        ended_by: itself, the time limit, or a flood of output.
+        ended_by: itself, the time limit, a flood of output, or another limit.
         duration_ms: from the start to the death of its last process.
         level: the isolation that was in force.
+        overuse: which limit it met, where `ended_by` is `limit`.
+        put_aside: what it made that would have run later outside.
     """
 
     exit_code: int
@@ -93,6 +129,8 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: EndedBy
     duration_ms: int
     level: Level
+    overuse: str = ""
+    put_aside: PutAside = PutAside()
 
     @property
     def timed_out(self) -> bool:
@@ -109,6 +147,11 @@ class Sandbox:
         self._host: Surroundings | None = None
         self._status: SandboxStatus | None = None
         self._probing = asyncio.Lock()
+        hidden = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
+        self._guard = RunLaterGuard(
+            granted=settings.writable_run_later,
+            left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
+        )
 
     @property
     def status(self) -> SandboxStatus | None:
@@ -125,11 +168,17 @@ class Sandbox:
         """Find out, once, what isolation works here, by running `true` in it."""
         async with self._probing:
             if self._status is None:
-                self._status = await self._find_out()
+                found = await self._find_out()
+                layers, unbounded = self._layers(found.level)
+                self._status = msgspec.structs.replace(found, layers=layers, unbounded=unbounded)
             return self._status
 
     async def run(
-        self, command: ChildCommand, *, on_output: Callable[[str], None] | None = None
+        self,
+        command: ChildCommand,
+        *,
+        on_output: Callable[[str], None] | None = None,
+        cleared: Callable[[], Awaitable[None]] | None = None,
     ) -> ChildResult:
         """Run a command to its end; on return and on cancellation nothing of it is alive.
 
@@ -137,6 +186,8 @@ class Sandbox:
             command: what to run.
             on_output: takes pieces of the output as they come, up to the command's limit; called
                 on the event loop and must not block.
+            cleared: awaited before the command begins, while its sandbox is set up; what it raises
+                ends the run and is raised.
 
         Raises:
             InvalidRequestError: the command cannot be meant.
@@ -145,17 +196,54 @@ class Sandbox:
         status = await self.probe()
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
-        return await self._run_at(
-            status.level, self._host, command, on_output, registry=self._registry
+        run = partial(
+            run_plan,
+            command=command,
+            registry=self._registry,
+            on_output=on_output,
+            overseer=self._oversight(command, status.level),
+            cleared=cleared,
         )
+        if not command.workspace_writable or status.level == "none":
+            return await self._run_at(status.level, self._host, command, run)
+        visit = await self._guard.enter(command.workspace.resolve(), binds=status.level == "bwrap")
+        put_aside = PutAside()
+        try:
+            result = await self._run_at(status.level, self._host, command, run, visit.binds)
+        finally:
+            put_aside = await self._guard.leave(visit)
+        return msgspec.structs.replace(result, put_aside=put_aside)
 
     async def _find_out(self) -> SandboxStatus:
+        await asyncio.to_thread(end_orphans, self._settings.home)
         prlimit = shutil.which("prlimit", path=DEFAULT_PATH)
         if prlimit is None:
             return SandboxStatus(level="none", reason="prlimit (util-linux) is not installed")
         self._host = self._surroundings("", prlimit)
         if self._settings.mode == "off":
             return SandboxStatus(level="none", reason='sandbox = "off" in [security]')
+        lacking: list[str] = []
+        for level in self._settings.levels:
+            found = await self._find(level, prlimit)
+            if found.level != "none":
+                lacking += [found.reason] if found.reason else []
+                return msgspec.structs.replace(found, reason="; ".join(lacking))
+            lacking.append(found.reason)
+        return SandboxStatus(level="none", reason="; ".join(lacking))
+
+    async def _find(self, level: Level, prlimit: str) -> SandboxStatus:
+        """Try one level; `none` and a reason when it does not work here."""
+        match level:
+            case "bwrap":
+                return await self._find_bwrap(prlimit)
+            case "landlock":
+                return await self._find_landlock(prlimit)
+            case "none":
+                return SandboxStatus(level="none")
+            case _:
+                assert_never(level)
+
+    async def _find_bwrap(self, prlimit: str) -> SandboxStatus:
         bwrap = shutil.which("bwrap", path=DEFAULT_PATH)
         if bwrap is None:
             return SandboxStatus(level="none", reason="bubblewrap is not installed")
@@ -167,20 +255,48 @@ class Sandbox:
                 host = self._surroundings(
                     bwrap, prlimit, disables_userns=disables_userns, seccomp=seccomp
                 )
-                reason = await self._try(host)
+                reason = await self._try("bwrap", host)
                 if not reason:
                     self._host = host
                     lacking = "" if seccomp else "without a system call filter"
                     return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
-        return SandboxStatus(level="none", reason=reason, program=bwrap)
+        return SandboxStatus(level="none", reason=f"bubblewrap does not work: {reason}")
 
-    async def _try(self, host: Surroundings) -> str:
+    async def _find_landlock(self, prlimit: str) -> SandboxStatus:
+        problem = landlock_problem(platform.machine())
+        if not problem:
+            host = self._surroundings("", prlimit, seccomp=filter_program(platform.machine()))
+            problem = await self._try("landlock", host)
+            if not problem:
+                self._host = host
+                return SandboxStatus(level="landlock", reason=_LESS)
+        return SandboxStatus(level="none", reason=f"Landlock does not work: {problem}")
+
+    def _layers(self, level: Level) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if level == "none" or self._host is None:
+            return (), ()
+        first = "namespaces" if level == "bwrap" else "landlock"
+        seccomp = ("seccomp",) if self._host.seccomp else ()
+        cgroup = self._settings.tools_cgroup
+        unbounded = unbounded_by(cgroup, has_namespace=level == "bwrap")
+        if level == "landlock":
+            unbounded = (*unbounded, "its /tmp")
+        return (first, *seccomp, "rlimits", *bounds_of(cgroup)), unbounded
+
+    async def _try(self, level: Level, host: Surroundings) -> str:
         """Run `true`; return why it failed, or nothing."""
         with tempfile.TemporaryDirectory(prefix="clawd-probe-") as folder:
             command = ChildCommand(argv=("true",), workspace=Path(folder), timeout_s=_PROBE_LIMIT_S)
             try:
                 # Not registered: a stop that is set now must not pass for a missing sandbox.
-                result = await self._run_at("bwrap", host, command, None, registry=None)
+                run = partial(
+                    run_plan,
+                    command=command,
+                    registry=None,
+                    on_output=None,
+                    overseer=self._oversight(command, level),
+                )
+                result = await self._run_at(level, host, command, run)
             except SandboxUnavailableError as error:
                 return error.message
         return "" if result.exit_code == 0 else f"a probe ended with code {result.exit_code}"
@@ -190,26 +306,19 @@ class Sandbox:
         level: Level,
         host: Surroundings,
         command: ChildCommand,
-        on_output: Callable[[str], None] | None,
-        *,
-        registry: KillRegistry | None,
+        run: _Run,
+        guarded: tuple[tuple[bool, str], ...] = (),
     ) -> ChildResult:
-        match level:
-            case "bwrap":
-                plan = bubblewrap_plan(command, host)
-            case "none":
-                plan = bare_plan(command, host)
-            case _:
-                assert_never(level)
         try:
-            ended = await run_plan(
-                plan,
-                stdin=command.stdin,
-                timeout_s=command.timeout_s,
-                max_output_bytes=command.max_output_bytes,
-                registry=registry,
-                on_output=on_output,
-            )
+            match level:
+                case "bwrap":
+                    ended = await run(bubblewrap_plan(command, host, guarded))
+                case "landlock":
+                    ended = await self._run_in_own_folder(run, command, host)
+                case "none":
+                    ended = await run(bare_plan(command, host))
+                case _:
+                    assert_never(level)
         except OSError as error:
             raise SandboxUnavailableError(f"cannot start a process: {error}") from error
         if not ended.started:
@@ -224,7 +333,35 @@ class Sandbox:
             ended_by=ended.ended_by,
             duration_ms=ended.duration_ms,
             level=level,
+            overuse=ended.overuse,
         )
+
+    def _oversight(self, command: ChildCommand, level: Level) -> Oversight | None:
+        if level == "none":
+            return None
+        return Oversight(
+            command.workspace.resolve() if command.workspace_writable else None,
+            self._settings.limits,
+            self._settings.tools_cgroup,
+            has_namespace=level == "bwrap",
+        )
+
+    async def _run_in_own_folder(
+        self, run: _Run, command: ChildCommand, host: Surroundings
+    ) -> Ended:
+        folder = make_folder()
+        try:
+            plan = await asyncio.to_thread(
+                landlock_plan,
+                command,
+                host,
+                machine=platform.machine(),
+                interpreter=self._settings.python,
+                folder=folder,
+            )
+            return await run(plan)
+        finally:
+            await asyncio.to_thread(remove_folder, folder)
 
     def _surroundings(
         self, bwrap: str, prlimit: str, *, disables_userns: bool = False, seccomp: bytes = b""

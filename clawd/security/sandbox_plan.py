@@ -5,12 +5,14 @@ bubblewrap reads from descriptors; `sandbox_process` opens these and starts it.
 """
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.security.sandbox_orphans import marked
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 NOBODY = 65534
@@ -18,9 +20,9 @@ NOBODY = 65534
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Read-only, where the host has them; nothing else of /etc is visible.
-_SYSTEM_TREES = ("/usr", "/nix/store")
-_USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC_PARTS = (
+SYSTEM_TREES = ("/usr", "/nix/store")
+USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ETC_PARTS = (
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -38,7 +40,7 @@ _ETC_PARTS = (
     "/etc/terminfo",
 )
 _RESERVED = tuple(
-    Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *_USR_LINKS)
+    Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *USR_LINKS)
 )
 
 
@@ -54,6 +56,9 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
         cpu_s: processor time of each process.
         tmp_bytes: size of its /tmp.
         shm_bytes: size of its /dev/shm.
+        disk_bytes: what it writes to the workspace in all; it is killed soon after.
+        new_files: how many files it makes in all; likewise.
+        total_memory_bytes: memory of all its processes, where the daemon has a cgroup.
     """
 
     memory_bytes: int = 2 * _GIB
@@ -64,6 +69,9 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: int = 300
     tmp_bytes: int = 256 * _MIB
     shm_bytes: int = 64 * _MIB
+    disk_bytes: int = 4 * _GIB
+    new_files: int = 500_000
+    total_memory_bytes: int = 4 * _GIB
 
 
 class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,20 +116,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a command.
 
     Attributes:
-        argv: the command behind its limits.
-        bwrap: path of bubblewrap; empty to run `argv` as it is.
+        argv: the command; behind its limits where `limits` is empty.
+        limits: what the held sandbox is limited to before it is let go, by prlimit(1)'s names.
+        bwrap: path of bubblewrap, or of what takes its place; empty to run `argv` as it is.
         options: bubblewrap's; they go through a descriptor, so that no process inside sees them.
         files: contents for the slots, by name.
         cwd: where the outer process starts.
         env: all of its environment.
+        is_group: the command and all that it starts stay in one process group, its own, and no
+            namespace ends with it.
+        interpreter: what runs `bwrap` where that is a script.
     """
 
     argv: tuple[str, ...]
+    limits: dict[str, int] = {}
     bwrap: str = ""
     options: tuple[str | Slot, ...] = ()
     files: dict[str, bytes] = {}
     cwd: str = "/"
     env: dict[str, str] = {}
+    is_group: bool = False
+    interpreter: tuple[str, ...] = ()
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,19 +161,27 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     seccomp: bytes = b""
 
 
-def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
+def bubblewrap_plan(
+    command: ChildCommand, host: Surroundings, guarded: Sequence[tuple[bool, str]] = ()
+) -> Plan:
     """Plan a run in new namespaces that hold the system read-only and the workspace.
+
+    Args:
+        command: what to run.
+        host: what the plan needs to know of the host.
+        guarded: paths in the workspace, parents first, that no command may move or, unless the
+            flag says that it stays writable, change.
 
     Raises:
         InvalidRequestError: the command cannot be meant (NUL, no argv, cwd elsewhere).
         SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
     """
-    workspace = _checked_workspace(command, host)
+    workspace = checked_workspace(command, host)
     bind = "--bind" if command.workspace_writable else "--ro-bind"
     options = [*_isolation(command, host), *_system(command, host.limits)]
     for path in command.readonly_paths:
         options += ["--ro-bind", str(path), str(path)]
-    options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host)]
+    options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
     files = _etc_files()
     for name in files:
         options += ["--perms", "0644", "--file", Slot(name=name), name]
@@ -167,8 +190,15 @@ def bubblewrap_plan(command: ChildCommand, host: Surroundings) -> Plan:
         options += ["--seccomp", Slot(name="seccomp")]
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", str(command.cwd or workspace)]
+    # While a set-user-ID bubblewrap is at work it is root's, and its limits are not ours to set.
+    is_inside = _is_setuid(host.bwrap)
     return Plan(
-        argv=limited_argv(command, host), bwrap=host.bwrap, options=tuple(options), files=files
+        argv=limited_argv(command, host) if is_inside else command.argv,
+        limits={} if is_inside else _limits(host.limits),
+        bwrap=host.bwrap,
+        options=tuple(options),
+        files=files,
+        env=marked(host.home),
     )
 
 
@@ -179,20 +209,25 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
         InvalidRequestError: the command cannot be meant.
     """
     _check_command(command)
-    env = _environment(command)
+    env = environment(command)
     return Plan(
         argv=limited_argv(command, host), cwd=str(command.cwd or command.workspace), env=env
     )
 
 
 def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
-    """Return the command behind `prlimit`.
+    """Return the command behind `prlimit`."""
+    words = (f"--{name}={value}" for name, value in _limits(host.limits).items())
+    return (host.prlimit, *words, "--", *command.argv)
 
-    It stands inside the sandbox: the kernel counts processes for each user namespace there, so
-    that what else the user runs does not eat the limit.
+
+def _limits(limits: ResourceLimits) -> dict[str, int]:
+    """Return the limits by prlimit(1)'s names.
+
+    They are set in the sandbox: the kernel counts processes for each user namespace there, so that
+    what else the user runs does not eat the limit.
     """
-    limits = host.limits
-    pairs = {
+    return {
         "core": 0,
         "cpu": limits.cpu_s,
         "data": limits.memory_bytes,
@@ -201,7 +236,6 @@ def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
         "nofile": limits.open_files,
         "nproc": limits.processes,
     }
-    return (host.prlimit, *(f"--{k}={v}" for k, v in pairs.items()), "--", *command.argv)
 
 
 def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
@@ -212,22 +246,22 @@ def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
     words += ["--uid", str(_inner_id(os.getuid())), "--gid", str(_inner_id(os.getgid()))]
     words += ["--cap-drop", "ALL", "--clearenv"]
     words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
-    for name, value in _environment(command).items():
+    for name, value in environment(command).items():
         words += ["--setenv", name, value]
     return words
 
 
 def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
     words: list[str] = []
-    for tree in _SYSTEM_TREES:
+    for tree in SYSTEM_TREES:
         words += ["--ro-bind-try", tree, tree]
-    for name in _USR_LINKS:
+    for name in USR_LINKS:
         path = Path(name)
         if path.is_symlink():
             words += ["--symlink", str(path.readlink()), name]
         elif path.is_dir():
             words += ["--ro-bind", name, name]
-    for part in _ETC_PARTS:
+    for part in ETC_PARTS:
         words += ["--ro-bind-try", part, part]
     if command.network:
         words += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
@@ -237,15 +271,22 @@ def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
     return words
 
 
-def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterator[str]:
-    """Cover what lies in a visible folder and must not be seen.
+def _masks(
+    command: ChildCommand,
+    workspace: Path,
+    host: Surroundings,
+    guarded: Sequence[tuple[bool, str]],
+) -> Iterator[str]:
+    """Cover what lies in a visible folder and must not be seen, or not be changed.
 
     The folders between the workspace and a mask become mount points as well: a mount point cannot
     be renamed, so that no command can carry a hidden file out from under its mask for the next.
+    Masks come last, so that no bind of a folder uncovers what is hidden in it.
     """
     shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
-    shown += [Path(tree) for tree in _SYSTEM_TREES]
-    for hidden in _hidden(host):
+    shown += [Path(tree) for tree in SYSTEM_TREES]
+    masked: list[str] = []
+    for hidden in hidden_paths(host):
         root = next((root for root in shown if root in hidden.parents), None)
         if root is None or not hidden.exists():
             continue
@@ -255,19 +296,28 @@ def _masks(command: ChildCommand, workspace: Path, host: Surroundings) -> Iterat
             for folder in reversed(between):
                 yield from (bind, str(folder), str(folder))
         if hidden.is_dir():
-            yield from ("--perms", "0000", "--tmpfs", str(hidden), "--remount-ro", str(hidden))
+            masked += ["--perms", "0000", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
         else:
-            yield from ("--ro-bind", "/dev/null", str(hidden))
+            masked += ["--ro-bind", "/dev/null", str(hidden)]
+    for stays_writable, path in guarded:
+        yield from ("--bind" if stays_writable else "--ro-bind", path, path)
+    yield from masked
 
 
-def _hidden(host: Surroundings) -> list[Path]:
-    """Return what is masked, parents before children; a child of a masked folder is left out."""
+def hidden_paths(host: Surroundings) -> list[Path]:
+    """Return what no command may see, sorted; what lies in a hidden folder is left out."""
     paths = {path.expanduser().resolve() for path in host.forbidden_paths}
     paths |= {host.home.resolve()} if host.home else set()
     return sorted(path for path in paths if not any(other in path.parents for other in paths))
 
 
-def _checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+def checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+    """Return the workspace without links in its path.
+
+    Raises:
+        InvalidRequestError: the command cannot be meant.
+        SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
+    """
     _check_command(command)
     workspace = command.workspace.resolve()
     if not workspace.is_dir():
@@ -300,7 +350,8 @@ def _check_command(command: ChildCommand) -> None:
         raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
 
 
-def _environment(command: ChildCommand) -> dict[str, str]:
+def environment(command: ChildCommand) -> dict[str, str]:
+    """Return all variables of a command: fixed ones, and its own."""
     fixed = {
         "PATH": DEFAULT_PATH,
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
@@ -315,7 +366,14 @@ def _environment(command: ChildCommand) -> dict[str, str]:
 
 
 def _is_under(path: Path, folder: Path) -> bool:
-    return path == folder or folder in path.parents
+    return path.parts[: len(folder.parts)] == folder.parts
+
+
+def _is_setuid(program: str) -> bool:
+    try:
+        return bool(Path(program).stat().st_mode & stat.S_ISUID)
+    except OSError:
+        return False
 
 
 def _inner_id(host_id: int) -> int:

@@ -4,7 +4,6 @@ What the child may see is `sandbox_plan`'s; this file knows descriptors and sign
 """
 
 import asyncio
-import codecs
 import contextlib
 import json
 import logging
@@ -12,23 +11,26 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
-from clawd.security.sandbox_plan import Plan, Slot
+from clawd.security.sandbox_limits import limit_process
+from clawd.security.sandbox_looks import Looks, Overseer
+from clawd.security.sandbox_output import Output
+from clawd.security.sandbox_plan import ChildCommand, Plan, Slot
 
-# Beyond this a flood costs the daemon more than the rest of the output is worth.
-FLOOD_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
+_PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
+_NO_FILE = ": No such file or directory"
 
 _log = logging.getLogger(__name__)
 
-EndedBy = Literal["exit", "timeout", "output"]
+EndedBy = Literal["exit", "timeout", "output", "limit"]
 
 
 class KillRegistry(Protocol):
@@ -42,7 +44,10 @@ class KillRegistry(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went. `started` is False when the sandbox itself could not be set up."""
+    """How it went. `started` is False when the sandbox itself could not be set up.
+
+    `overuse` says which limit it met, when `ended_by` is `limit`.
+    """
 
     exit_code: int
     output: str
@@ -51,28 +56,36 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: EndedBy
     duration_ms: int
     started: bool
+    overuse: str = ""
 
 
 async def run_plan(
     plan: Plan,
+    command: ChildCommand,
     *,
-    stdin: bytes,
-    timeout_s: float,
-    max_output_bytes: int,
     registry: KillRegistry | None,
     on_output: Callable[[str], None] | None,
+    overseer: Overseer | None = None,
+    cleared: Callable[[], Awaitable[None]] | None = None,
 ) -> Ended:
-    """Run a plan to its end.
+    """Run a command, by its plan, to its end.
 
-    On return and on cancellation every process of its namespaces is dead. Must be called from
-    the thread that runs the event loop for the daemon's life: the kernel ties the child's
-    parent-death signal to the thread that started it.
+    `cleared` is awaited before the command begins, while its sandbox is set up; what it raises ends
+    the sandbox and is raised here. On return and on cancellation every process of its namespaces is
+    dead. Must be called from the thread that runs the event loop for the daemon's life: the kernel
+    ties the child's parent-death signal to the thread that started it.
     """
-    child = _Child(_Output(max_output_bytes, on_output), registry)
+    child = _Child(Output(command.max_output_bytes, on_output), registry, overseer)
     ended_by: EndedBy = "exit"
+    has_gate = bool(plan.bwrap)
     try:
-        child.start(plan, stdin)
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(command.timeout_s):
+            if cleared is not None and not has_gate:
+                await cleared()
+            child.start(plan, command.stdin)
+            if cleared is not None and has_gate:
+                await cleared()
+            child.let_go()
             await child.wait()
         if child.output.flooded:
             ended_by = "output"
@@ -83,61 +96,32 @@ async def run_plan(
     return child.result(ended_by)
 
 
-class _Output:
-    """Keeps the first bytes of the output and counts the rest."""
-
-    def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
-        self._limit = limit
-        self._on_output = on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._parts: list[str] = []
-        self.total_bytes = 0
-
-    @property
-    def truncated(self) -> bool:
-        return self.total_bytes > self._limit
-
-    @property
-    def flooded(self) -> bool:
-        return self.total_bytes > max(FLOOD_BYTES, self._limit)
-
-    def add(self, data: bytes) -> None:
-        room = max(0, self._limit - self.total_bytes)
-        self.total_bytes += len(data)
-        self._take(self._decoder.decode(data[:room]))
-
-    def close(self) -> None:
-        self._take(self._decoder.decode(b"", final=True))
-
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def _take(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            if self._on_output is not None:
-                self._on_output(text)
-
-
 class _Child:
     """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
 
-    bubblewrap is held at a gate (`--block-fd`) until its namespace's init is known and
-    registered, so that no command ever runs that could not be killed whole. Killing bubblewrap
-    itself before that would leave the init behind as an orphan; a kill that comes too early
-    therefore waits for the report.
+    bubblewrap is held at a gate (`--block-fd`) until `let_go` was called and its namespace's init
+    is known and registered, so that no command ever runs that could not be killed whole. Killing
+    bubblewrap itself before that would leave the init behind as an orphan; a kill that comes too
+    early therefore waits for the report.
     """
 
-    def __init__(self, output: _Output, registry: KillRegistry | None) -> None:
+    def __init__(
+        self, output: Output, registry: KillRegistry | None, overseer: Overseer | None
+    ) -> None:
         self.output = output
+        self._looks = Looks(overseer, on_overuse=self._kill)
         self._registry = registry
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._bare = False
+        self._is_group = False
         self._outer = -1
         self._init = -1
         self._gate = -1
         self._kill_wanted = False
+        self._is_let_go = False
+        self._limits: dict[str, int] = {}
+        self._failure = ""
         self._status_open = False
         self._status = b""
         self._reported_exit: int | None = None
@@ -150,6 +134,8 @@ class _Child:
     def start(self, plan: Plan, stdin: bytes) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
         self._bare = not plan.bwrap
+        self._is_group = plan.is_group
+        self._limits = plan.limits
         given: dict[str, int] = {"stdin": _memory_file(stdin)}
         try:
             output, given["out"] = os.pipe2(os.O_CLOEXEC)
@@ -157,11 +143,22 @@ class _Child:
             status, given["status"] = os.pipe2(os.O_CLOEXEC)
             self._watch(status, self._on_status)
             self._status_open = True
-            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC)
+            given["gate"], self._gate = _gate()
             self._spawn(plan, given)
         finally:
             for descriptor in given.values():
                 os.close(descriptor)
+
+    def let_go(self) -> None:
+        """Let the command begin, now or as soon as it can be killed whole."""
+        self._is_let_go = True
+        if self._init != -1:
+            self._open_gate()
+
+    def _open_gate(self) -> None:
+        # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._gate, b"x")
 
     def _spawn(self, plan: Plan, given: dict[str, int]) -> None:
         argv, passed = list(plan.argv), []
@@ -169,7 +166,7 @@ class _Child:
             for name, data in plan.files.items():
                 given[name] = _memory_file(data)
             given["args"] = _memory_file(_joined(plan.options, given))
-            argv = [plan.bwrap, "--args", str(given["args"]), "--", *argv]
+            argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
             passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
             argv,
@@ -227,7 +224,7 @@ class _Child:
             self._reported_exit = report.get("exit-code", self._reported_exit)
 
     def _adopt_init(self, pid: int) -> None:
-        """Hold the namespace's init: when its pidfd is readable, all in the namespace are dead."""
+        """Hold and limit the namespace's init, whose death is that of all in the namespace."""
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -237,17 +234,27 @@ class _Child:
             return
         self._init = pidfd
         self._watch(pidfd, self._on_death)
+        try:
+            limit_process(pid, self._limits)
+        except ProcessLookupError:
+            pass  # it is dead: there is nothing to limit, and nobody to open the gate for
+        except OSError as error:
+            self._failure = f"its limits cannot be set: {error}"
+            self._kill_wanted = True
         self._register(pidfd)
+        self._looks.begin(pid)
         if self._kill_wanted:
             self._kill()
-        else:
-            os.write(self._gate, b"x")
+        elif self._is_let_go:
+            self._open_gate()
 
     def _on_death(self, pidfd: int) -> None:
         if self._registry is not None:
             self._registry.unregister_kill(pidfd)
         if self._bare:
             self._kill_group()
+        if self._is_group:
+            self._kill_now()  # where its keeper died first, nobody else does
         if pidfd == self._init:
             self._init = -1
         else:
@@ -266,6 +273,11 @@ class _Child:
         self._kill_now()
 
     def _kill_now(self) -> None:
+        if self._is_group and self._init != -1:
+            # Its keeper lives on, and ends when all of them are dead.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL, None, _PROCESS_GROUP)
+            return
         for pidfd in (self._init, self._outer):
             if pidfd != -1:
                 with contextlib.suppress(ProcessLookupError):  # reaped, and not yet told
@@ -309,6 +321,7 @@ class _Child:
             raise cancelled
 
     def _close(self) -> None:
+        self._looks.end()
         for pidfd in (self._init, self._outer):
             if pidfd != -1 and self._registry is not None:
                 self._registry.unregister_kill(pidfd)
@@ -326,17 +339,42 @@ class _Child:
         if self._reported_exit is not None:
             code = self._reported_exit
         code = -signal.SIGKILL if code is None else code
+        if self._has_no_program(code):
+            code = self._reported_exit = 127 if _NO_FILE in self.output.text() else 126
         # Killed before it began: bubblewrap reports no code, but nothing was wrong with it.
         was_killed = self._kill_wanted or code in {-signal.SIGKILL, 128 + signal.SIGKILL}
         return Ended(
             exit_code=code if code >= 0 else 128 - code,
-            output=self.output.text(),
+            output=self._failure or self.output.text(),
             output_bytes=self.output.total_bytes,
             truncated=self.output.truncated,
-            ended_by=ended_by,
+            ended_by="limit" if self._looks.overuse else ended_by,
             duration_ms=round((self._ended - self._began) * 1000),
-            started=self._bare or self._reported_exit is not None or was_killed,
+            started=not self._failure
+            and (self._bare or self._reported_exit is not None or was_killed),
+            overuse=self._looks.overuse,
         )
+
+    def _has_no_program(self, code: int) -> bool:
+        """Whether bubblewrap was let go and could not start the program; it tells no code then."""
+        is_silent = self._reported_exit is None and not self._bare and not self._kill_wanted
+        return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
+
+
+def _gate() -> tuple[int, int]:
+    """Return both ends of a pipe whose reader never sees its end, whoever dies.
+
+    At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
+    would start what it holds. A reader that could write as well is a writer that lives.
+    """
+    held, gate = os.pipe2(os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{held}", os.O_RDWR | os.O_CLOEXEC), gate
+    except OSError:
+        os.close(gate)
+        raise
+    finally:
+        os.close(held)
 
 
 def _joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:

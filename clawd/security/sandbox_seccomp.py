@@ -8,19 +8,40 @@ over linux/seccomp.h `struct seccomp_data` (nr, arch, instruction pointer, args)
 
 import errno
 import socket
-import struct
+from collections.abc import Sequence
 
 import msgspec
 
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
-_X32_BIT = 0x40000000
+from clawd.kernel.seccomp import (
+    ALLOW,
+    AT_ARCHITECTURE,
+    AT_FIRST_ARGUMENT,
+    AT_NUMBER,
+    ERRNO,
+    JUMP_ANY_BIT,
+    JUMP_AT_LEAST,
+    JUMP_EQUAL,
+    KILL,
+    LOAD,
+    RETURN,
+    X32_BIT,
+    argument,
+    denied_if,
+    jump,
+    only_for,
+    statement,
+)
 
 # A file that a sandboxed program makes set-user-ID or set-group-ID would run outside as the daemon.
 _SET_ID = 0o6000
 # Of open's flags, those with which a mode is read: O_CREAT, O_TMPFILE.
 _MAKES_A_FILE = 0o100 | 0o20000000
+
+# Of ioctl: both put characters into a terminal's input, as if typed there.
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+# Of personality: Linux as it is, and the question which one is in force. Others change how memory
+# is laid out (no randomization, a mapped null page) or what the kernel says it is.
+_PERSONALITIES = (0, 0xFFFFFFFF)
 
 _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET} and CLONE_NEWTIME
 _SOCKET_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
@@ -38,6 +59,8 @@ _COMMON = {
     "fspick": 433,
     "pidfd_getfd": 438,
     "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "open_tree_attr": 467,
 }
 _FCHMODAT2 = 452
 # Its mode lies in memory, where no filter looks; programs know how to do without it.
@@ -49,6 +72,8 @@ class _Machine(msgspec.Struct, frozen=True, kw_only=True):
     denied: dict[str, int]
     socket: int
     clone: int
+    ioctl: int
+    personality: int
     modes: dict[str, tuple[int, int]]
     """Calls that give a file its mode: the number, and which argument the mode is."""
     opens: dict[str, tuple[int, int]]
@@ -62,6 +87,8 @@ _MACHINES = {
         architecture=0xC000003E,
         socket=41,
         clone=56,
+        ioctl=16,
+        personality=135,
         has_x32=True,
         modes={
             "mkdir": (83, 1), "creat": (85, 1), "chmod": (90, 1), "fchmod": (91, 1),
@@ -69,28 +96,37 @@ _MACHINES = {
         },
         opens={"open": (2, 1), "openat": (257, 2)},
         denied={
-            "ptrace": 101, "pivot_root": 155, "adjtimex": 159, "chroot": 161, "acct": 163,
-            "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169,
-            "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176,
-            "quotactl": 179, "clock_settime": 227, "kexec_load": 246, "add_key": 248,
-            "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298,
-            "open_by_handle_at": 304, "setns": 308, "process_vm_readv": 310,
-            "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320,
-            "bpf": 321, "userfaultfd": 323,
+            "ptrace": 101, "syslog": 103, "uselib": 134, "ustat": 136, "sysfs": 139,
+            "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "_sysctl": 156,
+            "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165,
+            "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "sethostname": 170,
+            "setdomainname": 171, "iopl": 172, "ioperm": 173, "create_module": 174,
+            "init_module": 175, "delete_module": 176, "get_kernel_syms": 177,
+            "query_module": 178, "quotactl": 179, "nfsservctl": 180, "lookup_dcookie": 212,
+            "clock_settime": 227, "kexec_load": 246, "add_key": 248, "request_key": 249,
+            "keyctl": 250, "unshare": 272, "move_pages": 279, "perf_event_open": 298,
+            "fanotify_init": 300, "open_by_handle_at": 304, "clock_adjtime": 305,
+            "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312,
+            "finit_module": 313, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
         },
     ),
     "aarch64": _Machine(
         architecture=0xC00000B7,
         socket=198,
         clone=220,
+        ioctl=29,
+        personality=92,
         modes={"mknodat": (33, 2), "mkdirat": (34, 2), "fchmod": (52, 1), "fchmodat": (53, 2)},
         opens={"openat": (56, 2)},
         denied={
-            "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "quotactl": 60,
-            "acct": 89, "unshare": 97, "kexec_load": 104, "init_module": 105,
-            "delete_module": 106, "clock_settime": 112, "ptrace": 117, "reboot": 142,
-            "adjtimex": 171, "add_key": 217, "request_key": 218, "keyctl": 219, "swapon": 224,
-            "swapoff": 225, "perf_event_open": 241, "open_by_handle_at": 265, "setns": 268,
+            "lookup_dcookie": 18, "umount2": 39, "mount": 40, "pivot_root": 41,
+            "nfsservctl": 42, "chroot": 51, "vhangup": 58, "quotactl": 60, "acct": 89,
+            "unshare": 97, "kexec_load": 104, "init_module": 105, "delete_module": 106,
+            "clock_settime": 112, "syslog": 116, "ptrace": 117, "reboot": 142,
+            "sethostname": 161, "setdomainname": 162, "settimeofday": 170, "adjtimex": 171,
+            "add_key": 217, "request_key": 218, "keyctl": 219, "swapon": 224, "swapoff": 225,
+            "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262,
+            "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268,
             "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272,
             "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
         },
@@ -104,57 +140,49 @@ def filter_program(machine: str) -> bytes:
         return b""
     known = _MACHINES[machine]
     lines = [
-        _statement(_LOAD, _AT_ARCHITECTURE),
-        _jump(_JUMP_EQUAL, known.architecture, then=1, otherwise=0),
-        _statement(_RETURN, _KILL),
-        _statement(_LOAD, _AT_NUMBER),
+        statement(LOAD, AT_ARCHITECTURE),
+        jump(JUMP_EQUAL, known.architecture, then=1, otherwise=0),
+        statement(RETURN, KILL),
+        statement(LOAD, AT_NUMBER),
     ]
     if known.has_x32:
-        lines += _denied_if(_JUMP_AT_LEAST, _X32_BIT)
+        lines += denied_if(JUMP_AT_LEAST, X32_BIT)
     # glibc takes ENOSYS as "not there" and uses clone, whose flags can be looked at.
-    lines += _denied_if(_JUMP_EQUAL, known.clone3, errno.ENOSYS)
-    lines += _denied_if(_JUMP_EQUAL, _OPENAT2, errno.ENOSYS)
+    lines += denied_if(JUMP_EQUAL, known.clone3, errno.ENOSYS)
+    lines += denied_if(JUMP_EQUAL, _OPENAT2, errno.ENOSYS)
     for number in sorted({*known.denied.values(), *_COMMON.values()}):
-        lines += _denied_if(_JUMP_EQUAL, number)
+        lines += denied_if(JUMP_EQUAL, number)
     for number, place in [*known.modes.values(), (_FCHMODAT2, 2)]:
-        lines += _only_for(number, _without_set_id(place))
+        lines += only_for(number, _without_set_id(place))
     for number, place in known.opens.values():
-        flags = _statement(_LOAD, _argument(place))
-        is_making = _jump(_JUMP_ANY_BIT, _MAKES_A_FILE, then=1, otherwise=0)
-        allowed = _statement(_RETURN, _ALLOW)
-        lines += _only_for(number, [flags, is_making, allowed, *_without_set_id(place + 1)])
-    namespaces = [_statement(_LOAD, _AT_FIRST_ARGUMENT)]
-    namespaces += _denied_if(_JUMP_ANY_BIT, _NEW_NAMESPACES)
-    lines += _only_for(known.clone, [*namespaces, _statement(_RETURN, _ALLOW)])
-    families = [_statement(_LOAD, _AT_FIRST_ARGUMENT)]
-    for family in _SOCKET_FAMILIES:
-        families += [_jump(_JUMP_EQUAL, family, then=0, otherwise=1), _statement(_RETURN, _ALLOW)]
-    lines += _only_for(known.socket, [*families, _statement(_RETURN, _ERRNO | errno.EPERM)])
-    return b"".join([*lines, _statement(_RETURN, _ALLOW)])
+        flags = statement(LOAD, argument(place))
+        is_making = jump(JUMP_ANY_BIT, _MAKES_A_FILE, then=1, otherwise=0)
+        allowed = statement(RETURN, ALLOW)
+        lines += only_for(number, [flags, is_making, allowed, *_without_set_id(place + 1)])
+    namespaces = [statement(LOAD, AT_FIRST_ARGUMENT)]
+    namespaces += denied_if(JUMP_ANY_BIT, _NEW_NAMESPACES)
+    lines += only_for(known.clone, [*namespaces, statement(RETURN, ALLOW)])
+    terminal = [statement(LOAD, argument(1))]
+    for request in _TERMINAL_INPUT:
+        terminal += denied_if(JUMP_EQUAL, request)
+    lines += only_for(known.ioctl, [*terminal, statement(RETURN, ALLOW)])
+    for number, values in (
+        (known.personality, _PERSONALITIES),
+        (known.socket, _SOCKET_FAMILIES),
+    ):
+        lines += only_for(number, _with_first_argument_in(values))
+    return b"".join([*lines, statement(RETURN, ALLOW)])
 
 
 def _without_set_id(place: int) -> list[bytes]:
     """Return what allows a call unless the argument at `place` is a mode with such a bit."""
-    lines = [_statement(_LOAD, _argument(place)), *_denied_if(_JUMP_ANY_BIT, _SET_ID)]
-    return [*lines, _statement(_RETURN, _ALLOW)]
+    lines = [statement(LOAD, argument(place)), *denied_if(JUMP_ANY_BIT, _SET_ID)]
+    return [*lines, statement(RETURN, ALLOW)]
 
 
-def _argument(place: int) -> int:
-    """Return where the low half of an argument lies (both machines are little-endian)."""
-    return _AT_FIRST_ARGUMENT + 8 * place
-
-
-def _statement(code: int, value: int) -> bytes:
-    return struct.pack("=HBBI", code, 0, 0, value)
-
-
-def _jump(code: int, value: int, *, then: int, otherwise: int) -> bytes:
-    return struct.pack("=HBBI", code, then, otherwise, value)
-
-
-def _denied_if(code: int, value: int, number: int = errno.EPERM) -> list[bytes]:
-    return [_jump(code, value, then=0, otherwise=1), _statement(_RETURN, _ERRNO | number)]
-
-
-def _only_for(number: int, lines: list[bytes]) -> list[bytes]:
-    return [_jump(_JUMP_EQUAL, number, then=0, otherwise=len(lines)), *lines]
+def _with_first_argument_in(values: Sequence[int]) -> list[bytes]:
+    """Return what allows a call with one of these first arguments and denies it with others."""
+    lines = [statement(LOAD, AT_FIRST_ARGUMENT)]
+    for value in values:
+        lines += [jump(JUMP_EQUAL, value, then=0, otherwise=1), statement(RETURN, ALLOW)]
+    return [*lines, statement(RETURN, ERRNO | errno.EPERM)]

@@ -17,7 +17,10 @@ from clawd.security.shell_plain import NotPlainError, plain_commands
 from clawd.security.shell_words import Word, expand
 
 MAX_NODES = 20_000
-MAX_PIPES = 3_000  # the parser's time grows with the square of an unfinished pipeline: 0.3 s
+# The parser's time grows with the square of what it cannot make sense of: `>` 65,536 times took
+# two minutes. With these limits the worst that was found takes about a second.
+MAX_PARSED_BYTES = 6_000
+MAX_PIPES = 300
 
 _LANGUAGE = Language(tree_sitter_bash.language())
 
@@ -58,6 +61,11 @@ _PLAIN_EXPANSION = re.compile(r"\$\{[A-Za-z0-9_]+\}")
 # (tree-sitter-bash 0.25.1: a dozen CJK characters and a brace). To bash a byte above 127 is an
 # ordinary part of a word, as a letter is; texts are read from the source itself.
 _ASCII_ONLY = bytes(range(128)) + b"x" * 128
+_HERE_DOCUMENT = re.compile(
+    rb"""[^'"`$\\#(){}\[\]<]*<<[ \t]*(?P<quote>['"]?)(?P<word>[A-Za-z_][A-Za-z0-9_]*)(?P=quote)"""
+    rb"""[^'"`$\\#(){}\[\]<\n]*\n(?P<body>.*?)^(?P=word)$""",
+    re.DOTALL | re.MULTILINE,
+)
 _BETWEEN = frozenset(" \t\n")
 
 
@@ -104,7 +112,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(source: bytes, variables: Mapping[str, str]) -> Script:
     """Take a command line apart; never fails, what makes no sense becomes an oddity."""
-    if source.count(b"|") > MAX_PIPES:
+    whole, body = source, ""
+    if len(source) > MAX_PARSED_BYTES:
+        source, body = _without_here_document(source)
+    if len(source) > MAX_PARSED_BYTES or source.count(b"|") > MAX_PIPES:
         return Script(
             commands=(),
             redirects=(),
@@ -123,9 +134,26 @@ def parse(source: bytes, variables: Mapping[str, str]) -> Script:
     if root.has_error:
         flattener.oddity("is not a command line that the shell's grammar knows")
     script = flattener.script()
-    if not script.oddities and not _reads_the_same(script, source, variables):
+    if body:
+        script = msgspec.structs.replace(script, inputs=(*script.inputs, body))
+    if not script.oddities and not _reads_the_same(script, whole, variables):
         return msgspec.structs.replace(script, oddities=("can be read in two ways",))
     return script
+
+
+def _without_here_document(source: bytes) -> tuple[bytes, str]:
+    """Return a long command without the body of its first here-document, and the body.
+
+    Only where nothing before could make it anything else, and nothing in it is expanded.
+    """
+    found = _HERE_DOCUMENT.match(source)
+    if found is None:
+        return source, ""
+    is_literal = bool(found["quote"]) or not set(b"$`\\") & set(found["body"])
+    if not is_literal:
+        return source, ""
+    start, end = found.span("body")
+    return source[:start] + source[end:], found["body"].decode("utf-8", "replace")
 
 
 def _reads_the_same(script: Script, source: bytes, variables: Mapping[str, str]) -> bool:

@@ -1,5 +1,7 @@
 """Which untrusted sources have spoken in a conversation. Pure bookkeeping, no disk."""
 
+from clawd.security.origins import UNKNOWN, FileOrigins
+
 MAX_CONVERSATIONS = 10_000
 MAX_SOURCES = 50
 _OVERFLOW = "more sources"
@@ -11,9 +13,19 @@ class TaintBook:
     Taint is only ever added while a conversation lives; `forget` is for conversations that were
     deleted. A restart restores it with `mark` from what memory kept. Beyond `max_conversations`
     nothing is forgotten either: a conversation that finds no room counts as tainted.
+
+    Args:
+        files: the files that carry untrusted text from one conversation to another.
+        max_conversations: how many are told apart.
+
+    Attributes:
+        files: the same.
     """
 
-    def __init__(self, *, max_conversations: int = MAX_CONVERSATIONS) -> None:
+    def __init__(
+        self, files: FileOrigins | None = None, *, max_conversations: int = MAX_CONVERSATIONS
+    ) -> None:
+        self.files = files or FileOrigins()
         self._max = max_conversations
         self._sources: dict[str, tuple[str, ...]] = {}
         self._is_full = False
@@ -37,7 +49,7 @@ class TaintBook:
         """Return the sources in the order they came; empty for an untainted conversation."""
         known = self._sources.get(conversation_id, ())
         if not known and self._is_full:
-            return ("unknown sources",)
+            return (UNKNOWN,)
         return known
 
     def is_tainted(self, conversation_id: str) -> bool:

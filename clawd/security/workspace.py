@@ -3,23 +3,36 @@
 Every open is checked on what was opened, whatever was swapped since the path was judged.
 """
 
-import errno
+import contextlib
 import os
 import posixpath
-import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
 import msgspec
 
-from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.security.file_content import (
+    FileState,
+    Keeper,
+    Plan,
+    Target,
+    append,
+    opened,
+    remove,
+    replace,
+    state_of,
+)
+from clawd.security.file_errors import Told, wrong_kind
 from clawd.security.open_beneath import open_anywhere, open_beneath
-from clawd.security.paths import Location, PathRules, absolute, classify
+from clawd.security.paths import Location, PathRules, absolute, classify, is_under
 
 _MAX_DEPTH = 64
+# What processes tell about themselves, and ways into them; no policy means these by "files".
+_PROC = Path("/proc")
 
 Kind = Literal["file", "folder", "link", "other"]
 
@@ -40,15 +53,25 @@ class Workspace:
     methods block and raise `ForbiddenError` for what leads elsewhere, `NotFoundError` for what
     is not there, `InvalidRequestError` for what is of the wrong kind and `StorageError` for what
     the system refuses.
+
+    Args:
+        rules: where files may be touched.
+        keeper: makes every change undoable; without one none is kept.
     """
 
-    def __init__(self, rules: PathRules) -> None:
+    def __init__(self, rules: PathRules, keeper: Keeper | None = None) -> None:
         self.rules = rules
+        self._keeper = keeper
         self._root = -1
 
     def __enter__(self) -> Self:
-        with _Told(str(self.rules.workspace)):
-            self._root = os.open(self.rules.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = self.rules.workspace
+        with Told(str(folder)):
+            root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if _real_path(root) != folder:
+            os.close(root)
+            raise ForbiddenError(f"the workspace {folder} is not the folder that it was")
+        self._root = root
         return self
 
     def __exit__(
@@ -61,12 +84,12 @@ class Workspace:
 
     def open_read(self, path: str) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
-        with _Told(path):
+        with Told(path):
             handle = self._open(path, os.O_PATH)
             try:
                 mode = os.fstat(handle).st_mode
                 if not stat.S_ISREG(mode):
-                    raise _wrong_kind(path, mode)
+                    raise wrong_kind(path, mode)
                 # The handle was checked; its own magic link opens just that file.
                 descriptor = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
             finally:
@@ -75,7 +98,7 @@ class Workspace:
 
     def stat(self, path: str) -> Entry:
         """Describe what a path leads to; links are followed as far as they stay allowed."""
-        with _Told(path):
+        with Told(path):
             handle = self._open(path, os.O_PATH)
             try:
                 return _entry(posixpath.basename(path.rstrip("/")) or path, os.fstat(handle))
@@ -92,7 +115,7 @@ class Workspace:
 
     def entries(self, path: str) -> list[Entry]:
         """Return what a folder holds, by name; forbidden things in it are left out."""
-        with _Told(path):
+        with Told(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 return self._scan(folder)
@@ -105,40 +128,54 @@ class Workspace:
         Paths are relative to the folder. Links are not followed; what cannot be read is skipped,
         and so are folders of the names in `skip`, and what lies more than 64 folders down.
         """
-        with _Told(path):
+        with Told(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield from self._walk(folder, "", skip)
         finally:
             os.close(folder)
 
-    def write(self, path: str, data: bytes) -> bool:
+    def state(self, path: str) -> FileState | None:
+        """Return what a regular file holds, or None when nothing is there."""
+        with Told(path):
+            try:
+                with self._target(path, makes_folders=False) as target, opened(target) as file:
+                    return state_of(file) if file >= 0 else None
+            except FileNotFoundError:
+                return None
+
+    def write(self, path: str, data: bytes, *, was: FileState | None = None) -> bool:
         """Replace or create a file at once and whole, making missing folders; tells if created.
 
         A link is followed as far as it stays allowed; a hard link is broken, not written through.
+        `was` is what the file must still hold: `BusyError` if it does not.
         """
-        with _Told(path):
-            folder, name = self._open_target(path)
-            try:
-                mode = _replaceable_mode(path, name, folder)
-                _replace(folder, name, data, mode)
-            finally:
-                os.close(folder)
-            return mode is None
+        return self.restore(path, (data,), Plan(replaces=was))
+
+    def restore(self, path: str, chunks: Iterable[bytes], plan: Plan) -> bool:
+        """Do what `write` does, with the bytes in pieces, when the plan fits."""
+        with Told(path), self._target(path, makes_folders=True) as target:
+            return replace(target, chunks, self._keeper, plan)
 
     def append(self, path: str, data: bytes) -> bool:
         """Add to the end of a file or create it; tells if created."""
-        with _Told(path):
-            folder, name = self._open_target(path)
-            try:
-                mode = _replaceable_mode(path, name, folder)
-                if mode is None:
-                    _replace(folder, name, data, None)
-                else:
-                    _append(path, name, folder, data)
-            finally:
-                os.close(folder)
-            return mode is None
+        with Told(path), self._target(path, makes_folders=True) as target:
+            with opened(target) as file:
+                is_new = file < 0
+            if is_new:
+                replace(target, (data,), self._keeper, Plan(must_be_new=True))
+            else:
+                append(target, data, self._keeper)
+            return is_new
+
+    def remove(self, path: str, was: FileState | None, folders: tuple[str, ...] = ()) -> None:
+        """Remove a file that holds just that, and of these folders those that are empty then.
+
+        `folders` are named outermost first, as a `FileChange` does.
+        """
+        with Told(path), self._target(path, makes_folders=False) as target:
+            remove(target, self._keeper, Plan(replaces=was))
+        self._remove_folders(folders)
 
     def _open(self, path: str, flags: int) -> int:
         rules = self.rules
@@ -160,43 +197,82 @@ class Workspace:
     def _check(self, descriptor: int) -> None:
         """Refuse a descriptor that turns out to be of something forbidden."""
         real = _real_path(descriptor)
+        if is_under(real, _PROC):
+            raise ForbiddenError(f"{real} tells about processes and is never opened")
         if folder := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {folder}")
 
-    def _open_target(self, path: str) -> tuple[int, str]:
-        """Open the folder that holds (or will hold) a file; `classify` has resolved links."""
+    @contextlib.contextmanager
+    def _target(self, path: str, *, makes_folders: bool) -> Iterator[Target]:
+        """Open the folder that holds (or will hold) a file; `classify` has resolved links.
+
+        Folders that were made for a change that fails are removed again.
+        """
         if path.strip().endswith("/"):
             raise InvalidRequestError(f"{path} ends with a slash; a file's path was expected")
         location = classify(path, self.rules)
         if location.path in {self.rules.workspace, Path("/")}:
             raise InvalidRequestError(f"{path} is a folder; a file's path was expected")
-        parent = str(location.path.parent)
+        made: list[str] = []
         try:
-            folder = self._open(parent, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            self._make_folders(location.path.parent)
-            folder = self._open(parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self._check_name(folder, location.path.name)
-        except ForbiddenError:
-            os.close(folder)
+            folder = self._open_parent(location.path.parent, made, makes_folders=makes_folders)
+            try:
+                self._check_name(folder, location.path.name)
+                yield Target(
+                    folder=folder,
+                    name=location.path.name,
+                    shown=path,
+                    path=self._named(location.path),
+                    folders=tuple(made),
+                )
+            finally:
+                os.close(folder)
+        except BaseException:
+            self._remove_folders(tuple(made))
             raise
-        return folder, location.path.name
+
+    def _open_parent(self, parent: Path, made: list[str], *, makes_folders: bool) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        try:
+            return self._open(str(parent), flags)
+        except FileNotFoundError:
+            if not makes_folders:
+                raise
+        self._make_folders(parent, made)
+        return self._open(str(parent), flags)
+
+    def _named(self, path: Path) -> str:
+        """Return a resolved path relative to the workspace, or absolute when it lies outside."""
+        workspace = self.rules.workspace
+        return str(path.relative_to(workspace) if is_under(path, workspace) else path)
+
+    def _remove_folders(self, folders: tuple[str, ...]) -> None:
+        for name in reversed(folders):
+            folder = Path(self.rules.workspace, name)
+            try:
+                above = self._open(str(folder.parent), os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.rmdir(folder.name, dir_fd=above)
+                finally:
+                    os.close(above)
+            except (OSError, ForbiddenError):
+                return  # somebody uses it by now, or it is gone
 
     def _check_name(self, folder: int, name: str) -> None:
         real = _real_path(folder) / name
         if forbidden := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {forbidden}")
 
-    def _make_folders(self, folder: Path) -> None:
+    def _make_folders(self, folder: Path, made: list[str]) -> None:
         try:
             os.close(self._open(str(folder), os.O_PATH | os.O_DIRECTORY))
         except FileNotFoundError:
-            self._make_folders(folder.parent)
+            self._make_folders(folder.parent, made)
             above = self._open(str(folder.parent), os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._check_name(above, folder.name)
                 os.mkdir(folder.name, dir_fd=above)
+                made.append(self._named(folder))
             except FileExistsError:
                 return  # somebody else was quicker; the open that follows tells what it is
             finally:
@@ -234,41 +310,6 @@ class Workspace:
                 os.close(below)
 
 
-class _Told:
-    """Turns the system's errors about a path into clawd's."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            raise _told(error, self._path) from error
-
-
-def _told(error: OSError, path: str) -> ClawError:
-    match error.errno:
-        case errno.ENOENT:
-            return NotFoundError(f"{path} does not exist", hint="file_list shows what is there.")
-        case errno.EXDEV | errno.ELOOP:
-            return ForbiddenError(f"{path} leads out of the workspace")
-        case errno.ENOTDIR:
-            return InvalidRequestError(f"{path} is no folder, or leads through a file")
-        case errno.EISDIR:
-            return InvalidRequestError(f"{path} is a folder; file_list lists it")
-        case errno.ENAMETOOLONG:
-            return InvalidRequestError(f"{path[:80]}… is too long for a path")
-        case _:
-            return StorageError(f"{path}: {os.strerror(error.errno or errno.EIO)}")
-
-
 def _real_path(descriptor: int) -> Path:
     return Path(f"/proc/self/fd/{descriptor}").readlink()
 
@@ -279,72 +320,7 @@ def _hint(location: Location) -> str:
     return "Give a path relative to the workspace; workspace_only = false in [security] lifts this."
 
 
-def _wrong_kind(path: str, mode: int) -> InvalidRequestError:
-    if stat.S_ISDIR(mode):
-        return InvalidRequestError(f"{path} is a folder; file_list lists it")
-    return InvalidRequestError(f"{path} is {_kind_words(mode)}, not a regular file")
-
-
-def _kind_words(mode: int) -> str:
-    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
 def _entry(name: str, status: os.stat_result) -> Entry:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
     return Entry(name=name, kind=kind, size=status.st_size, modified_at=status.st_mtime)
-
-
-def _replaceable_mode(path: str, name: str, folder: int) -> int | None:
-    """Return the permissions of the regular file there, or None when there is nothing."""
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(mode):
-        raise _wrong_kind(path, mode)
-    return mode & 0o777
-
-
-def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    temporary = f".{name[:80]}.{secrets.token_hex(6)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
-    try:
-        try:
-            _write_all(descriptor, data)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.unlink(temporary, dir_fd=folder)
-        raise
-    os.fsync(folder)
-
-
-def _append(path: str, name: str, folder: int, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=folder)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _wrong_kind(path, status.st_mode)
-        if status.st_nlink > 1:
-            raise ForbiddenError(
-                f"{path} has {status.st_nlink} names and may be a file outside the workspace",
-                hint="file_write replaces it by a file of its own.",
-            )
-        _write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

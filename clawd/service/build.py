@@ -16,6 +16,8 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import StorageError
+from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.receipts.chain import ReceiptChain
@@ -30,21 +32,26 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.network import NetworkRules
+from clawd.security.origins import FileOrigins
+from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
+from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
+from clawd.service.anchor import Anchor
+from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import LocalModels, State, engine_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.dispatch import Dispatcher, DispatchSettings
+from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
+from clawd.tools.telling import DispatchSettings
 from clawd.wire.reports import StatusReport, WorkerLine
-
-OURSELVES = Principal(uid=os.geteuid(), gid=os.getegid(), pid=os.getpid(), role="admin")
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +68,17 @@ class Daemon:
         self.shutdown_wanted = asyncio.Event()
         self.state: State
         self.memory: Memory
+        self.changes: Changes
         self.chain: ReceiptChain | None = None
+        self.anchor: Anchor | None = None
         self.estop: EmergencyStop
         self.engine: Engine
+        self.tools_cgroup: ToolsCgroup | None = None
         self.sandbox: Sandbox
+        self.rules: RuleBook
         self.approvals: Approvals
+        self.journal: Journal
+        self.judging: Judging
         self.inbox: Inbox
         self.registry: Registry
         self.handlers: Handlers
@@ -100,8 +113,13 @@ class Daemon:
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         if config.receipts.enabled:
-            self.chain = await ReceiptChain.open(config.receipts.path)
+            self.chain = await ReceiptChain.open(
+                config.receipts.path, key_path=layout.checkpoint_key
+            )
             self._stack.push_async_callback(self.chain.close)
+            self.anchor = Anchor(self.chain, self.memory.ledger)
+            await self.anchor.start()
+            self._stack.push_async_callback(self.anchor.close)
             await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
         else:
             _log.warning("receipts are switched off: nothing is recorded, only low risk runs")
@@ -112,11 +130,18 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
+        self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        cgroup = await asyncio.to_thread(tools_cgroup)
+        if isinstance(cgroup, ToolsCgroup):
+            self.tools_cgroup = cgroup
         self.sandbox = Sandbox(
             SandboxSettings(
                 mode=config.security.sandbox,
                 home=layout.home,
                 forbidden_paths=config.security.forbidden_paths,
+                limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
+                writable_run_later=config.security.writable_run_later,
+                tools_cgroup=self.tools_cgroup,
             ),
             registry=self.estop,
         )
@@ -125,21 +150,22 @@ class Daemon:
 
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        taint = TaintBook()
-        rules = RuleBook(JsonRuleStore(layout.approval_rules))
-        try:
-            await rules.load()
-        except StorageError as error:
-            _log.warning("standing approvals are not in force: %s", error.message)
+        taint = await self._taint()
+        self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
+        await self._load_rules()
         self.approvals = Approvals(
-            rules, estop=self.estop, timeout_s=config.security.approval_timeout_s
+            rules,
+            estop=self.estop,
+            timeout_s=config.security.approval_timeout_s,
+            rule_days=config.security.approval_rule_days,
         )
-        self.registry = registry = Registry(self._tools())
+        self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        self.registry = registry = Registry(self._tools(self.state.loaded, self.state.policy))
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
             approvals=self.approvals,
-            journal=Journal(self.chain, self.memory.ledger, redactor),
+            journal=self.journal,
             taint=taint,
             settings=DispatchSettings(
                 sandbox_level=self._sandbox_level(),
@@ -157,38 +183,68 @@ class Daemon:
             person=person,
         )
         self.estop.add_listener(self._on_estop(dispatcher))
-        self.handlers = Handlers(
-            Parts(
-                inbox=self.inbox,
-                calls=Calls(dispatcher, person, lambda: self.state.runtime),
-                memory=self.memory,
-                receipts_path=config.receipts.path,
-                registry=registry,
-                approvals=self.approvals,
-                rules=rules,
-                questions=person.questions,
-                estop=self.estop,
-                engine=self.engine,
-                providers=lambda: self.state.providers,
-                provider_lines=lambda: self.state.provider_lines(),
-                models=lambda: LocalModels(self.state.loaded).listed(),
-                find_model=lambda name: LocalModels(self.state.loaded).find(name),
-                effective_config=self._effective_config,
-                status=self.report,
-                reload=self.reload,
-                shutdown=self.shutdown_wanted.set,
-            )
+        self.handlers = Handlers(self._parts(dispatcher, person))
+
+    def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
+        config, layout = self.loaded.config, self.loaded.layout
+        self.judging = Judging(
+            self.state,
+            tools=self._tools,
+            rules=self.rules,
+            approvals=self.approvals,
+            journal=self.journal,
+            sandbox_level=self._sandbox_level(),
+        )
+        return Parts(
+            inbox=self.inbox,
+            calls=Calls(dispatcher, person, lambda: self.state.runtime),
+            memory=self.memory,
+            changes=self.changes,
+            receipts_path=config.receipts.path,
+            first_public_key_path=layout.checkpoint_public_key,
+            registry=self.registry,
+            approvals=self.approvals,
+            rules=self.rules,
+            questions=person.questions,
+            estop=self.estop,
+            engine=self.engine,
+            providers=lambda: self.state.providers,
+            provider_lines=lambda: self.state.provider_lines(),
+            models=lambda: LocalModels(self.state.loaded).listed(),
+            find_model=lambda name: LocalModels(self.state.loaded).find(name),
+            effective_config=self._effective_config,
+            status=self.report,
+            reload=self.reload,
+            accept_receipts=self.accept_receipts,
+            shutdown=self.shutdown_wanted.set,
+            judge_of=self.judging.judge_of,
+            policy_cases=self.judging.policy_cases,
         )
 
-    def _tools(self) -> list[Tool]:
-        """Return the tools as the configuration in force wants them."""
-        config = self.state.loaded.config
+    async def _taint(self) -> TaintBook:
+        files = FileOrigins(
+            self.memory.origins,
+            patterns=lambda: self.state.loaded.config.security.untrusted_paths,
+        )
+        await files.load()
+        return TaintBook(files)
+
+    async def _load_rules(self) -> None:
+        try:
+            await self.rules.load()
+        except StorageError as error:
+            _log.warning("standing approvals are not in force: %s", error.message)
+
+    def _tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
+        """Return the tools as a configuration and its policy want them."""
+        config = loaded.config
         deps = BuiltinDeps(
-            policy=self.state.policy,
+            policy=policy,
             home=self.loaded.layout.home,
             sandbox=self.sandbox,
+            changes=self.changes,
             network=NetworkRules(
-                allowed_domains=config.security.allowed_domains,
+                allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
             shell_timeout_s=config.limits.shell_timeout_s,
@@ -196,6 +252,10 @@ class Daemon:
             http_timeout_s=config.limits.http_timeout_s,
         )
         return [*builtin_tools(deps), MemorySearch(self.memory.search)]
+
+    def _change_limits(self) -> ChangeLimits:
+        limits = self.state.loaded.config.limits
+        return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
@@ -223,17 +283,28 @@ class Daemon:
         """
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
-        self.registry.replace(self._tools())
+        self.registry.replace(self._tools(self.state.loaded, self.state.policy))
+        await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         return f"reloaded {loaded.path}" + (f"; {late}" if late else "")
 
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)
 
-    async def report(self) -> StatusReport:
-        """Return what the daemon is and does."""
+    def _receipts_problem(self) -> str:
+        failure = self.chain.failure if self.chain is not None else ""
+        return failure or (self.anchor.problem if self.anchor is not None else "")
+
+    async def accept_receipts(self, by: Principal) -> str:
+        """Take the receipt log as it stands; return what to tell."""
+        if self.anchor is None:
+            return "receipts are switched off"
+        return await self.anchor.accept(by)
+
+    async def report(self, principal: Principal) -> StatusReport:
+        """Return what the daemon is and does; of what has an owner, what the principal may see."""
         config, layout = self.state.loaded.config, self.loaded.layout
-        counts = await self.memory.conversations.counts(owner=None)
+        counts = await self.memory.conversations.counts(owner=visible_to(principal))
         stop, sandbox = self.estop.state(), self.sandbox.status
         running, queued = self.inbox.turns
         head = self.chain.head() if self.chain is not None else None
@@ -249,6 +320,8 @@ class Daemon:
             autonomy=config.security.autonomy,
             sandbox=self._sandbox_level(),
             sandbox_reason=sandbox.reason if sandbox is not None else "",
+            sandbox_layers=sandbox.layers if sandbox is not None else (),
+            sandbox_unbounded=sandbox.unbounded if sandbox is not None else (),
             estop=stop.is_set,
             estop_reason=stop.reason,
             default_provider=config.default_provider,
@@ -256,11 +329,13 @@ class Daemon:
             receipts_enabled=self.chain is not None,
             receipts=head.seq if head is not None else 0,
             receipts_head=head.receipt_hash if head is not None else "",
-            receipts_problem=self.chain.failure if self.chain is not None else "",
+            receipts_problem=self._receipts_problem(),
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,
-            approvals_pending=len(self.approvals.pending(OURSELVES)),
+            approvals_pending=len(self.approvals.pending(principal)),
+            rules=len(self.rules.rules(principal)),
+            rules_problem=self.rules.problem,
             workers=tuple(
                 WorkerLine(
                     alias=each.alias,
@@ -268,6 +343,7 @@ class Daemon:
                     state=each.state,
                     running=each.running,
                     context_size=each.info.n_ctx if each.info is not None else 0,
+                    fence=each.info.fence if each.info is not None else "",
                 )
                 for each in self.engine.status()
             ),

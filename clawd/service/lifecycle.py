@@ -15,6 +15,7 @@ from clawd.errors import ClawError
 from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.redact import Redactor
+from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.service.build import Daemon
 from clawd.service.sockets import HomeLock, listen, remove, take_when_free
 from clawd.service.systemd import Systemd
@@ -50,7 +51,7 @@ async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
     passed = systemd.listeners()
     listener = passed[0] if passed else listen(layout.socket)
     made = None if passed else layout.socket.lstat()
-    policy = _peer_policy(layout)
+    policy = _peer_policy(layout, daemon.tools_cgroup)
     server = RpcServer(
         daemon.handlers,
         identify=lambda peer: identify(peer, policy),
@@ -74,12 +75,13 @@ async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
     await server.close()
 
 
-def _peer_policy(layout: Layout) -> PeerPolicy:
+def _peer_policy(layout: Layout, tools: ToolsCgroup | None) -> PeerPolicy:
     return PeerPolicy(
         mode="system" if layout.is_system else "user",
         owner_uid=os.geteuid(),
         user_gid=group_id(USER_GROUP),
         admin_gid=group_id(ADMIN_GROUP),
+        tools_cgroup=tools.name if tools is not None else "",
     )
 
 

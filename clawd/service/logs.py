@@ -17,6 +17,8 @@ from clawd.wire.safe_text import visible, visible_line
 
 _log = logging.getLogger(__name__)
 
+MESSAGE_LIMIT = 4_000
+
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
@@ -95,7 +97,7 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         fields = "".join(f" {name}={_short(value)}" for name, value in _fields(record).items())
-        text = visible_line(record.getMessage()) + fields
+        text = visible_line(record.getMessage(), MESSAGE_LIMIT) + fields
         if record.exc_text:
             text = f"{text}\n{_indented(record.exc_text)}"
         if self._bare:

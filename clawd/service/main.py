@@ -14,9 +14,11 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted, settings, toml_value
 from clawd.config.schema import json_schema
 from clawd.config.secrets import provider_key
-from clawd.errors import ClawError, ConfigError
+from clawd.errors import ClawError, ConfigError, ReceiptError
 from clawd.memory.store import Memory
 from clawd.paths import layout, user_home
+from clawd.receipts.keys import first_public_key
+from clawd.receipts.verify import ChainHead, read_head
 from clawd.security.hardening import harden_process
 from clawd.security.redact import Redactor, load_or_create_key
 from clawd.service.lifecycle import run
@@ -58,10 +60,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    harden_process()
     loaded = load(options.config)
     _make_folder(loaded.layout.home, 0o700)
     _make_folder(loaded.config.workspace_dir, 0o777)
-    harden_process()
+    os.umask(0o077)
     redactor = _redactor(loaded)
     set_up(os.environ, redactor)
     asyncio.run(run(loaded, os.environ, redactor))
@@ -87,8 +90,20 @@ def _init(options: argparse.Namespace) -> int:
     asyncio.run(_make_memory(loaded))
     load_or_create_key(where.secret_key)
     done.append(f"{'kept' if existed else 'created'} {loaded.config.memory.path}")
+    done.append(_first_public_key(loaded))
     _print({"done": done}, as_json=options.json, text="\n".join(done))
     return 0
+
+
+def _first_public_key(loaded: Loaded) -> str:
+    """Return a sentence with the public key to keep; the first start of a chain makes it."""
+    path, where = loaded.config.receipts.path, loaded.layout
+    try:
+        head = read_head(path, first_public_key_path=where.checkpoint_public_key)
+    except ReceiptError:
+        head = ChainHead()
+    key = head.first_public_key if head.signed else first_public_key(where.checkpoint_key)
+    return f"first public key of the receipts, to keep elsewhere: {key}"
 
 
 async def _make_memory(loaded: Loaded) -> None:

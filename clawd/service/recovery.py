@@ -24,14 +24,15 @@ async def close_interrupted(chain: ReceiptChain, ledger: Ledger, log: Path) -> i
     closed = 0
     for intent in await ledger.open_intents():
         content = (TEXT if _was_let_through(intent) else TEXT_WAITING).encode()
-        if find_receipt(log, intent.id) is None:
+        receipt = find_receipt(log, intent.id)
+        if receipt is None:
             receipt = await chain.append(_draft(intent, sha256_hex(content)))
-            await ledger.record_head(receipt.seq, receipt.receipt_hash)
             closed += 1
             _log.warning(
                 "a call was cut off by a crash",
                 extra={"tool": intent.tool, "receipt": intent.id},
             )
+        await ledger.record_head(receipt.seq, receipt.receipt_hash)
         await ledger.close_intent(intent.id, content=content, content_hash=sha256_hex(content))
     return closed
 

@@ -41,7 +41,7 @@ class State:
     """What the config says, as each part wants it; replaced as a whole by `adopt`."""
 
     def __init__(self, loaded: Loaded, engine: Engine, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        self.environ = environ
         self._engine = engine
         self._retired: list[Provider] = []
         self.loaded = loaded
@@ -69,8 +69,11 @@ class State:
             for name in ("memory", "receipts", "channels")
             if getattr(loaded.config, name) != getattr(before, name)
         ]
-        if loaded.config.security.sandbox != before.security.sandbox:
-            late.append("security.sandbox")
+        late += [
+            f"security.{name}"
+            for name in ("sandbox", "approval_timeout_s", "approval_rule_days")
+            if getattr(loaded.config.security, name) != getattr(before.security, name)
+        ]
         return f"a restart is needed for: {', '.join(late)}" if late else ""
 
     def provider_lines(self) -> tuple[ProviderLine, ...]:
@@ -121,7 +124,7 @@ class State:
                     allow_request_penalties=loaded.config.engine.allow_request_penalties,
                 )
             case "mock":
-                path = section.script or self._environ.get(MOCK_SCRIPT)
+                path = section.script or self.environ.get(MOCK_SCRIPT)
                 return ScriptedProvider(name, load_script(Path(path)) if path else None)
             case "openai-compatible":
                 return self._remote(name, section)
@@ -134,7 +137,7 @@ class State:
 
     def _remote(self, name: str, section: ProviderSection) -> Provider:
         try:
-            key = provider_key(name, section, self._environ)
+            key = provider_key(name, section, self.environ)
         except ConfigError as error:
             _log.warning("a provider is not available: %s", error.message)
             return UnavailableProvider(name, error)
@@ -302,6 +305,7 @@ def _model_config(
         prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
         prefix_cache_disk_mb=settings.prefix_cache_disk_mb,
         prefix_cache_folder=str(prefix_folder),
+        fence=settings.fence,
     )
 
 

@@ -19,6 +19,11 @@ SHORT_LIMIT = 120
 
 _T = TypeVar("_T")
 
+
+async def _at_once() -> None:
+    """Clear a call that nothing holds."""
+
+
 Arguments = Mapping[str, Any]
 
 
@@ -48,16 +53,33 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         call_id: the call's own id, unique in the conversation.
         principal: for whom it runs.
         workspace: the absolute, resolved folder it works in.
+        receipt_id: what the call's receipt will be named; empty while it is only judged.
         report: takes a line or chunk of output while the call runs; never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
+        cleared: returns when the call may act, raises ClawError when it may not; for tools with
+            `holds_until_cleared`, which await it before anything that could be noticed.
     """
 
     conversation_id: str
     call_id: str
     principal: Principal
     workspace: Path
+    receipt_id: str = ""
     report: Callable[[str], None] = lambda _text: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    cleared: Callable[[], Awaitable[None]] = _at_once
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a call; a folder stands for all that is in it.
+
+    Attributes:
+        reads: what its result may hold text of.
+        writes: what it may change.
+    """
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
 
 
 class Tool(ABC):
@@ -71,6 +93,8 @@ class Tool(ABC):
         timeout_s: how long one call may take.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
+        holds_until_cleared: whether a call may get ready while its intent is being written, since
+            it does nothing before `ToolContext.cleared` returns.
         outward: whether a call can send data out or change things outside the workspace; None
             when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
@@ -83,6 +107,7 @@ class Tool(ABC):
     timeout_s: float = 30.0
     aliases: ClassVar[tuple[str, ...]] = ()
     starts_process: ClassVar[bool] = False
+    holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
 
@@ -92,6 +117,14 @@ class Tool(ABC):
 
         Must not change anything and must not block for long; an exception counts as blocked.
         """
+
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:  # noqa: ARG002
+        """Say which files a call reads and writes, so that untrusted text is followed.
+
+        What a process does cannot be told: it touches all of the workspace.
+        """
+        everything = (context.workspace,) if self.starts_process else ()
+        return Touched(reads=everything, writes=everything)
 
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

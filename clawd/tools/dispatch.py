@@ -6,45 +6,39 @@ of the call reaches the model.
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
 import msgspec
 
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.receipts.record import Status
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
-from clawd.security.policy import Allow, Ask, Deny, PolicySettings
+from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
-from clawd.tools.base import Tool, ToolContext, ToolResult
-from clawd.tools.execution import Execution, Executor
+from clawd.tools.base import Tool, ToolContext, ToolResult, failed
+from clawd.tools.clearance import Clearance
+from clawd.tools.execution import Executor
+from clawd.tools.flow import Flow, Passage
 from clawd.tools.journal import Entry, Journal
-from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, OutcomeKind
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
+from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
 from clawd.tools.registry import Registry
 from clawd.tools.schema import decode_arguments
 from clawd.tools.settle import cancel_is_wanted, settled
-from clawd.wire.events import ApprovalResolved, ToolFinished, ToolProgress, ToolStarted
+from clawd.tools.telling import DispatchSettings, Telling
+from clawd.wire.events import ApprovalResolved, ToolProgress, ToolStarted
 from clawd.wire.safe_text import shortened
 
-OUTPUT_LIMIT_BYTES = 64 * 1024
 NAME_IN_RECEIPT = 64
 REASON_LIMIT = 400
 
-_TOLD_AS = {"allowed": "completed", "denied": "denied", "failed": "failed"}
-
 _log = logging.getLogger(__name__)
-
-
-class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What dispatch is told by the config and by the sandbox probe."""
-
-    sandbox_level: str
-    output_limit_bytes: int = OUTPUT_LIMIT_BYTES
-    audit_log: bool = True
 
 
 class _Prepared(msgspec.Struct, kw_only=True):
@@ -52,12 +46,6 @@ class _Prepared(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any]
     action: Action
     context: ToolContext
-
-
-class _Refused(msgspec.Struct, frozen=True, kw_only=True):
-    kind: OutcomeKind
-    reason: str
-    text: str
 
 
 class Dispatcher:
@@ -68,7 +56,7 @@ class Dispatcher:
         gate: judges.
         approvals: asks people.
         journal: keeps the trail.
-        taint: is told of untrusted output.
+        taint: is told where untrusted text goes.
         settings: limits and the sandbox level in force.
     """
 
@@ -86,8 +74,9 @@ class Dispatcher:
         self._gate = gate
         self._approvals = approvals
         self._journal = journal
-        self._taint = taint
+        self._flow = Flow(taint)
         self._settings = settings
+        self._telling = Telling(settings)
         self._executor = Executor()
 
     def stop_all(self) -> int:
@@ -103,23 +92,23 @@ class Dispatcher:
         """
         entry = Entry(
             conversation_id=scope.conversation_id,
-            tool=shortened(request.tool, NAME_IN_RECEIPT),
+            tool=shortened(self._journal.without_secrets(request.tool), NAME_IN_RECEIPT),
             arguments=request.arguments.encode(errors="replace"),
             uid=scope.principal.uid,
             workspace=str(scope.workspace),
         )
         prepared = self._prepare(request, scope, entry)
-        self._audit("tool requested", entry, risk=entry.risk)
-        if isinstance(prepared, _Refused):
+        self._telling.audit("tool requested", entry, risk=entry.risk)
+        if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
             refusal = await self._permit(prepared, entry, scope)
         except asyncio.CancelledError:
-            await self._refuse(entry, _CANCELLED, request, scope)
+            await self._refuse(entry, CANCELLED, request, scope)
             raise
         except Exception as error:  # noqa: BLE001 - a defect around the question is a no
             _log.error("a call could not be judged, it is denied", exc_info=error)
-            refusal = _denied(f"the approval failed: {type(error).__name__}")
+            refusal = denied(f"the approval failed: {type(error).__name__}")
         if refusal is not None:
             return await self._refuse(entry, refusal, request, scope)
         return await self._run(prepared, entry, request, scope)
@@ -137,29 +126,22 @@ class Dispatcher:
         action = self._action(tool, arguments, request, scope)
         return action.assessment, self._gate.review(action)
 
-    @property
-    def policy(self) -> PolicySettings:
-        """Return the policy in force."""
-        return self._gate.policy
-
     # --- before the act
 
-    def _prepare(
-        self, request: CallRequest, scope: CallScope, entry: Entry
-    ) -> _Prepared | _Refused:
+    def _prepare(self, request: CallRequest, scope: CallScope, entry: Entry) -> _Prepared | Refused:
         try:
             tool = self.registry.get(request.tool)
         except NotFoundError as error:
-            return _Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
+            return Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
         entry.tool = tool.name
         if scope.offered is not None and tool.name not in scope.offered:
             reason = f"{tool.name} is not offered on this channel"
-            return _Refused(kind="denied", reason=reason, text=f"denied: {reason}")
+            return Refused(kind="denied", reason=reason, text=f"denied: {reason}")
         try:
             arguments = decode_arguments(request.arguments, tool.parameters)
         except InvalidRequestError as error:
             text = f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
-            return _Refused(kind="bad_arguments", reason="bad arguments", text=text)
+            return Refused(kind="bad_arguments", reason="bad arguments", text=text)
         action = self._action(tool, arguments, request, scope)
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
@@ -170,6 +152,7 @@ class Dispatcher:
             call_id=request.id,
             principal=scope.principal,
             workspace=scope.workspace,
+            receipt_id=entry.id,
             report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
             ask=scope.ask,
         )
@@ -201,33 +184,35 @@ class Dispatcher:
             workspace=scope.workspace,
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
-            outward=None if self._is_unfenced(tool) else tool.outward,
+            outward=self._outward(tool, assessment),
         )
 
-    def _is_unfenced(self, tool: Tool) -> bool:
-        return tool.starts_process and self._settings.sandbox_level == NO_SANDBOX
+    def _outward(self, tool: Tool, assessment: Assessment) -> bool | None:
+        if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
+            return None
+        return tool.outward if assessment.outward is None else assessment.outward
 
-    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> _Refused | None:
+    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         action = prepared.action
         if not self._journal.is_recording and action.assessment.risk != "low":
-            return _denied("receipts are switched off, so only low-risk tools run")
+            return denied("receipts are switched off, so only low-risk tools run")
         verdict = self._gate.review(action)
         if isinstance(verdict, Ask):
             refusal = await self._ask(action, verdict, entry, scope)
             if refusal is not None:
                 return refusal
         elif isinstance(verdict, Deny):
-            return _refusal(verdict)
+            return refused_by(verdict)
         else:
             entry.approval = "rule" if verdict.rule_id else "auto"
             entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
         last = self._gate.may_start(action)
-        return _refusal(last) if isinstance(last, Deny) else None
+        return refused_by(last) if isinstance(last, Deny) else None
 
     async def _ask(
         self, action: Action, verdict: Ask, entry: Entry, scope: CallScope
-    ) -> _Refused | None:
+    ) -> Refused | None:
         """Put the call to a person; None means yes. The intent is on disk while it waits."""
         entry.reason = verdict.reason
         _, cancelled = await settled(self._journal.begin(entry))
@@ -247,17 +232,17 @@ class Dispatcher:
         )
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
-            return _denied(resolution.reason, kind=kind)
+            return denied(resolution.reason, kind=kind)
         entry.approval, entry.approved_by = "user", resolution.by
         return None
 
     async def _refuse(
-        self, entry: Entry, refused: _Refused, request: CallRequest, scope: CallScope
+        self, entry: Entry, refused: Refused, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
         entry.approval, entry.reason = "none", refused.reason
         is_failure = refused.kind in {"unknown_tool", "bad_arguments"}
         status: Status = "failed" if is_failure else "denied"
-        text = self._clip(refused.text)
+        text = self._telling.clip(refused.text)
         receipt_id, cancelled = await settled(self._journal.finish(entry, status, text))
         outcome = CallOutcome(
             kind=refused.kind,
@@ -267,7 +252,7 @@ class Dispatcher:
             risk=entry.risk,
             duration_ms=entry.duration_ms,
         )
-        self._tell(outcome, entry, request, scope)
+        self._telling.finished(outcome, entry, request, scope)
         if cancelled:
             raise asyncio.CancelledError
         return outcome
@@ -277,29 +262,75 @@ class Dispatcher:
     async def _run(
         self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
-        _, cancelled = await settled(self._journal.begin(entry))
-        if cancelled:
-            await self._refuse(entry, _CANCELLED, request, scope)
+        clearance = self._clearance(prepared, entry, request, scope)
+        execution: Execution | None = None
+        if prepared.tool.holds_until_cleared:
+            execution = await self._execute(prepared, entry, clearance)
+        cancelled = False
+        if not clearance.is_given:
+            _, cancelled = await settled(clearance.written())
+        if execution is None and not cancelled:
+            with contextlib.suppress(ForbiddenError):
+                await clearance()
+                execution = await self._execute(prepared, entry, clearance)
+        passage = await clearance.written()  # it is: this returns at once
+        refused = not_cleared(clearance, execution)
+        if refused is not None:
+            await settled(self._flow.end(passage))
+            outcome = await self._refuse(entry, refused, request, scope)
+        else:
+            assert execution is not None
+            outcome = await self._finish(execution, passage, entry, request, scope)
+        if cancelled or outcome.kind == "cancelled" or cancel_is_wanted():
             raise asyncio.CancelledError
-        last = self._gate.may_start(prepared.action)
-        if isinstance(last, Deny):
-            return await self._refuse(entry, _refusal(last), request, scope)
-        self._audit("tool approved", entry, approval=entry.approval, by=entry.approved_by or "-")
-        scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
-        execution = await self._executor.run(
-            prepared.tool, prepared.arguments, prepared.context, call=entry.id
+        return outcome
+
+    def _clearance(
+        self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> Clearance[Passage]:
+        def started() -> None:
+            self._telling.audit(
+                "tool approved", entry, approval=entry.approval, by=entry.approved_by or "-"
+            )
+            scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
+
+        return Clearance(
+            lambda: self._begin(prepared, entry),
+            may_start=lambda: self._gate.may_start(prepared.action),
+            on_given=started,
         )
+
+    async def _execute(
+        self, prepared: _Prepared, entry: Entry, clearance: Clearance[Passage]
+    ) -> Execution:
+        context = msgspec.structs.replace(prepared.context, cleared=clearance)
+        execution = await self._executor.run(
+            prepared.tool, prepared.arguments, context, call=entry.id
+        )
+        if execution.kind == "failed" and self._is_stopped(prepared):
+            return Execution(kind="stopped", result=failed(ESTOP_REASON))
+        if execution.kind == "ok" and not clearance.is_given:
+            _log.error("%s did not wait until it was cleared", prepared.tool.name)
+            return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
+        return execution
+
+    async def _finish(
+        self,
+        execution: Execution,
+        passage: Passage,
+        entry: Entry,
+        request: CallRequest,
+        scope: CallScope,
+    ) -> CallOutcome:
         result = execution.result
         if not result.success:
-            entry.reason = shortened(result.error, REASON_LIMIT)
-        text = self._clip(_told(execution))
-        exit_code = result.metadata.get("exit_code")
+            entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
+        said = told(execution)
+        text = self._telling.clip(said)
         status: Status = "allowed" if result.success else "failed"
-        finish = self._journal.finish(
-            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
-        )
+        kept = self._telling.clip(self._journal.without_secrets(said))
+        finish = self._write_receipt(entry, status, kept, result, passage)
         receipt_id, cancelled = await settled(finish)
-        self._note_taint(result, scope)
         outcome = CallOutcome(
             kind=execution.kind,
             status=status,
@@ -309,73 +340,31 @@ class Dispatcher:
             duration_ms=entry.duration_ms,
             metadata=result.metadata,
         )
-        self._tell(outcome, entry, request, scope)
-        if cancelled or execution.kind == "cancelled" or cancel_is_wanted():
+        self._telling.finished(outcome, entry, request, scope)
+        if cancelled:
             raise asyncio.CancelledError
         return outcome
 
+    def _is_stopped(self, prepared: _Prepared) -> bool:
+        """Tell whether the stop is set, which kills processes before it cancels their calls."""
+        verdict = self._gate.may_start(prepared.action)
+        return (
+            prepared.tool.starts_process and isinstance(verdict, Deny) and verdict.kind == "estop"
+        )
+
+    async def _begin(self, prepared: _Prepared, entry: Entry) -> Passage:
+        await self._journal.begin(entry)
+        return await self._flow.begin(prepared.tool, prepared.arguments, prepared.context)
+
     # --- after the act
 
-    def _note_taint(self, result: ToolResult, scope: CallScope) -> None:
-        source = result.metadata.get("untrusted_source")
-        if isinstance(source, str) and source and scope.conversation_id:
-            self._taint.mark(scope.conversation_id, source)
-
-    def _tell(
-        self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
-    ) -> None:
-        self._audit(
-            f"tool {_TOLD_AS[outcome.status]}",
-            entry,
-            kind=outcome.kind,
-            receipt=outcome.receipt_id,
-            duration_ms=outcome.duration_ms,
+    async def _write_receipt(
+        self, entry: Entry, status: Status, text: str, result: ToolResult, passage: Passage
+    ) -> str:
+        """Write the receipt, then note what untrusted text the result brings; returns its id."""
+        exit_code = result.metadata.get("exit_code")
+        receipt_id = await self._journal.finish(
+            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
         )
-        scope.emit(
-            ToolFinished(
-                call_id=request.id,
-                tool=entry.tool,
-                status=outcome.status,
-                output=outcome.text,
-                receipt_id=outcome.receipt_id,
-                duration_ms=outcome.duration_ms,
-            )
-        )
-
-    def _audit(self, event: str, entry: Entry, **facts: object) -> None:
-        level = logging.INFO if self._settings.audit_log else logging.DEBUG
-        fields = {"tool": entry.tool, "conversation": entry.conversation_id or "-", **facts}
-        _log.log(level, "%s", event, extra=fields)
-
-    def _clip(self, text: str) -> str:
-        """Return what may be told of the text: so many bytes of it, and all of it UTF-8."""
-        limit = self._settings.output_limit_bytes
-        data = text.encode(errors="replace")
-        if len(data) <= limit:
-            return data.decode()
-        kept = data[:limit].decode(errors="ignore")
-        return f"{kept}\n[cut: {len(data) - limit} of {len(data)} bytes left out]"
-
-
-_CANCELLED = _Refused(kind="cancelled", reason="cancelled", text="error: cancelled")
-
-
-def _told(execution: Execution) -> str:
-    """Return what the model is told of a call that ran."""
-    result = execution.result
-    if execution.kind == "stopped":
-        return f"denied: {ESTOP_REASON}"
-    if result.success:
-        return result.output
-    return f"error: {result.error}" + (f"\n{result.output}" if result.output else "")
-
-
-def _refusal(verdict: Deny) -> _Refused:
-    if verdict.kind == "estop":
-        return _denied(verdict.reason, kind="stopped")
-    return _denied(verdict.reason, hint=verdict.hint)
-
-
-def _denied(reason: str, *, hint: str = "", kind: OutcomeKind = "denied") -> _Refused:
-    text = f"denied: {reason}" + (f" ({hint})" if hint else "")
-    return _Refused(kind=kind, reason=reason, text=text)
+        await self._flow.end(passage, result)
+        return receipt_id

@@ -2,23 +2,15 @@
 
 import asyncio
 import logging
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from clawd.errors import ClawError
 from clawd.security.estop import ESTOP_REASON
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed
+from clawd.tools.outcome import Execution
 from clawd.tools.settle import cancel_is_wanted
 
 _log = logging.getLogger(__name__)
-
-
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call that ran has ended."""
-
-    kind: Literal["ok", "failed", "timed_out", "stopped", "cancelled"]
-    result: ToolResult
 
 
 class Executor:

@@ -3,6 +3,7 @@
 Secrets are replaced before anything is hashed or stored, so what is stored is what was hashed.
 """
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -14,6 +15,8 @@ from clawd.receipts.ledger import Intent, Ledger
 from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
+
+HEAD_TOLD_EVERY = 256
 
 _log = logging.getLogger(__name__)
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -65,6 +68,10 @@ class Journal:
         """Return the arguments as canonical JSON, secrets included: what an approval shows."""
         return _canonical.encode(arguments)
 
+    def without_secrets(self, text: str) -> str:
+        """Return the text with its secrets replaced; cut it after that, or half of one may stay."""
+        return self._redactor.text(text)
+
     async def begin(self, entry: Entry) -> None:
         """Put the intent on disk.
 
@@ -78,11 +85,11 @@ class Journal:
             id=entry.id,
             timestamp=timestamp(),
             conversation_id=entry.conversation_id,
-            tool=entry.tool,
+            tool=self._redactor.text(entry.tool),
             args_hash=sha256_hex(stored),
             risk=entry.risk,
             uid=entry.uid,
-            workspace=entry.workspace,
+            workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.reason),
@@ -114,7 +121,7 @@ class Journal:
             status=status,
             risk=entry.risk,
             uid=entry.uid,
-            workspace=entry.workspace,
+            workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.reason),
@@ -122,22 +129,28 @@ class Journal:
             duration_ms=entry.duration_ms,
             exit_code=exit_code,
         )
+        # Before the receipt: after a crash in between, no receipt stands without what it hashed.
+        if not entry.has_intent:
+            await self._ledger.store_content(arguments, draft.args_hash)
+        await self._ledger.store_content(content, draft.result_hash)
         receipt = await self._chain.append(draft)
         _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
-        await self._remember(entry, receipt, arguments, content)
+        if receipt.seq % HEAD_TOLD_EVERY == 0:
+            told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
+            _log.info("receipt head", extra=told)
+        await self._remember(entry, receipt, content)
         return receipt.id
 
-    async def _remember(
-        self, entry: Entry, receipt: Receipt, arguments: bytes, content: bytes
-    ) -> None:
+    async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
+        """Keep what belongs to a receipt that is on disk; together, so that it is one write."""
+        writes = [self._ledger.record_head(receipt.seq, receipt.receipt_hash)]
         if entry.has_intent:
-            await self._ledger.close_intent(
-                entry.id, content=content, content_hash=receipt.result_hash
+            writes.append(
+                self._ledger.close_intent(
+                    entry.id, content=content, content_hash=receipt.result_hash
+                )
             )
-        else:
-            await self._ledger.store_content(arguments, receipt.args_hash)
-            await self._ledger.store_content(content, receipt.result_hash)
-        await self._ledger.record_head(receipt.seq, receipt.receipt_hash)
+        await asyncio.gather(*writes)
 
 
 def timestamp() -> str:

@@ -10,6 +10,7 @@ from clawd.receipts.record import Status
 from clawd.security.approvals import PendingApproval
 from clawd.security.principal import Principal
 from clawd.security.risk import Risk
+from clawd.tools.base import ToolResult
 from clawd.wire.events import Event
 
 OutcomeKind = Literal[
@@ -71,3 +72,10 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     risk: Risk
     duration_ms: int
     metadata: dict[str, Any] = {}
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call that ran has ended."""
+
+    kind: Literal["ok", "failed", "timed_out", "stopped", "cancelled"]
+    result: ToolResult

@@ -66,7 +66,8 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
         approval_id: what an Answer names as its question.
         digest: binds the answer to these exact bytes.
         arguments: canonical JSON, whole.
-        rule: the rule that `always` would add, for a person.
+        environment: variables that differ from those every child gets.
+        rule: the rule that `always` would add, for a person; empty where there can be none.
         expires_in_s: silence that long is a no.
     """
 
@@ -78,6 +79,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
     risk: str
     reason: str
     workspace: str
+    environment: dict[str, str] = {}
     rule: str = ""
     expires_in_s: float = 120.0
 

@@ -6,13 +6,14 @@ The type argument of the base is the result's type (`wire.reports`). Lists are p
 `cursor` of the page before.
 """
 
-import re
-import typing
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from clawd.wire import policy_methods, receipt_methods
+from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
+from clawd.wire.method import Method, method_name
 from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
@@ -25,29 +26,12 @@ from clawd.wire.reports import (
     LoadedModelList,
     MemoryHits,
     ModelList,
-    PolicyCheck,
-    PolicyExplanation,
     ProviderList,
-    ReceiptDetail,
-    ReceiptPage,
-    ReceiptVerdict,
     RuleList,
     StatusReport,
     ToolList,
     ToolOutcome,
 )
-
-PAGE_LIMIT = 1000
-
-R = TypeVar("R")
-
-
-class Method(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """The base of every parameter struct; R is the result."""
-
-    streams: ClassVar[bool] = False
-    admin: ClassVar[bool] = False
-
 
 # --- service
 
@@ -122,7 +106,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     preset: str = ""
     interactive: bool = False
     detach: bool = False
-    hints: dict[str, str] = {}
+    hints: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):
@@ -146,11 +130,15 @@ class ListApprovals(Method[ApprovalList], frozen=True, kw_only=True):
 
 
 class AnswerApproval(Method[Done], frozen=True, kw_only=True):
-    """Answer a pending approval; `digest` is the one that was listed or shown with it."""
+    """Answer a pending approval; `digest` is the one that was listed or shown with it.
+
+    `days` is how long the rule of `always` is in force, 0 the configured time.
+    """
 
     approval_id: str
     digest: str
     answer: Literal["deny", "once", "conversation", "always"]
+    days: int = 0
 
 
 class ListRules(Method[RuleList], frozen=True, kw_only=True):
@@ -171,13 +159,34 @@ class ListTools(Method[ToolList], frozen=True, kw_only=True):
 
 
 class RunTool(Method[ToolOutcome], frozen=True, kw_only=True):
-    """Run one tool through the gate; `arguments` is JSON text. Streams approvals and progress."""
+    """Run one tool through the gate; `arguments` is JSON text. Streams approvals and progress.
+
+    With `conversation_id` (or a unique beginning of it) it is a call of that conversation, in its
+    workspace.
+    """
 
     streams: ClassVar[bool] = True
     name: str
     arguments: str = "{}"
     workspace: str = ""
+    conversation_id: str = ""
     interactive: bool = False
+
+
+# --- files
+
+
+class ListChanges(Method[ChangeList], frozen=True, kw_only=True):
+    """List what the caller's calls changed in files and undo can take back, newest first.
+
+    Of one workspace (empty: the configured one), or of one conversation in its workspace. With
+    `redo` what undo took away and redo can bring back. `limit` counts calls.
+    """
+
+    workspace: str = ""
+    conversation_id: str = ""
+    redo: bool = False
+    limit: int = 20
 
 
 # --- providers
@@ -233,27 +242,6 @@ class ClearMemory(Method[Done], frozen=True, kw_only=True):
     conversation_id: str = ""
 
 
-# --- receipts
-
-
-class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
-    """List receipts, newest first."""
-
-    cursor: str = ""
-    limit: int = 50
-    conversation_id: str = ""
-
-
-class ShowReceipt(Method[ReceiptDetail], frozen=True, kw_only=True):
-    """Show one receipt, by id, a unique end or beginning of it, or its number."""
-
-    receipt_id: str
-
-
-class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
-    """Verify the chain as the daemon holds it, against the head that memory remembers."""
-
-
 # --- emergency stop
 
 
@@ -273,40 +261,17 @@ class ClearEstop(Method[EstopReport], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
 
 
-# --- config and policy
+# --- config
 
 
 class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
     """Show the effective configuration."""
 
-
-class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
-    """Say what the policy would do with a call, without making it."""
-
-    tool: str
-    arguments: str = "{}"
-    workspace: str = ""
+    admin: ClassVar[bool] = True
 
 
-class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
-    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force."""
-
-    table: str
-    workspace: str = ""
-
-
-def method_name(kind: type[Method[Any]]) -> str:
-    """Return the method's name on the wire: `SendMessage` is `send_message`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-def result_type(kind: type[Method[R]]) -> type[R]:
-    """Return the type of the method's result."""
-    (base,) = kind.__orig_bases__  # type: ignore[attr-defined]
-    (result,) = typing.get_args(base)
-    return typing.cast("type[R]", result)
-
+_HOMES = {__name__, receipt_methods.__name__, policy_methods.__name__}
 
 METHODS: dict[str, type[Method[Any]]] = {
-    method_name(kind): kind for kind in Method.__subclasses__() if kind.__module__ == __name__
+    method_name(kind): kind for kind in Method.__subclasses__() if kind.__module__ in _HOMES
 }

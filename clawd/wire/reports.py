@@ -24,17 +24,21 @@ class ProviderLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded model."""
+    """One loaded model; `fence` is what holds its worker, as `landlock+seccomp`, none or off."""
 
     alias: str
     pid: int
     state: str
     running: int = 0
     context_size: int = 0
+    fence: str = ""
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon is and does."""
+    """What the daemon is and does.
+
+    `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
+    """
 
     pid: int
     version: str
@@ -59,14 +63,18 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     turns_running: int
     turns_queued: int
     approvals_pending: int
+    rules: int = 0
+    rules_problem: str = ""
     workers: tuple[WorkerLine, ...] = ()
+    sandbox_layers: tuple[str, ...] = ()
+    sandbox_unbounded: tuple[str, ...] = ()
 
 
 # --- conversations and messages
 
 
 class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation in a list."""
+    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`."""
 
     id: str
     title: str
@@ -75,6 +83,7 @@ class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     workspace: str = ""
     owner: int = 0
+    untrusted_sources: tuple[str, ...] = ()
 
 
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +133,7 @@ class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
     asked_at: str
     expires_in_s: float
+    environment: dict[str, str] = {}
     rule: str = ""
 
 
@@ -134,7 +144,7 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing approval rule."""
+    """One approval rule in force; `conversation_id` is empty for one that holds in all of them."""
 
     id: str
     tool: str
@@ -142,6 +152,7 @@ class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
     created_at: str
     expires_at: str
+    conversation_id: str = ""
 
 
 class RuleList(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +238,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         running: generations that run or wait.
         parallel: sequences that may run at the same time.
         deaths: of its worker, in a row.
+        fence: what holds its worker, as `landlock+seccomp`, none or off.
         prompt_tokens: of all its prompts so far; `cached_tokens` of these were not evaluated.
         completion_tokens: generated so far; `accepted_tokens` of them, of `drafted_tokens`, were
             guessed ahead.
@@ -242,6 +254,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int = 0
     size_bytes: int = 0
     load_ms: float = 0.0
+    fence: str = ""
     last_used_at: str = ""
     deaths: int = 0
     prompt_tokens: int = 0
@@ -304,11 +317,19 @@ class ReceiptPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt whole, with what it hashed (redacted; empty when it is no longer kept)."""
+    """A receipt whole, with what it hashed (redacted, at most 1 MiB of each), and its place.
+
+    The sizes are those of the whole, or None for what is no longer kept. `next_hash` is empty for
+    the last receipt, `head_seq` is its number.
+    """
 
     receipt: dict[str, Any]
     arguments: str
     result: str
+    arguments_bytes: int | None = None
+    result_bytes: int | None = None
+    next_hash: str = ""
+    head_seq: int = 0
 
 
 class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,6 +343,24 @@ class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
     head_hash: str
     first_bad: int | None = None
     kind: str = ""
+    signed: int = 0
+    signatures: str = ""
+
+
+class ReceiptHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the chain, unverified.
+
+    Attributes:
+        seq: number of the last receipt, 0 for none; and its hash.
+        first_public_key: hex; "" when it is not known.
+        signed: number of the receipt that the last checkpoint signs, 0 without one; and when.
+    """
+
+    seq: int
+    receipt_hash: str
+    first_public_key: str = ""
+    signed: int = 0
+    signed_at: str = ""
 
 
 # --- emergency stop
@@ -342,31 +381,3 @@ class ConfigText(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     values: dict[str, Any]
-
-
-class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen to a call, and by which rule."""
-
-    verdict: Literal["allow", "ask", "deny"]
-    risk: str
-    reason: str
-    rule: str
-    hint: str = ""
-
-
-class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One case, what the policy answers, and what is wrong with that ("" when nothing is)."""
-
-    name: str
-    tool: str
-    expect: str
-    verdict: str
-    risk: str
-    reason: str
-    problem: str = ""
-
-
-class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """All cases of a table, in its order."""
-
-    items: tuple[PolicyCaseLine, ...]

@@ -2,15 +2,17 @@
 
 `single_line` and `paragraph` are the two sanitizers of texts that go into a prompt. The others
 drop nothing; they write characters out, `‹U+202E›`: `visible` and `visible_line` all that cannot
-be seen (approvals), `terminal_safe` only what a terminal would act on or read in another order
-(tool output, model text), so that emoji and foreign scripts stay as they are.
+be seen (approvals), `terminal_safe` only what a terminal would act on, read in another order or
+not show at all (tool output, model text), so that emoji and foreign scripts stay as they are.
 """
 
 import re
+import unicodedata
 
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 200
 ELLIPSIS = "…"
+MARKS_LIMIT = 8
 
 _C0_AND_DEL = re.compile(r"[\x00-\x1f\x7f]")
 _C0_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -26,10 +28,19 @@ _INVISIBLE = (
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e0fff"
 )
-_ACTIVE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"
-    r"\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+_ACTIVE_CLASS = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    r"\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0"
+    r"\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+# Joiners and the two selectors of emoji have their place after characters beyond ASCII (and the
+# selectors after a keycap's); elsewhere, and one after the other, they only hide.
+_ACTIVE = re.compile(
+    rf"[{_ACTIVE_CLASS}]|(?<=[\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\x00-\x7f\u200c\u200d])"
+    r"|(?<=[\x00-\x22\x24-\x29\x2b-\x2f\x3a-\x7f])[\ufe0e\ufe0f]|[\ufe0e\ufe0f](?=[\ufe0e\ufe0f])"
+)
+# A run that could hold too many marks: neither letters, nor blanks, nor ASCII.
+_MAYBE_MARKS = re.compile(r"[^\x00-\u02ff\w\s]{2,}")
 _NOT_VISIBLE = re.compile(f"[{_INVISIBLE}]")
 _NOT_VISIBLE_IN_LINE = re.compile(f"[{_INVISIBLE}\t\n]")
 
@@ -67,6 +78,19 @@ def terminal_safe(text: str) -> str:
     return _ACTIVE.sub(_written_out, text)
 
 
+def with_few_marks(text: str, limit: int = MARKS_LIMIT) -> str:
+    """Return the text with at most so many combining marks on one character; more are counted.
+
+    Hundreds of them on one character paint over the lines above and below it.
+    """
+    return _MAYBE_MARKS.sub(lambda match: _few_marks(match.group(), limit), text)
+
+
+def ascii_json(text: str) -> str:
+    r"""Return JSON text with what a terminal could act on as `\u` escapes; it means the same."""
+    return _NOT_VISIBLE.sub(_escaped, text)
+
+
 def has_invisible(text: str) -> bool:
     """Tell whether `visible` would change the text."""
     return _NOT_VISIBLE.search(text) is not None
@@ -77,6 +101,23 @@ def shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return text[: max(limit - len(ELLIPSIS), 0)] + ELLIPSIS[:limit]
+
+
+def _few_marks(run: str, limit: int) -> str:
+    parts: list[str] = []
+    marks = 0
+    for character in run:
+        marks = marks + 1 if unicodedata.category(character) in {"Mn", "Me"} else 0
+        if marks <= limit:
+            parts.append(character)
+        elif marks == limit + 1:
+            parts.append("‹more marks›")
+    return "".join(parts)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
         "check": run_check,
         "bench": run_bench,
         "bench-engine": run_bench_engine,
+        "bench-security": run_bench_security,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
@@ -142,19 +143,33 @@ def run_check() -> int:
 def run_bench() -> int:
     """Measures this machine; JSON=FILE keeps the figures."""
     python = prepare(("project", "engine", "bench"))
-    target = os.environ.get("JSON", "")
-    arguments = ["--json", target] if target else []
-    return subprocess.call([python, "-m", "tests.bench", *arguments])
+    return subprocess.call([python, "-m", "tests.bench", *json_option()])
 
 
 def run_bench_engine() -> int:
     """Measures the engine against llama-server; JSON=FILE keeps the figures, ARGS go to it."""
     python = prepare(("project", "engine", "bench"))
     binaries = build_peer(python)
-    target = os.environ.get("JSON", "")
-    arguments = ["--json", target] if target else []
-    arguments += shlex.split(os.environ.get("ARGS", ""))
+    arguments = [*json_option(), *extra_arguments()]
     return subprocess.call([python, "-m", "tests.bench.llama", "--binaries", binaries, *arguments])
+
+
+def run_bench_security() -> int:
+    """Measures the emergency stop, calls and receipts; JSON and ARGS as for the engine."""
+    python = prepare(("project", "engine"))
+    arguments = [*json_option(), *extra_arguments()]
+    return subprocess.call([python, "-m", "tests.bench.security", *arguments])
+
+
+def json_option() -> list[str]:
+    """Returns what makes a benchmark write its figures to JSON=FILE."""
+    target = os.environ.get("JSON", "")
+    return ["--json", target] if target else []
+
+
+def extra_arguments() -> list[str]:
+    """Returns the words of ARGS."""
+    return shlex.split(os.environ.get("ARGS", ""))
 
 
 def clean() -> int:
@@ -172,7 +187,7 @@ def clean() -> int:
 
 def pytest(python: Path, *arguments: str) -> int:
     """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one."""
-    asked = shlex.split(os.environ.get("ARGS", ""))
+    asked = extra_arguments()
     return subprocess.call([python, "-m", "pytest", *ON_ALL_CORES, *arguments, *asked])
 
 

@@ -29,7 +29,7 @@ def running_daemon(folder: Path, setup: EngineSetup | None = None) -> Iterator["
     else:
         home.configure(provider=PROVIDER, tables=_tables(setup))
     try:
-        _start(home)
+        start(home)
         yield Daemon(home, answer_tokens=setup.answer_tokens if setup else 0)
     finally:
         home.close()
@@ -46,7 +46,7 @@ class Daemon:
     def restart(self) -> None:
         """End the daemon in order and start it again in the same home."""
         self.home.close()
-        _start(self.home)
+        start(self.home)
 
     @contextmanager
     def open(self) -> Iterator[Ask]:
@@ -85,7 +85,12 @@ class Daemon:
         )
 
 
-def _start(home: Home) -> None:
+def start(home: Home) -> None:
+    """Start the daemon of a home.
+
+    Raises:
+        BenchError: it did not start; the message is its log.
+    """
     try:
         home.start()
     except AssertionError as error:

@@ -1,15 +1,18 @@
-"""How fast a chain of receipts is verified, against hashing the same lines and nothing else."""
+"""How fast a signed chain is verified, against hashing its lines, and the memory it takes."""
 
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from clawd.receipts.record import GENESIS_HASH, canonical, seal
+from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START
 from clawd.receipts.verify import verify
 from tests.bench.report import Row, measured_in_turn, row_of
 from tests.bench.scale import Scale
 from tests.bench.streams import BenchError, now
-from tests.receipts.samples import draft
+from tests.receipts.samples import line, signed_entries
+from tests.support.verify_peak import verify_peak_kb
+
+MEMORY_PAIRS = 2
 
 
 def rows(folder: Path, scale: Scale) -> Iterator[Row]:
@@ -26,23 +29,29 @@ def rows(folder: Path, scale: Scale) -> Iterator[Row]:
     ours, peer = _per_second(verify_all, scale), _per_second(lambda: _hash_all(path), scale)
     pairs = measured_in_turn(ours, peer, scale.receipt_pairs)
     yield row_of("receipts verified (SHA-256 of the same lines)", "receipts/s", pairs)
+    short = folder / "short.log"
+    _write_chain(short, scale.short_receipts)
+    peaks = measured_in_turn(lambda _: _peak_mb(path), lambda _: _peak_mb(short), MEMORY_PAIRS)
+    name = f"memory to verify {scale.receipts:,} receipts ({scale.short_receipts:,})"
+    yield row_of(name, "MB", peaks)
 
 
 def _write_chain(path: Path, count: int) -> None:
-    previous = GENESIS_HASH
+    at = range(CHECKPOINT_RECEIPTS, count + 1, CHECKPOINT_RECEIPTS)
     with path.open("wb") as file:
-        for seq in range(1, count + 1):
-            receipt = seal(draft(reason=f"call {seq}"), seq=seq, previous_hash=previous)
-            file.write(canonical(receipt) + b"\n")
-            previous = receipt.receipt_hash
+        file.writelines(line(entry) for entry in signed_entries(count, at))
+
+
+def _peak_mb(path: Path) -> float:
+    return verify_peak_kb(path)[1] * 1024 / 1e6
 
 
 def _hash_all(path: Path) -> int:
     count = 0
     with path.open("rb") as file:
-        for line in file:
-            hashlib.sha256(line).hexdigest()
-            count += 1
+        for each in file:
+            hashlib.sha256(each).hexdigest()
+            count += not each.startswith(LINE_START)
     return count
 
 

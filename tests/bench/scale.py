@@ -15,6 +15,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         rpc_pairs: bursts of calls on each side.
         rpc_calls: calls of one burst.
         receipts: length of the chain.
+        short_receipts: length of the one whose memory that is held against.
         receipt_pairs: readings of the chain on each side.
     """
 
@@ -26,6 +27,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     rpc_pairs: int
     rpc_calls: int
     receipts: int
+    short_receipts: int
     receipt_pairs: int
 
 
@@ -37,8 +39,9 @@ FULL = Scale(
     command_pairs=25,
     rpc_pairs=25,
     rpc_calls=500,
-    receipts=200_000,
-    receipt_pairs=7,
+    receipts=1_000_000,
+    short_receipts=10_000,
+    receipt_pairs=5,
 )
 QUICK = Scale(
     layers=2,
@@ -49,5 +52,6 @@ QUICK = Scale(
     rpc_pairs=3,
     rpc_calls=100,
     receipts=5_000,
+    short_receipts=500,
     receipt_pairs=2,
 )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawctl.main import main
@@ -77,6 +78,20 @@ class TestStatus:
         out = capsys.readouterr().out
         assert "SET: odd" in out
         assert "nothing is recorded" in out
+
+    def test_names_the_layers_of_the_sandbox_and_what_has_no_bound(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["status"] = daemon.status(
+            sandbox="bwrap",
+            sandbox_layers=("namespaces", "seccomp"),
+            sandbox_unbounded=("memory of all processes together",),
+        )
+        main(["status"])
+        assert (
+            "bwrap: namespaces, seccomp; not bounded: memory of all processes together"
+            in capsys.readouterr().out
+        )
 
     def test_is_exit_6_where_no_daemon_answers(self, tmp_path: Path, capsys: Capture) -> None:
         assert main(["--no-start", "status"]) == 6
@@ -262,6 +277,18 @@ class TestMemory:
         main(["memory", "show", "conv"])
         out = capsys.readouterr().out
         assert out.index("question") < out.index("answer")
+        assert "untrusted" not in out
+
+    def test_show_tells_where_untrusted_text_came_from(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        tainted = msgspec.structs.replace(
+            CONVERSATION, untrusted_sources=("example.org", "the file a\x1b[2J")
+        )
+        daemon.handlers["show_conversation"] = ConversationDetail(conversation=tainted, messages=())
+        main(["memory", "show", "conv"])
+        told = "holds untrusted text from example.org, the file a‹U+001B›[2J"
+        assert told in capsys.readouterr().out
 
     def test_clear_needs_a_yes(self, daemon: FakeDaemon, capsys: Capture) -> None:
         daemon.handlers["clear_memory"] = Done(message="1 conversation deleted")

@@ -28,6 +28,7 @@ LOADED = LoadedModel(
     parameters=1_500_000,
     size_bytes=2_100_000,
     load_ms=12.5,
+    fence="landlock+seccomp",
     last_used_at="2026-01-02T03:04:05Z",
     completion_tokens=400,
     drafted_tokens=200,
@@ -165,9 +166,9 @@ class TestWithADaemon:
         daemon.handlers["list_loaded_models"] = LoadedModelList(items=(LOADED, stopped))
         assert main(["model", "ps"]) == 0
         assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
-            "NAME PID STATE RUNNING CONTEXT SIZE TOKENS GUESSED LAST USED",
-            "embedded 77 ready 1 2048 2.1 MB 400 25 % 2026-01-02T03:04:05Z",
-            "bad - stopped 0 - - 0 -",
+            "NAME PID STATE RUNNING CONTEXT SIZE TOKENS GUESSED FENCE LAST USED",
+            "embedded 77 ready 1 2048 2.1 MB 400 25 % landlock+seccomp 2026-01-02T03:04:05Z",
+            "bad - stopped 0 - - 0 - -",
         ]
         document = json_of(capsys, "model", "ps", "--json")
         assert isinstance(document, list)

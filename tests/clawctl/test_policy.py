@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from clawctl.commands.policy import _since
 from clawctl.main import main
-from clawd.wire.methods import CheckPolicy, ExplainPolicy
-from clawd.wire.reports import PolicyCaseLine, PolicyCheck, PolicyExplanation
+from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.policy_reports import (
+    PolicyCaseLine,
+    PolicyCheck,
+    PolicyExplanation,
+    PolicyReplay,
+    ReplayCount,
+    ReplayLine,
+    ReplaySkip,
+)
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]
@@ -91,3 +100,89 @@ def test_a_file_that_cannot_be_read_is_said(
     assert main(["policy", "test", str(file)]) == 1
     assert "cannot be read" in capsys.readouterr().err
     assert main(["policy", "test", str(tmp_path / "none")]) == 2
+
+
+def test_without_a_file_the_configured_table_is_judged(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["check_policy"] = PolicyCheck(items=(RIGHT,))
+    assert main(["policy", "test"]) == 0
+    (asked,) = daemon.calls_of(CheckPolicy)
+    assert (asked.configured, asked.table) == (True, "")
+
+
+def test_explain_takes_another_autonomy(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["explain_policy"] = PolicyExplanation(
+        verdict="allow", risk="low", reason="", rule="full"
+    )
+    assert main(["policy", "explain", "time", "--autonomy", "full"]) == 0
+    assert daemon.calls_of(ExplainPolicy)[0].autonomy == "full"
+    assert main(["policy", "explain", "time", "--autonomy", "godmode"]) == 2
+
+
+CHANGED = ReplayLine(
+    seq=7,
+    receipt_id="receipt-7",
+    timestamp="2026-11-21T08:00:00Z",
+    tool="shell",
+    arguments='{"command":"ls \u202e"}',
+    before="ask",
+    after="allow",
+    risk="medium",
+    reason="runs ls",
+)
+REPLAY = PolicyReplay(
+    items=(CHANGED,),
+    counts=(
+        ReplayCount(before="ask", after="allow", count=1),
+        ReplayCount(before="deny", after="deny", count=4),
+    ),
+    skipped=(ReplaySkip(reason="its arguments are not kept", count=2),),
+)
+
+
+def test_replay_shows_what_changes_and_says_so_by_its_exit_code(
+    daemon: FakeDaemon, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text('[security]\nautonomy = "full"')
+    daemon.handlers["replay_policy"] = REPLAY
+    command = ["policy", "replay", "--config", str(file), "--since", "2026-11-01", "--limit", "9"]
+    assert main(command) == 1
+    shown = capsys.readouterr().out
+    assert "7   2026-11-21T08:00:00Z  shell  asked  allowed   medium  runs ls" in shown
+    assert "‹U+202E›" in shown
+    assert "asked → allowed" in shown
+    assert "4 of 5 calls would be decided as they were." in shown
+    assert "2 cannot be replayed: its arguments are not kept" in shown
+    (asked,) = daemon.calls_of(ReplayPolicy)
+    assert asked == ReplayPolicy(config=file.read_text(), since="2026-11-01", limit=9)
+    assert main([*command, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["items"][0]["after"] == "allow"
+
+
+def test_a_replay_that_changes_nothing_is_exit_0(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["replay_policy"] = PolicyReplay(items=(), counts=())
+    assert main(["policy", "replay"]) == 0
+    assert capsys.readouterr().out == "0 of 0 calls would be decided as they were.\n"
+    assert daemon.calls_of(ReplayPolicy) == [ReplayPolicy()]
+
+
+@pytest.mark.parametrize("since", ["yesterday", "7", "7y", "2026-1-1", "2026-11-21T08:00:00"])
+def test_a_time_that_is_none_never_reaches_the_daemon(
+    daemon: FakeDaemon, capsys: Capture, since: str
+) -> None:
+    assert main(["policy", "replay", "--since", since]) == 2
+    assert "neither an age" in capsys.readouterr().err
+    assert daemon.calls_of(ReplayPolicy) == []
+
+
+@pytest.mark.parametrize(
+    ("since", "begins"),
+    [
+        ("", ""),
+        ("30m", "1970-01-01T00:30:00Z"),
+        ("1h", "1970-01-01T00:00:00Z"),
+        ("9w", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_an_age_is_counted_back_from_now(since: str, begins: str) -> None:
+    assert _since(since, 3_600.0) == begins

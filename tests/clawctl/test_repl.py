@@ -7,8 +7,8 @@ import msgspec
 
 from clawd.errors import ClawError
 from clawd.wire.events import PromptEvaluated, TokenLedger, TokenPart, TurnFinished
-from clawd.wire.methods import SendMessage, SetEstop
-from clawd.wire.reports import EstopReport
+from clawd.wire.methods import RunTool, SendMessage, SetEstop
+from clawd.wire.reports import EstopReport, ToolOutcome
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import (
     PROMPT,
@@ -116,7 +116,7 @@ def test_asks_for_approvals_in_between(daemon: FakeDaemon, spawn: Spawn) -> None
     child = spawn("agent")
     child.expect(PROMPT)
     child.sendline("write")
-    child.expect(r"Approve\? \[y/N\]")
+    child.expect(r"Approve\? \[y/N\]  ")
     child.sendline("y")
     child.expect("<a1 once d1>")
     child.expect(PROMPT)
@@ -182,3 +182,33 @@ def test_history_is_offered_again(daemon: FakeDaemon, spawn: Spawn) -> None:
     child.expect("once more")
     child.sendline("!")
     child.expect("<once more!>")
+
+
+def test_undo_is_a_call_of_the_conversation(daemon: FakeDaemon, spawn: Spawn) -> None:
+    daemon.handlers["send_message"] = echo
+    daemon.handlers["run_tool"] = ToolOutcome(
+        status="allowed",
+        kind="ok",
+        output="undone: a.txt removed",
+        receipt_id="receipt-1",
+        risk="medium",
+        duration_ms=1,
+    )
+    child = spawn("agent")
+    child.expect(PROMPT)
+    child.sendline("hello")
+    child.expect("<hello>")
+    child.expect(PROMPT)
+    child.sendline("/undo x")
+    child.expect("takes a number of steps")
+    child.sendline("/undo 2")
+    child.expect("undone: a.txt removed")
+    child.sendline("/exit")
+    assert code_of(child) == 0
+    (call,) = daemon.calls_of(RunTool)
+    assert (call.name, call.arguments, call.conversation_id) == (
+        "undo",
+        '{"steps": 2}',
+        "conv-1",
+    )
+    assert call.interactive is True

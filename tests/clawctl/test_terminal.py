@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import msgspec
 import pexpect
 import pytest
 
@@ -56,21 +57,21 @@ class TestApproval:
     ) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline(typed)
         child.expect(f"<a1 {answer} d1>")
 
     def test_end_of_input_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendeof()
         child.expect("<a1 deny d1>")
 
     def test_always_shows_the_rule_and_asks_again(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect("the rule   file_write notes.txt")
         child.expect(r"from now on\? \[y/N\]")
@@ -80,7 +81,7 @@ class TestApproval:
     def test_always_without_the_second_yes_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect(r"from now on\? \[y/N\]")
         child.sendline("")
@@ -91,11 +92,11 @@ class TestApproval:
     ) -> None:
         daemon.handlers["send_message"] = asking
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("d")
         child.expect("digest     d1")
         child.expect(re.escape(r'"content":"one\nApprove? [y/N]\n\u001b[2Jtwo"'))
-        child.expect(r"\r\nApprove\? \[y/N\]")
+        child.expect(r"\r\nApprove\? \[y/N\]  ")
         child.sendline("y")
         child.expect("<a1 once d1>")
 
@@ -107,7 +108,7 @@ class TestApproval:
         child = pexpect.spawn(
             "/bin/sh", ["-c", script], env=environ, encoding="utf-8", timeout=LIMIT_S
         )
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")
         child.close(force=True)
@@ -122,8 +123,48 @@ class TestApproval:
             return asking(call)
 
         daemon.handlers["send_message"] = send_message
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
+        child.expect("<a1 deny d1>")
+
+    def test_several_lines_at_once_are_no_answer(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        daemon.handlers["send_message"] = asking
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.send("y\nmake install\n")
+        child.expect("Several lines at once are no answer")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("n")
+        child.expect("<a1 deny d1>")
+
+    @pytest.mark.parametrize("changes", [{"risk": "high"}, {"rule": ""}])
+    @pytest.mark.parametrize(
+        ("typed", "answer"), [("y", "deny"), ("a", "deny"), ("yes", "once"), ("A", "deny")]
+    )
+    def test_high_risk_and_untrusted_text_take_a_whole_word(
+        self,
+        daemon: FakeDaemon,
+        spawn: Spawn,
+        changes: dict[str, str],
+        typed: str,
+        answer: str,
+    ) -> None:
+        request = msgspec.structs.replace(REQUEST, **changes)
+        daemon.handlers["send_message"] = lambda call: asking(call, request)
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[yes/N\]  ")
+        child.sendline(typed)
+        child.expect(f"<a1 {answer} d1>")
+
+    def test_what_differs_in_the_environment_is_shown(
+        self, daemon: FakeDaemon, spawn: Spawn
+    ) -> None:
+        request = msgspec.structs.replace(REQUEST, environment={"LD_PRELOAD": "./x\u200b.so"})
+        daemon.handlers["send_message"] = lambda call: asking(call, request)
+        child = spawn("agent", "-m", "x")
+        child.expect(re.escape("with       LD_PRELOAD=./x‹U+200B›.so"))
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("")
         child.expect("<a1 deny d1>")
 
     def test_ends_when_somebody_else_answers(self, daemon: FakeDaemon, spawn: Spawn) -> None:
@@ -147,7 +188,7 @@ class TestApproval:
 
         daemon.handlers["send_message"] = send_message
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendintr()
         assert code_of(child) == 130
 
@@ -158,7 +199,7 @@ class TestApproval:
 
         daemon.handlers["run_tool"] = run_tool
         child = spawn("tool", "run", "file_write")
-        child.expect(r"Approve\? \[y/N\]")
+        child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("y")
         child.expect("answered once")
 

@@ -3,17 +3,13 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawctl.main import main
 from clawd.errors import ClawError, NotFoundError
-from clawd.wire.methods import (
-    AnswerApproval,
-    ClearEstop,
-    ListReceipts,
-    RevokeRule,
-    SetEstop,
-)
+from clawd.wire.methods import AnswerApproval, ClearEstop, RevokeRule, SetEstop
+from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
@@ -70,9 +66,10 @@ class TestApproval:
     @pytest.mark.parametrize(
         ("arguments", "answer"),
         [
+            (["allow", "01ab"], "once"),
             (["approve", "01ab"], "once"),
-            (["approve", "01ab", "--conversation"], "conversation"),
-            (["approve", "01ab", "--always"], "always"),
+            (["allow", "01ab", "--conversation"], "conversation"),
+            (["allow", "01ab", "--always"], "always"),
             (["deny", "approval-01ab"], "deny"),
         ],
     )
@@ -85,11 +82,36 @@ class TestApproval:
         (sent,) = daemon.calls_of(AnswerApproval)
         assert (sent.approval_id, sent.digest, sent.answer) == ("approval-01ab", "d1", answer)
 
+    def test_days_go_with_always_only(self, daemon: FakeDaemon, capsys: Capture) -> None:
+        daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
+        daemon.handlers["answer_approval"] = Done()
+        assert main(["approval", "allow", "01ab", "--days", "7"]) == 2
+        assert main(["approval", "allow", "01ab", "--always", "--days", "0"]) == 2
+        assert daemon.calls_of(AnswerApproval) == []
+        assert main(["approval", "allow", "01ab", "--always", "--days", "7"]) == 0
+        assert daemon.calls_of(AnswerApproval)[0].days == 7
+
+    @pytest.mark.parametrize("part", ["", "b", "1ab"])
+    def test_too_short_a_part_of_an_id_names_nothing(
+        self, daemon: FakeDaemon, capsys: Capture, part: str
+    ) -> None:
+        daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
+        assert main(["approval", "allow", part]) == 1
+        assert daemon.calls_of(AnswerApproval) == []
+
+    def test_what_differs_in_the_environment_is_shown(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        line = msgspec.structs.replace(APPROVAL, environment={"LANG": "C\u202e"})
+        daemon.handlers["list_approvals"] = ApprovalList(items=(line,))
+        main(["approval", "list"])
+        assert "with       LANG=C‹U+202E›" in capsys.readouterr().out
+
     def test_an_id_that_is_not_pending_is_refused_with_those_that_are(
         self, daemon: FakeDaemon, capsys: Capture
     ) -> None:
         daemon.handlers["list_approvals"] = ApprovalList(items=(APPROVAL,))
-        assert main(["approval", "approve", "zzz"]) == 1
+        assert main(["approval", "allow", "zzzz"]) == 1
         assert "pending: approval-01ab" in capsys.readouterr().err
         assert daemon.calls_of(AnswerApproval) == []
 
@@ -108,9 +130,18 @@ class TestApproval:
         )
         daemon.handlers["revoke_rule"] = Done()
         main(["approval", "rules"])
-        assert "rule-1  shell  2027     ls *" in capsys.readouterr().out
+        assert "rule-1  shell  everywhere  2027     ls *" in capsys.readouterr().out
         main(["approval", "rules", "--revoke", "rule-1"])
-        assert daemon.calls_of(RevokeRule) == [RevokeRule(rule_id="rule-1")]
+        main(["approval", "revoke", "rule-2"])
+        assert [asked.rule_id for asked in daemon.calls_of(RevokeRule)] == ["rule-1", "rule-2"]
+
+    def test_status_says_that_no_rule_is_in_force(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["status"] = daemon.status(rules_problem="/x/rules.json holds none")
+        assert main(["status"]) == 0
+        shown = capsys.readouterr().out
+        assert "PROBLEM: no stored rule is in force: /x/rules.json holds none" in shown
 
 
 class TestReceipt:
@@ -133,17 +164,6 @@ class TestReceipt:
         assert main(["receipt", "list", "--limit", "2"]) == 0
         limits = [request.limit for request in daemon.calls_of(ListReceipts)]
         assert limits == [2, 1]
-
-    def test_show_prints_receipt_arguments_and_result(
-        self, daemon: FakeDaemon, capsys: Capture
-    ) -> None:
-        daemon.handlers["show_receipt"] = ReceiptDetail(
-            receipt={"seq": 1, "tool": "time"}, arguments="{}", result=""
-        )
-        main(["receipt", "show", "1"])
-        out = capsys.readouterr().out
-        assert "seq   1" in out
-        assert "(not kept)" in out
 
     def test_show_of_an_unknown_one_is_exit_1(self, daemon: FakeDaemon, capsys: Capture) -> None:
         def refuse(_call: Call) -> ReceiptDetail:

@@ -1,6 +1,7 @@
 """Intents, contents and the head: durable, grouped, and there after a crash."""
 
 import asyncio
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -143,4 +144,33 @@ async def _check(path: Path, acknowledged: list[list[str]]) -> None:
             assert question.message.content is not None
             assert answer.message.content == question.message.content.replace("question", "answer")
     assert any(kind == "turn" for kind, _ in acknowledged)
+    await memory.close()
+
+
+CLOSE_AND_DIE = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from clawd.memory.store import Memory
+from clawd.receipts.record import sha256_hex
+from tests.memory.test_ledger import ARGUMENTS, RESULT, intent
+
+async def main():
+    memory = await Memory.open(Path(sys.argv[1]))
+    await memory.ledger.open_intent(intent(), ARGUMENTS)
+    await memory.ledger.close_intent("receipt-1", content=RESULT, content_hash=sha256_hex(RESULT))
+    await memory.ledger.record_head(7, "a" * 64)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_follows_a_receipt_survives_a_kill_without_an_fsync(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    killed = subprocess.run([sys.executable, "-c", CLOSE_AND_DIE, path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    memory = await Memory.open(path)
+    assert await memory.ledger.open_intents() == []
+    assert await memory.ledger.load_content(sha256_hex(RESULT)) == RESULT
+    assert await memory.ledger.last_head() == (7, "a" * 64)
     await memory.close()

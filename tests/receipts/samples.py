@@ -1,11 +1,13 @@
 """Drafts, receipts and whole logs to test with."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from clawd.receipts.checkpoint import Checkpoint, canonical_checkpoint, public_key_of, signed
 from clawd.receipts.record import (
     GENESIS_HASH,
     Receipt,
@@ -45,11 +47,51 @@ def receipts(count: int) -> list[Receipt]:
     return chain
 
 
-def line(receipt: Receipt) -> bytes:
-    return canonical(receipt) + b"\n"
+def private_key(number: int) -> bytes:
+    """Return the key that signs this checkpoint of a sample, counted from 0."""
+    return hashlib.sha256(b"key %d" % number).digest()
 
 
-def write(path: Path, lines: Iterable[Receipt | bytes]) -> Path:
+FIRST_KEY = public_key_of(private_key(0))
+
+
+def signed_chain(
+    count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
+) -> list[Receipt | Checkpoint]:
+    """Return a valid chain with a checkpoint after each receipt that `at` names."""
+    return list(signed_entries(count, at, word=word, first_key=first_key))
+
+
+def signed_entries(
+    count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
+) -> Iterator[Receipt | Checkpoint]:
+    """Yield what `signed_chain` returns."""
+    previous, mark, number = GENESIS_HASH, "", first_key
+    for seq in range(1, count + 1):
+        filled = draft(reason=f"{word} {seq}")
+        receipt = seal(filled, seq=seq, previous_hash=previous, checkpoint_hash=mark)
+        yield receipt
+        previous, mark = receipt.receipt_hash, ""
+        if seq in at:
+            made = checkpoint(seq, previous, number)
+            yield made
+            mark = made.checkpoint_hash
+            number += 1
+
+
+def checkpoint(seq: int, head_hash: str, number: int) -> Checkpoint:
+    """Return the checkpoint that the sample's key of this number signs."""
+    following = public_key_of(private_key(number + 1))
+    return signed(private_key(number), seq=seq, head_hash=head_hash, next_public_key=following)
+
+
+def line(entry: Receipt | Checkpoint) -> bytes:
+    if isinstance(entry, Checkpoint):
+        return canonical_checkpoint(entry) + b"\n"
+    return canonical(entry) + b"\n"
+
+
+def write(path: Path, lines: Iterable[Receipt | Checkpoint | bytes]) -> Path:
     """Write receipts, or raw bytes as they are, to the file."""
     path.write_bytes(b"".join(x if isinstance(x, bytes) else line(x) for x in lines))
     return path

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ReceiptError
-from clawd.receipts.chain import Head, ReceiptChain
+from clawd.receipts.chain import ReceiptChain
+from clawd.receipts.ending import Head
 from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.record import GENESIS_HASH, canonical, seal
 from clawd.receipts.verify import BadLine, read_receipts, verify
@@ -92,7 +93,8 @@ async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
-    assert modes == {"log": 0o600, "log.lock": 0o600, "log.torn": 0o600}
+    names = {"checkpoint.key", "checkpoint.pub", "log", "log.lock", "log.torn"}
+    assert modes == dict.fromkeys(names, 0o600)
 
 
 async def test_a_second_writer_is_refused(tmp_path: Path) -> None:

@@ -125,3 +125,35 @@ def test_it_serves_more_than_one_event_loop() -> None:
     assert asyncio.run(writer.submit(1)) == 10
     assert asyncio.run(writer.submit(2)) == 20
     asyncio.run(writer.close())
+
+
+async def test_housekeeping_runs_between_batches_and_when_it_asked_to() -> None:
+    disk, runs, is_enough = Disk(), [0], threading.Event()
+
+    def housekeep() -> float | None:
+        runs[0] += 1
+        if runs[0] == 5:
+            is_enough.set()
+            return None
+        return 0.001
+
+    writer: GroupCommit[int, int] = GroupCommit(
+        "test", disk.commit, error=StorageError, housekeep=housekeep
+    )
+    assert await asyncio.to_thread(is_enough.wait, 10)
+    assert disk.batches == []
+    assert await writer.submit(1) == 10
+    await writer.close()
+
+
+async def test_housekeeping_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def housekeep() -> float | None:
+        raise OSError("no room")
+
+    writer: GroupCommit[int, int] = GroupCommit(
+        "test", Disk().commit, error=StorageError, housekeep=housekeep
+    )
+    assert await writer.submit(1) == 10
+    assert await writer.submit(2) == 20
+    await writer.close()
+    assert "housekeeping failed" in caplog.text

@@ -38,6 +38,7 @@ def test_a_chain_that_nobody_touched_is_valid(tmp_path: Path) -> None:
         message="valid chain of 3 receipts",
         head_seq=3,
         head_hash=chain[2].receipt_hash,
+        signatures="no checkpoint signs them yet",
     )
 
 

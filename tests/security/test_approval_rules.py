@@ -1,9 +1,13 @@
 """Standing approvals on disk."""
 
 import asyncio
+import os
 import stat
+import threading
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.errors import StorageError
@@ -40,6 +44,21 @@ async def test_an_expired_rule_is_not_loaded(tmp_path: Path) -> None:
     assert book.rules(fakes.ADA) == []
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"), [(r"{\"path\":\"a.md\"}", r"{\"path"), ("08:00:00Z", "08:00:00"), ('"{', '"[')]
+)
+def test_a_rule_that_could_not_be_judged_later_is_refused_at_once(
+    tmp_path: Path, good: str, bad: str
+) -> None:
+    store = JsonRuleStore(tmp_path / "rules.json")
+    store.save((new_rule(),))
+    text = (tmp_path / "rules.json").read_text()
+    assert good in text
+    (tmp_path / "rules.json").write_text(text.replace(good, bad))
+    with pytest.raises(StorageError, match="holds no approval rules"):
+        store.load()
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"id": "x"}]', "\x00"])
 async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rules.json"
@@ -49,6 +68,13 @@ async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str)
     with pytest.raises(StorageError):
         await book.load()
     assert book.find(fakes.action()) is None
+
+
+async def test_a_fifo_in_the_place_of_the_file_is_no_set_of_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(StorageError, match="holds no approval rules"):
+        await RuleBook(JsonRuleStore(path)).load()
 
 
 async def test_a_file_that_others_could_write_is_ignored(tmp_path: Path) -> None:
@@ -81,3 +107,70 @@ async def test_two_answers_at_once_keep_both_rules(tmp_path: Path) -> None:
     rules = [new_rule(path=f"{n}.md") for n in range(10)]
     await asyncio.gather(*(book.add(rule) for rule in rules))
     assert {r.id for r in JsonRuleStore(path).load()} == {r.id for r in rules}
+
+
+async def test_while_the_file_is_broken_no_rule_is_added_and_none_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text("[broken", encoding="utf-8")
+    path.chmod(0o600)
+    book = RuleBook(JsonRuleStore(path), clock=fakes.Clock())
+    with pytest.raises(StorageError):
+        await book.load()
+    assert "holds no approval rules" in book.problem
+    with pytest.raises(StorageError, match="holds no approval rules"):
+        await book.add(new_rule())
+    assert book.rules(fakes.ADA) == []
+    assert path.read_text(encoding="utf-8") == "[broken"
+    path.unlink()
+    await book.load()
+    assert book.problem == ""
+    await book.add(new_rule())
+    assert len(book.rules(fakes.ADA)) == 1
+
+
+async def test_a_file_cannot_make_a_rule_live_longer_than_a_year(tmp_path: Path) -> None:
+    store, clock = JsonRuleStore(tmp_path / "rules.json"), fakes.Clock()
+    forever = clock.now + timedelta(days=100_000)
+    store.save(
+        (
+            msgspec.structs.replace(new_rule(), expires_at=forever),
+            msgspec.structs.replace(new_rule(), created_at=forever, expires_at=forever),
+        )
+    )
+    book = RuleBook(store, clock=clock)
+    await book.load()
+    assert [rule.expires_at - clock.now for rule in book.rules(fakes.ADA)] == [
+        timedelta(days=365)
+    ] * 2
+
+
+class SlowStore(fakes.MemoryRuleStore):
+    """Saves when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def save(self, rules: tuple[ApprovalRule, ...]) -> None:
+        self.begun.set()
+        assert self.let_go.wait(10)
+        super().save(rules)
+
+
+async def test_a_revoked_rule_allows_nothing_while_the_disk_is_slow() -> None:
+    store = SlowStore()
+    book = RuleBook(store, clock=fakes.Clock())
+    store.let_go.set()
+    rule = new_rule()
+    await book.add(rule)
+    store.let_go.clear()
+    store.begun.clear()
+    adding = asyncio.create_task(book.add(new_rule(path="other.md")))
+    assert await asyncio.to_thread(store.begun.wait, 10)
+    revoking = asyncio.create_task(book.revoke(rule.id, fakes.ADA))
+    await asyncio.sleep(0)
+    assert book.find(fakes.action()) is None
+    store.let_go.set()
+    await asyncio.gather(adding, revoking)
+    assert [kept.id for kept in store.rules] == [each.id for each in book.rules(fakes.ADA)]
+    assert rule not in store.rules

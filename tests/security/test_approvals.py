@@ -171,17 +171,6 @@ async def test_a_yes_that_the_emergency_stop_overtook_is_a_no() -> None:
     assert not (await task).granted
 
 
-async def test_a_disconnect_denies_the_questions_of_that_conversation_only() -> None:
-    desk = Desk()
-    gone, stays = desk.ask(), desk.ask(fakes.action(conversation_id="c2"))
-    await desk.next()
-    other = await desk.next()
-    assert desk.approvals.deny_conversation("c1", "the client is gone") == 1
-    assert (await gone).reason == "the client is gone"
-    desk.answer(other, "once")
-    assert (await stays).granted
-
-
 async def test_cancelling_the_turn_withdraws_its_question() -> None:
     desk = Desk()
     task = desk.ask()
@@ -258,3 +247,96 @@ async def test_a_rule_that_cannot_be_kept_counts_once() -> None:
     resolution = await task
     assert (resolution.answer, resolution.reason) == ("once", "counts once only: no disk")
     assert desk.rules.find(fakes.action()) is None
+
+
+@pytest.mark.parametrize("days", [-1, 366, 10**9])
+async def test_a_rule_for_longer_than_a_year_is_refused(days: int) -> None:
+    desk = Desk()
+    task = desk.ask()
+    pending = await desk.next()
+    with pytest.raises(InvalidRequestError, match="1 to 365 can"):
+        desk.approvals.answer(pending.id, "always", fakes.ADA, digest=pending.digest, days=days)
+    desk.answer(pending, "deny")
+    assert not (await task).granted
+
+
+async def test_an_answer_may_say_how_long_its_rule_holds() -> None:
+    desk = Desk()
+    task = desk.ask()
+    pending = await desk.next()
+    desk.approvals.answer(pending.id, "always", fakes.ADA, digest=pending.digest, days=7)
+    assert (await task).rule_id
+    desk.clock.advance(days=6)
+    assert desk.rules.find(fakes.action()) is not None
+    desk.clock.advance(days=1)
+    assert desk.rules.find(fakes.action()) is None
+
+
+async def test_the_configured_life_of_a_rule_is_taken() -> None:
+    desk = Desk()
+    desk.approvals = Approvals(desk.rules, estop=desk.stop, timeout_s=LIMIT_S, rule_days=2)
+    task = desk.ask()
+    desk.answer(await desk.next(), "always")
+    await task
+    (rule,) = desk.rules.rules(fakes.ADA)
+    assert (rule.expires_at - rule.created_at).days == 2
+
+
+async def test_no_standing_rule_is_made_while_untrusted_text_is_about() -> None:
+    desk = Desk()
+    question = ApprovalQuestion(action=fakes.action(), reason="x", tainted_by=("web a",))
+    task = asyncio.create_task(desk.approvals.ask(question, deliver=desk.deliver))
+    pending = await desk.next()
+    assert pending.rule == ""
+    desk.answer(pending, "always")
+    resolution = await task
+    assert (resolution.answer, resolution.rule_id) == ("once", "")
+    assert "untrusted text" in resolution.reason
+    assert desk.rules.rules(fakes.ADA) == []
+
+
+async def test_this_conversation_with_untrusted_text_means_exactly_this_call() -> None:
+    desk = Desk()
+    question = ApprovalQuestion(action=fakes.action(), reason="x", tainted_by=("web a",))
+    task = asyncio.create_task(desk.approvals.ask(question, deliver=desk.deliver))
+    desk.answer(await desk.next(), "conversation")
+    assert (await task).rule_id
+    other = fakes.action(arguments={"path": "a.md", "content": "other"})
+    for tainted_by in ((), ("web a",)):
+        assert desk.rules.find(fakes.action(), tainted_by=tainted_by) is not None
+        assert desk.rules.find(other, tainted_by=tainted_by) is None
+    assert desk.rules.find(fakes.action(), tainted_by=("web a", "web b")) is None
+
+
+async def test_whoever_answers_too_late_is_told_how_it_ended() -> None:
+    desk = Desk()
+    task = desk.ask()
+    pending = await desk.next()
+    desk.answer(pending, "once", fakes.ROOT)
+    for _ in range(2):
+        with pytest.raises(NotFoundError, match="it was answered by uid 0: once"):
+            desk.answer(pending, "deny")
+        await task
+    with pytest.raises(NotFoundError, match="is unknown"):
+        desk.answer(pending, "deny", fakes.BOB)
+
+
+async def test_an_answer_to_what_was_withdrawn_is_told_so() -> None:
+    desk = Desk()
+    task = desk.ask()
+    pending = await desk.next()
+    task.cancel()
+    for _ in range(2):
+        with pytest.raises(NotFoundError, match="it was withdrawn"):
+            desk.answer(pending, "once")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_denial_by_time_is_told_to_the_late() -> None:
+    desk = Desk(timeout_s=0.01)
+    task = desk.ask()
+    pending = await desk.next()
+    await task
+    with pytest.raises(NotFoundError, match="it was denied: no answer within"):
+        desk.answer(pending, "once")

@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.escape_attempts import ESCAPES
 from tests.support.escape_deletions import SPELLINGS
+from tests.support.escape_planted import PLANTED
+from tests.support.escape_resources import RESOURCES
 from tests.support.escape_run import attempts
 
 pytestmark = [pytest.mark.escape, pytest.mark.sandbox]
@@ -28,7 +30,10 @@ Results = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def results() -> Iterator[Results]:
     if not _PYTHON.exists():
-        pytest.skip(f"the attempts need {_PYTHON}")
+        reason = f"the attempts need {_PYTHON}"
+        if "sandbox" in os.environ.get("CLAWD_TEST_REQUIRE", "").split(","):
+            pytest.fail(f"sandbox is required here: {reason}")
+        pytest.skip(reason)
     base = tempfile.mkdtemp(prefix="clawd-escape-", dir="/tmp")
     try:
         ran = subprocess.run(
@@ -37,7 +42,7 @@ def results() -> Iterator[Results]:
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "LANG": "C.UTF-8"},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=500,
         )
         assert ran.returncode == 0, ran.stderr[-3000:]
         yield json.loads(ran.stdout)
@@ -55,18 +60,19 @@ def test_an_attempt_to_get_out_fails(results: Results, name: str) -> None:
 def test_there_are_fifty_escapes_and_fifty_deletions() -> None:
     assert len(ESCAPES) >= 50
     assert len(set(SPELLINGS)) >= 50
-    assert len(attempts()) == len(ESCAPES) + len(set(SPELLINGS))
+    rest = len(PLANTED) + len(RESOURCES)
+    assert len(attempts()) == len(ESCAPES) + len(set(SPELLINGS)) + rest
 
 
-@pytest.mark.parametrize("deletions", [False, True], ids=["escapes", "deletions"])
+@pytest.mark.parametrize(("kind", "fewest"), [("", 50), ("deletion", 50), ("planted", 25)])
 def test_most_of_the_same_attempts_succeed_without_the_sandbox(
-    results: Results, deletions: bool
+    results: Results, kind: str, fewest: int
 ) -> None:
     ran = {
         name: found
         for name, (found, _output) in results["control"].items()
-        if name.startswith("deletion-") == deletions
+        if kind == next((k for k in ("deletion", "planted") if name.startswith(f"{k}-")), "")
     }
     harmless = sorted(name for name, found in ran.items() if not found)
-    assert len(ran) >= 50
+    assert len(ran) >= fewest
     assert len(harmless) <= (1 - _ENOUGH) * len(ran), harmless

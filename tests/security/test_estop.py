@@ -163,6 +163,38 @@ async def test_listeners_hear_set_and_clear_in_order_on_their_loop(stop: Emergen
     assert heard.empty()
 
 
+async def test_a_slow_disk_delays_no_listener(
+    stop: EmergencyStop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_works = threading.Event()
+    write = stop._write
+
+    def slow(data: bytes) -> None:
+        assert disk_works.wait(LIMIT_S)
+        write(data)
+
+    monkeypatch.setattr(stop, "_write", slow)
+    heard: asyncio.Queue[bool] = asyncio.Queue()
+    stop.add_listener(heard.put_nowait)
+    setting = asyncio.create_task(stop.set_from_loop("now", by="uid 1000"))
+    assert await asyncio.wait_for(heard.get(), LIMIT_S) is True
+    assert not stop.path.exists()
+    assert stop.is_set()
+    setting.cancel()
+    await asyncio.wait([setting])
+    assert stop.is_set()
+    disk_works.set()
+    await asyncio.to_thread(stop._writer.shutdown)
+    assert (stop.state().reason, stop.state().by) == ("now", "uid 1000")
+
+
+async def test_setting_from_a_loop_raises_what_setting_raises(home: Path) -> None:
+    stop = EmergencyStop(home / "missing")
+    with pytest.raises(StorageError, match="the stop holds"):
+        await stop.set_from_loop("now")
+    assert stop.is_set()
+
+
 async def test_removing_the_file_by_hand_clears(stop: EmergencyStop) -> None:
     heard: asyncio.Queue[bool] = asyncio.Queue()
     stop.add_listener(heard.put_nowait)

@@ -96,6 +96,18 @@ async def test_a_rule_for_high_risk_allows_exactly_that_call() -> None:
     assert isinstance(world.gate.review(other), Deny)
 
 
+async def test_a_rule_for_high_risk_does_not_outweigh_untrusted_text() -> None:
+    world = World()
+    post = fakes.action("http", {"method": "POST"}, risk="high", outward=True)
+    inside = fakes.action("shell", {"command": "make"}, risk="high", outward=False)
+    await world.grant(post)
+    await world.grant(inside)
+    assert isinstance(world.gate.review(post), Allow)
+    world.taint.mark("c1", "web example.org")
+    assert isinstance(world.gate.review(post), Deny)
+    assert isinstance(world.gate.review(inside), Allow)
+
+
 async def test_a_rule_never_allows_what_is_blocked_nor_a_higher_risk() -> None:
     world = World()
     await world.grant()

@@ -90,14 +90,15 @@ def test_what_is_no_path_is_refused(rules: PathRules, path: str) -> None:
         classify(path, rules)
 
 
-def test_rules_come_from_the_policy_with_everything_resolved(tmp_path: Path) -> None:
+def test_rules_come_from_the_policy_and_a_workspace_is_not_resolved_again(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     settings = PolicySettings(forbidden_paths=("~/.ssh", "/etc"), workspace_only=False)
-    rules = path_rules(settings, workspace=tmp_path / "link", home=None)
+    rules = path_rules(settings, workspace=tmp_path / "link", home=tmp_path / "link")
     assert rules == PathRules(
-        workspace=tmp_path.resolve(),
+        workspace=tmp_path / "link",
         workspace_only=False,
         forbidden=((Path.home() / ".ssh").resolve(), Path("/etc")),
+        home=tmp_path.resolve(),
     )
 
 

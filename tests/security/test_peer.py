@@ -127,9 +127,10 @@ def test_a_process_in_a_sandbox_is_refused_whatever_it_calls_itself(
     policy = PeerPolicy(mode="user", owner_uid=os.getuid())
     with (
         client(listener, *words) as (connection, _),
-        pytest.raises(ForbiddenError, match="in a sandbox may not talk"),
+        pytest.raises(ForbiddenError, match="PID namespace of its own") as refused,
     ):
         identify(connection, policy)
+    assert "A container is refused for the same reason" in refused.value.hint
 
 
 def test_a_process_in_the_cgroup_of_the_tools_is_refused(listener: socket.socket) -> None:
@@ -142,6 +143,37 @@ def test_a_process_in_the_cgroup_of_the_tools_is_refused(listener: socket.socket
         with pytest.raises(ForbiddenError, match="tools' cgroup"):
             identify(connection, inside)
         assert identify(connection, elsewhere).is_admin
+
+
+def tools_folder() -> Path:
+    """Make a cgroup below our own, or skip."""
+    own = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    path = next((line[3:] for line in own if line.startswith("0::")), "")
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    place = next((words[1] for words in map(str.split, mounts) if words[2] == "cgroup2"), "")
+    if not path or not place:
+        pytest.skip("there is no cgroup2 here")
+    folder = Path(place + path) / f"clawd-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    return folder
+
+
+def test_a_child_that_was_moved_to_the_tools_cgroup_is_refused(listener: socket.socket) -> None:
+    folder = tools_folder()
+    try:
+        with client(listener) as (connection, process):
+            (folder / "cgroup.procs").write_text(str(process.pid), encoding="ascii")
+            lines = Path(f"/proc/{process.pid}/cgroup").read_text(encoding="utf-8").splitlines()
+            tools = next(line[3:] for line in lines if line.startswith("0::"))
+            assert tools.endswith(folder.name)
+            policy = PeerPolicy(mode="user", owner_uid=os.getuid(), tools_cgroup=tools)
+            with pytest.raises(ForbiddenError, match="could approve its own calls"):
+                identify(connection, policy)
+    finally:
+        folder.rmdir()
 
 
 def test_a_peer_that_has_ended_is_refused(listener: socket.socket) -> None:

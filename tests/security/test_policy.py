@@ -99,6 +99,20 @@ def test_a_call_inside_the_workspace_does_not_ask_because_of_taint() -> None:
     assert isinstance(verdict, Allow)
 
 
+def test_whoever_is_asked_is_told_of_untrusted_text() -> None:
+    sources = tuple(f"site{number}.example" for number in range(7))
+    verdict = judge(
+        PolicySettings(),
+        Assessment(risk="medium", reason="writes a file"),
+        tainted_by=sources,
+        outward=False,
+    )
+    assert verdict == Ask(
+        reason="writes a file; untrusted text from site0.example, site1.example, site2.example, "
+        "site3.example, site4.example and 2 more is in this conversation"
+    )
+
+
 @given(
     st.sampled_from(AUTONOMIES),
     st.sampled_from(RISKS),

@@ -2,19 +2,23 @@
 
 import asyncio
 import os
+import select
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from clawd.errors import SandboxUnavailableError
+from clawd.errors import SandboxUnavailableError, StorageError
+from clawd.kernel import landlock
+from clawd.security import sandbox_process
 from clawd.security.estop import EmergencyStop
-from clawd.security.sandbox import ChildResult, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox import ChildResult, Level, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox_output import FLOOD_BYTES
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import FLOOD_BYTES
 
 pytestmark = pytest.mark.sandbox
 
@@ -33,9 +37,11 @@ class Registry:
         self.held: set[int] = set()
         self.ever = 0
         self.is_set = False
+        self.has_one = asyncio.Event()
 
     def register_kill(self, pidfd: int) -> None:
         self.held.add(pidfd)
+        self.has_one.set()
         self.ever += 1
         if self.is_set:
             self.stop()
@@ -66,11 +72,16 @@ def processes_with(word: str) -> list[int]:
 class Run:
     """Runs commands that carry a tag of their own, and tells when they have printed `ready`."""
 
-    def __init__(self, workspace: Path, *, mode: Mode = "required") -> None:
+    def __init__(
+        self, workspace: Path, *, mode: Mode = "required", level: Level | None = None
+    ) -> None:
         self.workspace = workspace
         self.tag = f"clawd-test-{os.getpid()}-{time.monotonic_ns()}"
         self.registry = Registry()
-        self.sandbox = Sandbox(SandboxSettings(mode=mode), registry=self.registry)
+        settings = SandboxSettings(mode=mode)
+        if level is not None:
+            settings = SandboxSettings(mode=mode, levels=(level,))
+        self.sandbox = Sandbox(settings, registry=self.registry)
         self.ready = asyncio.Event()
         self.output = ""
 
@@ -80,7 +91,12 @@ class Run:
             self.ready.set()
 
     async def __call__(
-        self, script: str, *, timeout_s: float = 20.0, max_output_bytes: int = 1 << 20
+        self,
+        script: str,
+        *,
+        timeout_s: float = 20.0,
+        max_output_bytes: int = 1 << 20,
+        cleared: Callable[[], Awaitable[None]] | None = None,
     ) -> ChildResult:
         command = ChildCommand(
             argv=("bash", "-c", script.replace("TAG", self.tag)),
@@ -88,12 +104,12 @@ class Run:
             timeout_s=timeout_s,
             max_output_bytes=max_output_bytes,
         )
-        return await self.sandbox.run(command, on_output=self.heard)
+        return await self.sandbox.run(command, on_output=self.heard, cleared=cleared)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+@pytest.fixture(params=["bwrap", pytest.param("landlock", marks=pytest.mark.landlock)])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    return Run(tmp_path, level=request.param)
 
 
 async def test_output_streams_while_the_command_runs(run: Run) -> None:
@@ -173,6 +189,109 @@ async def test_a_stop_that_is_set_already_lets_no_command_begin(run: Run, tmp_pa
     assert not (tmp_path / "proof").exists()
 
 
+async def test_a_sandbox_that_died_before_its_gate_is_opened_has_been_killed(run: Run) -> None:
+    """Nobody is left to read from the gate then."""
+
+    class Slow(Registry):
+        def register_kill(self, pidfd: int) -> None:
+            super().register_kill(pidfd)
+            for child in psutil.Process().children():
+                outer = os.pidfd_open(child.pid)
+                select.select([outer], [], [], 10.0)
+                os.close(outer)
+
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, what: failures.append(what))
+    await run.sandbox.probe()
+    run.sandbox._registry = registry = Slow()
+    registry.is_set = True
+    result = await run("echo ran > proof; sleep 300")
+    assert (result.exit_code, failures) == (137, [])
+    assert not (run.workspace / "proof").exists()
+
+
+async def test_a_command_that_cannot_be_limited_never_begins(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run.sandbox.probe()
+
+    def refuse(_pid: int, _limits: dict[str, int]) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(sandbox_process, "limit_process", refuse)
+    with pytest.raises(SandboxUnavailableError, match="limits cannot be set: not yours"):
+        await run("echo ran > proof; exec -a TAG sleep 300")
+    assert not (run.workspace / "proof").exists()
+    assert processes_with(run.tag) == []
+    assert run.registry.held == set()
+
+
+async def test_a_program_that_may_not_be_executed_is_the_commands_own_failure(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_text("no program")
+    command = ChildCommand(argv=(str(tmp_path / "plain"),), workspace=tmp_path)
+    result = await run.sandbox.run(command)
+    assert (result.exit_code, result.ended_by) == (126, "exit")
+    assert "Permission denied" in result.output
+
+
+@pytest.mark.parametrize("mode", ["required", "off"])
+async def test_a_command_begins_when_it_is_cleared_and_not_before(
+    tmp_path: Path, mode: Mode
+) -> None:
+    run, asked, may_act = Run(tmp_path, mode=mode), asyncio.Event(), asyncio.Event()
+
+    async def cleared() -> None:
+        asked.set()
+        await may_act.wait()
+
+    task = asyncio.create_task(run("echo ran > proof", cleared=cleared))
+    async with asyncio.timeout(10):
+        await asked.wait()
+        if mode == "required":
+            await run.registry.has_one.wait()
+    assert not (tmp_path / "proof").exists()
+    assert not task.done()
+    may_act.set()
+    assert (await task).exit_code == 0
+    assert (tmp_path / "proof").exists()
+
+
+@pytest.mark.parametrize("mode", ["required", "off"])
+async def test_a_command_that_is_not_cleared_never_begins(tmp_path: Path, mode: Mode) -> None:
+    run = Run(tmp_path, mode=mode)
+
+    async def cleared() -> None:
+        if mode == "required":
+            await run.registry.has_one.wait()
+        raise StorageError("no room for an intent")
+
+    with pytest.raises(StorageError, match="no room"):
+        await run("echo ran > proof; exec -a TAG sleep 300", cleared=cleared)
+    assert not (tmp_path / "proof").exists()
+    assert processes_with(run.tag) == []
+    assert run.registry.held == set()
+
+
+async def test_a_command_that_is_cleared_too_late_never_begins(run: Run) -> None:
+    async def cleared() -> None:
+        await asyncio.Event().wait()
+
+    result = await run("echo ran > proof", cleared=cleared, timeout_s=0.2)
+    assert result.timed_out
+    assert not (run.workspace / "proof").exists()
+
+
+async def test_a_stop_between_the_start_and_the_clearance_lets_no_command_begin(run: Run) -> None:
+    async def cleared() -> None:
+        await run.registry.has_one.wait()
+        run.registry.stop()
+
+    assert (await run("echo ran > proof", cleared=cleared)).exit_code == 137
+    assert not (run.workspace / "proof").exists()
+
+
 async def test_the_file_estop_kills_a_running_command_and_lets_none_begin(tmp_path: Path) -> None:
     run = Run(tmp_path)
     home = tmp_path / "home"
@@ -215,7 +334,7 @@ async def test_endless_slow_output_meets_the_time_limit(run: Run) -> None:
 
 
 async def test_a_background_child_that_holds_the_output_does_not_delay_the_end(run: Run) -> None:
-    result = await run("setsid sleep 300 & echo done")
+    result = await run("(setsid sleep 300 || sleep 300) 2>/dev/null & echo done")
     assert (result.output, result.exit_code) == ("done\n", 0)
     assert result.duration_ms < 3000
 
@@ -242,8 +361,9 @@ async def test_no_descriptor_is_left_open(run: Run) -> None:
 
 
 async def test_without_a_sandbox_nothing_runs_when_it_is_required(
-    run: Run, no_bubblewrap: None
+    tmp_path: Path, nothing_works: None
 ) -> None:
+    run = Run(tmp_path)
     with pytest.raises(SandboxUnavailableError, match="not installed"):
         await run("echo ran > proof")
     assert not (run.workspace / "proof").exists()
@@ -252,7 +372,7 @@ async def test_without_a_sandbox_nothing_runs_when_it_is_required(
 
 @pytest.mark.parametrize("mode", ["preferred", "off"])
 async def test_without_a_sandbox_a_command_runs_bare_when_the_owner_says_so(
-    tmp_path: Path, mode: Mode, no_bubblewrap: None
+    tmp_path: Path, mode: Mode, nothing_works: None
 ) -> None:
     run = Run(tmp_path, mode=mode)
     result = await run("env; ulimit -c; exit 4")
@@ -277,13 +397,14 @@ async def test_a_sandbox_that_cannot_be_set_up_is_an_error_that_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", _fake_which(tmp_path))
-    status = await Sandbox(SandboxSettings()).probe()
+    status = await Sandbox(SandboxSettings(levels=("bwrap",))).probe()
     assert status.level == "none"
     assert "no user namespaces for you" in status.reason
 
 
 @pytest.fixture
-def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
     real = shutil.which
     monkeypatch.setattr(
         shutil,

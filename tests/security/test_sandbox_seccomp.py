@@ -18,6 +18,8 @@ _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _CLONE = {"x86_64": 56, "aarch64": 220}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_PERSONALITY = {"x86_64": 135, "aarch64": 92}
 _PYTHON = "/usr/bin/python3"
 
 
@@ -69,6 +71,47 @@ def test_sockets_are_for_the_internet_only(machine: str) -> None:
     }
     assert {family for family, said in found.items() if said == _ALLOW} == {2, 10, 16}
     assert set(found.values()) == {_ALLOW, denied()}
+
+
+def test_only_linux_as_it_is_may_be_the_personality(machine: str) -> None:
+    program, architecture = filter_program(machine), _ARCHITECTURES[machine]
+
+    def personality(value: int) -> int:
+        return verdict(program, _PERSONALITY[machine], architecture=architecture, first=value)
+
+    assert {personality(value) for value in (0, 0xFFFFFFFF)} == {_ALLOW}
+    for odd in (0x0008, 0x0040000, 0x0100000, 0x0200000, 0x0400000, 0x0800000, 0x4000000, 1):
+        assert personality(odd) == denied()
+
+
+def test_no_request_puts_characters_into_a_terminal(machine: str) -> None:
+    program, architecture = filter_program(machine), _ARCHITECTURES[machine]
+
+    def ioctl(request: int) -> int:
+        return verdict(
+            program, _IOCTL[machine], architecture=architecture, first=0, rest=(request,)
+        )
+
+    for request in (0x5412, 0x541C, 0x1_0000_5412):  # the kernel reads the low half only
+        assert ioctl(request) == denied()
+    for request in (0x5401, 0x5413, 0x541B):  # TCGETS, TIOCGWINSZ, FIONREAD
+        assert ioctl(request) == _ALLOW
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "numbers"),
+    [
+        ("x86_64", (103, 134, 136, 139, 153, 154, 156, 164, 170, 171, 174, 177, 178, 180, 212)),
+        ("x86_64", (279, 300, 305, 443, 467)),
+        ("aarch64", (18, 42, 58, 116, 161, 162, 170, 239, 262, 266, 443, 467)),
+    ],
+)
+def test_what_is_obsolete_or_of_the_whole_machine_is_denied(
+    machine_name: str, numbers: tuple[int, ...]
+) -> None:
+    program, architecture = filter_program(machine_name), _ARCHITECTURES[machine_name]
+    for number in numbers:
+        assert verdict(program, number, architecture=architecture) == denied(), number
 
 
 def test_new_namespaces_are_denied_and_threads_are_not(machine: str) -> None:
@@ -149,7 +192,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 def call(*args):
     ctypes.set_errno(0)
     return 0 if libc.syscall(*args) >= 0 else ctypes.get_errno()
-said = {str(n): call(n, 0, 0, 0, 0, 0) for n in (101, 165, 246, 250, 272, 310, 321, 425, 438)}
+numbers = (101, 103, 154, 165, 246, 250, 272, 310, 321, 425, 438)
+said = {str(n): call(n, 0, 0, 0, 0, 0) for n in numbers}
+said["personality"] = call(135, 0x0040000)
+said["TIOCSTI"] = call(16, 0, 0x5412, 0)
+assert call(135, 0xFFFFFFFF) == 0
 for family in (socket.AF_UNIX, socket.AF_PACKET, 38, socket.AF_VSOCK):
     try:
         socket.socket(family, socket.SOCK_STREAM); said[f"family {family}"] = 0

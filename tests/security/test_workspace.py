@@ -1,17 +1,28 @@
 """Files by descriptor: what opens, what never does, and what a write leaves behind."""
 
 import contextlib
+import errno
+import itertools
 import os
 import shutil
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+)
 from clawd.security import open_beneath as beneath
+from clawd.security.file_content import FileState
 from clawd.security.open_beneath import open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
@@ -128,6 +139,8 @@ def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
                 except OSError:
                     shutil.rmtree(root / "real", ignore_errors=True)
 
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     swapper = threading.Thread(target=swap)
     swapper.start()
     seen = set()
@@ -136,13 +149,164 @@ def test_a_link_swapped_in_while_files_are_opened_never_leads_out(
             try:
                 seen.add(read(workspace, "real/file"))
                 workspace.write("real/new", b"x")
-            except (NotFoundError, ForbiddenError, StorageError, InvalidRequestError):
+            except ClawError:
                 continue
     finally:
         ended.set()
         swapper.join()
+        sys.setswitchinterval(interval)
     assert seen <= {"inside"}
     assert not (root.parent / "new").exists()
+
+
+def _swapped(
+    root: Path, others: list[Callable[[Path], object]], acts: list[Callable[[], object]]
+) -> None:
+    """Act five hundred times and more while `file` is now a regular file, now something else."""
+    file, ended, swaps = root / "file", threading.Event(), 0
+
+    def swap() -> None:
+        nonlocal swaps
+        for make in itertools.cycle([lambda path: path.write_text("inside"), *others]):
+            made = root.parent / "made"
+            make(made)
+            made.rename(file)
+            swaps += 1
+            if ended.is_set():
+                return
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for number in itertools.count():
+            with contextlib.suppress(ClawError):
+                acts[number % len(acts)]()
+            if number >= 500 and swaps >= 500:
+                return
+    finally:
+        ended.set()
+        swapper.join()
+        sys.setswitchinterval(interval)
+
+
+def test_a_file_that_others_swap_for_a_link_or_a_fifo_never_leads_out_and_never_blocks(
+    workspace: Workspace, root: Path
+) -> None:
+    secret, seen = root.parent / "secret", set[str]()
+    others: list[Callable[[Path], object]] = [
+        lambda path: path.symlink_to("../secret"),
+        lambda path: path.symlink_to(secret),
+        os.mkfifo,
+    ]
+    acts: list[Callable[[], object]] = [
+        lambda: seen.add(read(workspace, "file")),
+        lambda: workspace.write("file", b"written"),
+        lambda: workspace.append("file", b"added"),
+        lambda: workspace.state("file"),
+    ]
+    _swapped(root, others, acts)
+    assert "inside" in seen
+    assert not any("secret" in text for text in seen)
+    assert secret.read_text() == "secret"
+
+
+def test_a_removal_takes_the_file_that_was_looked_at_and_no_other(
+    workspace: Workspace, root: Path
+) -> None:
+    inside = FileState.of(b"inside")
+    _swapped(
+        root,
+        [lambda path: path.symlink_to("../secret")],
+        [lambda: workspace.remove("file", inside)],
+    )
+    assert (root.parent / "secret").read_text() == "secret"
+    (root / "file").unlink(missing_ok=True)
+    (root / "file").write_text("other")
+    with pytest.raises(BusyError):
+        workspace.remove("file", inside)
+    assert (root / "file").read_text() == "other"
+
+
+def test_a_workspace_that_was_swapped_for_a_link_is_not_entered(root: Path) -> None:
+    rules = PathRules(workspace=root)
+    (root.parent / "elsewhere").mkdir()
+    root.rename(root.parent / "kept")
+    root.symlink_to("elsewhere")
+    with pytest.raises(ClawError), Workspace(rules):
+        pass
+    deep = PathRules(workspace=root / "deep")
+    (root.parent / "elsewhere" / "deep").mkdir()
+    with pytest.raises(ForbiddenError, match="not the folder that it was"), Workspace(deep):
+        pass
+
+
+def test_outside_files_mean_files_never_processes_or_devices(root: Path) -> None:
+    rules = PathRules(workspace=root, workspace_only=False)
+    with Workspace(rules) as workspace:
+        for path in ("/proc/self/environ", "/proc/self/cmdline", f"/proc/{os.getpid()}/comm"):
+            with pytest.raises(ForbiddenError, match="processes"):
+                workspace.open_read(path)
+        with pytest.raises(ClawError):
+            workspace.open_read("/proc/self/fd/0")
+        with pytest.raises(InvalidRequestError, match="a device"):
+            workspace.open_read("/dev/null")
+        for act in (workspace.write, workspace.append):
+            with pytest.raises(ClawError):
+                act("/dev/null", b"x")
+            with pytest.raises(ForbiddenError, match="processes"):
+                act("/proc/self/oom_score_adj", b"0")
+
+
+def test_clawds_home_is_closed_also_inside_of_the_workspace(root: Path) -> None:
+    home = root / ".clawd"
+    (home / "undo").mkdir(parents=True)
+    (home / "undo" / "kept").write_text("old")
+    (root / "way").symlink_to(".clawd/undo")
+    with Workspace(PathRules(workspace=root, home=home)) as workspace:
+        for path in (".clawd/undo/kept", "way/kept", "sub/../.clawd/ESTOP", ".clawd"):
+            for act in (
+                workspace.open_read,
+                workspace.state,
+                workspace.entries,
+                partial(workspace.write, data=b"x"),
+                partial(workspace.append, data=b"x"),
+                partial(workspace.remove, was=None),
+            ):
+                with pytest.raises(ForbiddenError):
+                    act(path)
+    assert (home / "undo" / "kept").read_text() == "old"
+    assert not (home / "ESTOP").exists()
+
+
+def test_a_new_file_gets_the_permissions_that_the_umask_leaves(
+    workspace: Workspace, root: Path
+) -> None:
+    before = os.umask(0o027)
+    try:
+        workspace.write("new", b"x")
+        workspace.append("made/new", b"x")
+    finally:
+        os.umask(before)
+    assert {(root / name).stat().st_mode & 0o777 for name in ("new", "made/new")} == {0o640}
+
+
+def test_set_user_id_does_not_survive_a_write(workspace: Workspace, root: Path) -> None:
+    (root / "a.txt").chmod(0o6755)
+    workspace.write("a.txt", b"x")
+    assert (root / "a.txt").stat().st_mode & 0o7777 == 0o755
+
+
+def test_without_hard_links_a_new_file_is_made_all_the_same(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_names: object, **_options: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert workspace.write("new", b"x") is True
+    assert sorted(p.name for p in root.iterdir()) == ["a.txt", "new", "sub"]
 
 
 def test_a_write_is_whole_keeps_permissions_and_leaves_no_scraps(

@@ -47,6 +47,7 @@ OF_LOADING_ALL_ALIKE: list[tuple[str, Any, str, Any]] = [
     ("prefill_chunk", 32, "prefill_chunk", 32),
     ("prefix_cache_ram_mb", 64, "prefix_cache_ram_mb", 64),
     ("prefix_cache_disk_mb", 2048, "prefix_cache_disk_mb", 2048),
+    ("fence", "off", "fence", "off"),
 ]
 OF_SAMPLING: list[tuple[str, Any]] = [
     ("temperature", 0.3),

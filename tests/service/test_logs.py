@@ -4,12 +4,14 @@ import json
 import logging
 import os
 import sys
+import unicodedata
 from collections.abc import Iterator
 
 import pytest
 
 from clawd.security.redact import Redactor
 from clawd.service.logs import set_up
+from tests.support.hostile import HOSTILE
 
 SECRET = "correct-horse-battery"
 REDACTOR = Redactor([SECRET], b"k" * 32)
@@ -55,6 +57,22 @@ def test_fields_cannot_be_confused(capsys: pytest.CaptureFixture[str]) -> None:
     log.info("x", extra={"a": "one two", "b": 'y" receipt="z', "c": "", "d": "k=v", "e": None})
     (line,) = lines(capsys)
     assert line.endswith(r' x a="one two" b="y\" receipt=\"z" c="" d="k=v" e=None')
+
+
+def test_no_text_drives_the_terminal_that_a_log_is_read_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for environ in ({}, {"CLAWD_LOG": "json"}):
+        set_up(environ, REDACTOR)
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            log.exception("bad: %s", HOSTILE, extra={"tool": HOSTILE})
+        told = capsys.readouterr().err
+        bad = [c for c in told if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+        assert set(bad) <= {"\n"}
+        first = told.splitlines()[0]
+        assert len(first) < 6_000 or environ
 
 
 def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:

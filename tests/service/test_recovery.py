@@ -86,6 +86,7 @@ async def test_an_intent_whose_receipt_was_written_is_only_removed(bench: Bench)
     (receipt,) = bench.receipts()
     assert (receipt.id, receipt.status) == (done.id, "allowed")
     assert await bench.memory.ledger.open_intents() == []
+    assert await bench.memory.ledger.last_head() == (receipt.seq, receipt.receipt_hash)
 
 
 async def test_several_are_closed_in_the_order_they_began(bench: Bench) -> None:

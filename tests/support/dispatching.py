@@ -21,10 +21,11 @@ from clawd.security.redact import Redactor
 from clawd.security.risk import Assessment, Risk
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
-from clawd.tools.dispatch import Dispatcher, DispatchSettings
+from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
+from clawd.tools.telling import DispatchSettings
 from clawd.wire.events import Event
 from tests.security.fakes import ADA, MemoryRuleStore, Stop
 
@@ -114,13 +115,16 @@ class Bench:
         journal: Journal | None = None,
         limit_bytes: int = 64 * 1024,
         sandbox_level: str = "none",
+        policy: PolicySettings | None = None,
+        taint: TaintBook | None = None,
     ) -> Dispatcher:
+        book = self.taint if taint is None else taint
         return Dispatcher(
             Registry(tools),
-            gate=Gate(lambda: self.policy, estop=self.stop, taint=self.taint, rules=self.rules),
+            gate=Gate(lambda: policy or self.policy, estop=self.stop, taint=book, rules=self.rules),
             approvals=self.approvals,
             journal=journal or Journal(self.chain, self.memory.ledger, self.redactor),
-            taint=self.taint,
+            taint=book,
             settings=DispatchSettings(sandbox_level=sandbox_level, output_limit_bytes=limit_bytes),
         )
 

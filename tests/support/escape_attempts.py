@@ -9,6 +9,8 @@ workspace later.
 
 from typing import NamedTuple
 
+from clawd.security.sandbox_plan import ResourceLimits
+
 SECRET = "tell-nobody-4711"
 PASSWORD = "held-in-memory-0815"
 # Put together only when it runs, so that no echo of the command passes for success.
@@ -36,6 +38,7 @@ class Attempt(NamedTuple):
 
     `control` says that it is safe to run without the sandbox, as an ordinary user, and ought to
     succeed there. `inside` puts the stand-in's home into the workspace, where only a mask hides it.
+    `before` and `owner` run outside, before and after it, in the workspace.
     """
 
     name: str
@@ -43,15 +46,22 @@ class Attempt(NamedTuple):
     control: bool = True
     inside: bool = False
     wait_s: float = 0.0
+    before: str = ""
+    owner: str = ""
+    limits: ResourceLimits = ResourceLimits()
 
 
-def _sh(name: str, script: str, *, control: bool = True, inside: bool = False) -> Attempt:
+def by_shell(name: str, script: str, *, control: bool = True, inside: bool = False) -> Attempt:
+    """Return an attempt by bash."""
     return Attempt(name, ("bash", "-c", _SHELL + script), control, inside)
 
 
-def _py(name: str, script: str, *, control: bool = True, inside: bool = False) -> Attempt:
+def by_python(name: str, script: str, *, control: bool = True, inside: bool = False) -> Attempt:
+    """Return an attempt by Python, with what `_PYTHON` defines."""
     return Attempt(name, ("/usr/bin/python3", "-c", _PYTHON + script), control, inside)
 
+
+_sh, _py = by_shell, by_python
 
 _PATHS = (
     _sh("read-absolute", 'cat "$KEY"'),
@@ -114,6 +124,14 @@ _PROC = (
         "    try: f=open('/proc/1/mem','rb'); f.seek(s); d=f.read(e-s)\n"
         "    except (OSError, OverflowError, ValueError): continue\n"
         "    if b'tell-nobody' + b'-4711' in d: escaped()", control=False),
+    _py("break-init-and-survive",
+        "import subprocess\n"
+        "subprocess.Popen(['setsid', 'sh', '-c', 'sleep 0.4; echo > survived'])\n"
+        "for l in open('/proc/1/maps'):\n"
+        "    s,e=(int(x,16) for x in l.split()[0].split('-'))\n"
+        "    if ' rw' in l:\n"
+        "        f=open('/proc/1/mem','r+b',0); f.seek(s); f.write(bytes(e-s))",
+        control=False)._replace(wait_s=0.7),
     _sh("init-without-fence", "grep -Eq '^(Seccomp|NoNewPrivs):.0|^Cap(Eff|Prm|Bnd):.*[1-9a-f]'"
         " /proc/1/status && escaped", control=False),
     _sh("core-pattern", "( : >> /proc/sys/kernel/core_pattern ) && escaped", control=False),
@@ -193,6 +211,19 @@ _KERNEL = (
         " C.syscall(ctypes.c_long(0x40000000 + 39)) >= 0: escaped()", control=False),
     _py("swap-and-clock", "allowed(167,224,b'/tmp/x',0)\nallowed(227,112,0,b'\\0'*16)",
         control=False),
+    _py("odd-personality", "allowed(135,92,0x0040000)"),
+    _py("push-own-terminal-input", "m, s = os.openpty()\nos.setsid()\n"
+        "fcntl.ioctl(s, termios.TIOCSCTTY, 0)\nfcntl.ioctl(s, termios.TIOCSTI, b'x')\nescaped()",
+        control=False),
+    _py("terminal-of-linux", "m, s = os.openpty()\n"
+        "if call(16,29,s,0x541C,b'\\2') >= 0 or ctypes.get_errno() != 1: escaped()",
+        control=False),
+    _py("segments-of-its-own", "allowed(154,-1,0,ctypes.create_string_buffer(64),64)",
+        control=False),
+    _py("log-of-the-kernel", "allowed(103,116,10,0,0)", control=False),
+    _py("watch-the-file-system", "allowed(300,262,0x200,0)", control=False),
+    _py("move-pages-of-others", "allowed(279,239,PID,0,0,0,0,0)", control=False),
+    _py("name-of-the-machine", "allowed(170,161,b'x',1)", control=False),
     _py("become-root", "allowed(105,146,0)", control=False),
     _sh("gain-by-setuid-program", "grep -q '^NoNewPrivs:.0' /proc/self/status && escaped"),
     _sh("capabilities", "grep -Eq '^Cap(Eff|Prm|Bnd|Amb):.*[1-9a-f]' /proc/self/status && escaped"),

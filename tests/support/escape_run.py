@@ -1,6 +1,7 @@
 """Runs the escape attempts as an ordinary user, in the sandbox and without, and prints how it went.
 
     python -m tests.support.escape_run FOLDER        (a JSON object on standard output)
+    python -m tests.support.escape_run FOLDER landlock         (the other level, no control)
 
 Started as root it becomes another user first, so that root is never what an attempt had. Each
 attempt has a place of its own: a workspace, a canary beside it and, in the home, a stand-in daemon
@@ -20,14 +21,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.errors import SandboxUnavailableError
+from clawd.security.sandbox import Level, Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from tests.support.escape_attempts import ESCAPES, PASSWORD, SECRET, SUCCESS, Attempt
 from tests.support.escape_deletions import SPELLINGS
+from tests.support.escape_planted import PLANTED
+from tests.support.escape_resources import RESOURCES
 
 ORDINARY_USER = 5001
 AT_ONCE = 4
+# All of them fail by the same rule; at the second level some will do.
+_FEW_DELETIONS = 10
 _LIMIT_S = 15.0
+_PYTHON = "/usr/bin/python3"
 _SECRET_NAME = "STANDIN_API_KEY"
 
 # Plain enough for any python under /usr; ends when its standard input does.
@@ -118,7 +125,7 @@ def _described(folder: Path, left_out: Path | None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _stand_in(place: _Place) -> Iterator[tuple[subprocess.Popen[str], tuple[str, str]]]:
-    argv = ["/usr/bin/python3", "-I", "-c", _STAND_IN, str(place.home), place.abstract]
+    argv = [_PYTHON, "-I", "-c", _STAND_IN, str(place.home), place.abstract]
     with subprocess.Popen(
         [*argv, PASSWORD[::-1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -140,24 +147,36 @@ def _let_it_read(process: subprocess.Popen[str]) -> None:
             process.wait(_LIMIT_S)
 
 
-async def _judged(attempt: Attempt, folder: Path, *, sandboxed: bool) -> Verdict:
+async def _judged(attempt: Attempt, folder: Path, level: Level | None) -> Verdict:
+    """Run one; None is without a sandbox."""
     place = _Place(folder, attempt)
     with _stand_in(place) as (process, ports), (place.home / "receipts.key").open() as leaked:
         os.set_inheritable(leaked.fileno(), True)
         env = place.variables(process.pid, ports)
+        if attempt.before:
+            await asyncio.to_thread(_as_owner, attempt.before, place, env)
         before = place.state()
-        if sandboxed:
-            sandbox = Sandbox(SandboxSettings(home=place.home))
+        if level is not None:
+            settings = SandboxSettings(
+                home=place.home, limits=attempt.limits, levels=(level,), python=_PYTHON
+            )
+            sandbox = Sandbox(settings)
             status = await sandbox.probe()
-            assert (status.level, status.reason) == ("bwrap", ""), status
+            assert status.level == level, status
+            assert level != "bwrap" or not status.reason, status
             command = ChildCommand(
                 argv=attempt.argv, workspace=place.workspace, env=env, timeout_s=_LIMIT_S
             )
-            output = (await sandbox.run(command)).output
+            try:
+                output = (await sandbox.run(command)).output
+            except SandboxUnavailableError as error:  # refused, not run
+                output = error.message
         else:
             output = await asyncio.to_thread(_run_bare, attempt, place, env, leaked.fileno())
         if attempt.wait_s:
             await asyncio.sleep(attempt.wait_s)
+        if attempt.owner:
+            await asyncio.to_thread(_as_owner, attempt.owner, place, env)
         _let_it_read(process)
         signs = {
             "it printed the secret": SECRET in output or PASSWORD in output,
@@ -186,17 +205,30 @@ def _run_bare(attempt: Attempt, place: _Place, env: dict[str, str], leaked: int)
     return ran.stdout.decode(errors="replace")
 
 
-def attempts() -> dict[str, Attempt]:
-    """All of them by name."""
-    every = {attempt.name: attempt for attempt in ESCAPES}
-    for number, spelling in enumerate(SPELLINGS, 1):
+def _as_owner(script: str, place: _Place, env: dict[str, str]) -> None:
+    """Do what the owner does in the workspace, where programs run what they find."""
+    subprocess.run(
+        ["bash", "-c", script],
+        cwd=place.workspace,
+        env={**os.environ, **env, "HOME": str(place.folder), "GIT_CONFIG_NOSYSTEM": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_LIMIT_S,
+    )
+
+
+def attempts(*, landlock: bool = False) -> dict[str, Attempt]:
+    """All of them by name, or those for Landlock: without what namespaces and binds are for."""
+    kinds = (ESCAPES,) if landlock else (ESCAPES, PLANTED, RESOURCES)
+    every = {attempt.name: attempt for kind in kinds for attempt in kind}
+    for number, spelling in enumerate(SPELLINGS[:_FEW_DELETIONS] if landlock else SPELLINGS, 1):
         name = f"deletion-{number}"
         every[name] = Attempt(name, ("bash", "-c", spelling))
     return every
 
 
-async def run_all(base: Path) -> dict[str, dict[str, Verdict]]:
-    """Run every attempt in the sandbox, and those that are safe without it too."""
+async def run_all(base: Path, level: Level = "bwrap") -> dict[str, dict[str, Verdict]]:
+    """Run every attempt in the sandbox; with bubblewrap, the safe ones without it too."""
     # Named here, because a module that is found only later may be out of the new user's reach.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(AT_ONCE))
     lanes = asyncio.Semaphore(AT_ONCE)
@@ -206,13 +238,14 @@ async def run_all(base: Path) -> dict[str, dict[str, Verdict]]:
         async with lanes:
             folder = base / kind / attempt.name
             results[kind][attempt.name] = await _judged(
-                attempt, folder, sandboxed=kind == "sandbox"
+                attempt, folder, level if kind == "sandbox" else None
             )
 
     async with asyncio.TaskGroup() as group:
-        for attempt in attempts().values():
+        chosen = attempts(landlock=level == "landlock")
+        for attempt in chosen.values():
             group.create_task(one("sandbox", attempt))
-            if attempt.control:
+            if attempt.control and level == "bwrap":
                 group.create_task(one("control", attempt))
     return results
 
@@ -227,7 +260,8 @@ def main() -> None:
         os.setuid(ORDINARY_USER)
     os.chdir("/")
     os.environ[_SECRET_NAME] = SECRET
-    results = asyncio.run(run_all(base))
+    level: Level = "landlock" if sys.argv[2:] == ["landlock"] else "bwrap"
+    results = asyncio.run(run_all(base, level))
     json.dump(results, sys.stdout)
 
 

@@ -25,7 +25,8 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import METHODS, Method
+from clawd.wire.method import Method
+from clawd.wire.methods import METHODS
 from clawd.wire.reports import Done, StatusReport
 
 LIMIT_S = 20.0

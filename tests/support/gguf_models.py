@@ -30,6 +30,7 @@ def write_random_gguf(
     is_printable: bool = False,
     chat_template: str | None = None,
     seed: int = 1,
+    tensors_per_file: int = 0,
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
@@ -52,9 +53,10 @@ def write_random_gguf(
             piece of the answer is whole text; the tokenizer must be a byte-level one.
         chat_template: a Jinja template instead of the other model's.
         seed: of all weights.
+        tensors_per_file: split the model, `name-00001-of-00003.gguf`; the first is returned.
     """
     reader = gguf.GGUFReader(tokenizer_from)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_file)
     kinds = copy_tokenizer(reader, writer)
     template = chat_template
     if template is None:
@@ -91,7 +93,7 @@ def write_random_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return min(path.parent.glob(f"{path.stem}-*")) if tensors_per_file else path
 
 
 def write_random_lora(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,15 @@ class Home:
         self.config.chmod(0o600)
 
     def ctl(
-        self, *arguments: str, stdin: str | None = None, timeout_s: float = 60.0
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        timeout_s: float = 60.0,
+        before: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Run clawctl to its end, away from any terminal."""
+        """Run clawctl to its end, away from any terminal; `before` are words that start it."""
         return subprocess.run(
-            [sys.executable, "-m", "clawctl", *arguments],
+            [*before, sys.executable, "-m", "clawctl", *arguments],
             env=self.environ,
             cwd=self.workspace,
             input=stdin,
@@ -82,11 +87,11 @@ class Home:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def start(self) -> None:
-        """Start the daemon and wait until it answers."""
+    def spawn(self, *how: str) -> None:
+        """Start the daemon, by other arguments of Python if given, and wait for nothing."""
         log = (self.path / "daemon.log").open("a")
         self.daemon = subprocess.Popen(
-            [sys.executable, "-m", "clawd"],
+            [sys.executable, *(how or ("-m", "clawd"))],
             env=self.environ,
             cwd=self.workspace,
             stdin=subprocess.DEVNULL,
@@ -96,6 +101,11 @@ class Home:
             start_new_session=True,
         )
         log.close()
+
+    def start(self, *how: str) -> None:
+        """Start the daemon, by other arguments of Python if given; wait until it answers."""
+        self.spawn(*how)
+        assert self.daemon is not None
         deadline = time.monotonic() + DEADLINE_S
         while self.ctl("--no-start", "status").returncode != 0:
             assert self.daemon.poll() is None, self.log()

@@ -40,8 +40,8 @@ def finished(text: str) -> TurnFinished:
     return TurnFinished(conversation_id="conv-1", turn_id="turn-1", text=text, usage=usage)
 
 
-def asking(call: Call) -> TurnFinished:
-    call.emit(STARTED, REQUEST)
+def asking(call: Call, request: ApprovalRequested = REQUEST) -> TurnFinished:
+    call.emit(STARTED, request)
     answer = call.answer()
     call.emit(ApprovalResolved(approval_id="a1", answer=answer.value, by="uid 1"))
     return finished(f"<{answer.question} {answer.value} {answer.digest}>")

@@ -274,6 +274,29 @@ async def test_the_emergency_stop_kills_a_running_call(bench: Bench) -> None:
     assert dispatcher.stop_all() == 0
 
 
+async def test_a_process_that_the_stop_killed_before_its_call_was_cancelled_was_stopped(
+    bench: Bench,
+) -> None:
+    class Starter(Probe):
+        starts_process = True
+
+    async def killed(_arguments: Arguments, _context: ToolContext) -> ToolResult:
+        bench.stop.value = True
+        return failed("The command exited with code 137 (ended by signal 9)")
+
+    outcome = await bench.called(Starter(act=killed), sandbox_level="bwrap")
+    assert (outcome.kind, outcome.status) == ("stopped", "failed")
+    assert (await bench.only_receipt()).reason == "emergency stop is set"
+
+
+async def test_what_came_of_a_call_that_no_stop_can_kill_is_told_as_it_is(bench: Bench) -> None:
+    async def broke(_arguments: Arguments, _context: ToolContext) -> ToolResult:
+        bench.stop.value = True
+        return failed("no such file")
+
+    assert (await bench.called(Probe(act=broke))).text == "error: no such file"
+
+
 async def test_under_the_emergency_stop_nothing_starts(bench: Bench) -> None:
     bench.stop.value = True
     tool = Probe()

@@ -10,7 +10,7 @@ import pytest
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.ledger import MemoryLedger
 from clawd.receipts.ledger import Intent
-from clawd.receipts.record import sha256_hex
+from clawd.receipts.record import Receipt, ReceiptDraft, sha256_hex
 from clawd.receipts.verify import find_receipt
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
@@ -264,3 +264,35 @@ async def test_many_calls_at_once_leave_one_whole_chain(bench: Bench) -> None:
     assert len(receipts) == 60
     assert await bench.memory.ledger.open_intents() == []
     assert await bench.memory.ledger.last_head() == (60, receipts[-1].receipt_hash)
+
+
+async def test_now_and_then_the_head_is_logged_whole(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("clawd.tools.journal.HEAD_TOLD_EVERY", 2)
+    for _ in range(5):
+        await bench.called(Probe())
+    told = [each.__dict__ for each in caplog.records if each.getMessage() == "receipt head"]
+    receipts = bench.receipts()
+    assert [(each["seq"], each["hash"]) for each in told] == [
+        (2, receipts[1].receipt_hash),
+        (4, receipts[3].receipt_hash),
+    ]
+
+
+@pytest.mark.parametrize("tool", ["probe", "unknown"])
+async def test_contents_are_kept_before_the_receipt_that_hashes_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    append = bench.chain.append
+    found: list[bool] = []
+
+    async def looking(draft: ReceiptDraft) -> Receipt:
+        hashes = {row[0] for row in on_disk(bench, "SELECT hash FROM contents")}
+        found.append({draft.args_hash, draft.result_hash} <= hashes)
+        return await append(draft)
+
+    monkeypatch.setattr(bench.chain, "append", looking)
+    await bench.dispatcher([Probe()]).call(request(tool), bench.scope())
+    assert found == [True]

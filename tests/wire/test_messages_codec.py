@@ -29,7 +29,8 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import ListReceipts, SendMessage
+from clawd.wire.methods import SendMessage
+from clawd.wire.receipt_methods import ListReceipts
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -7,10 +7,19 @@ import msgspec
 import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
-from clawd.wire import methods, reports
+from clawd.wire import (
+    changes,
+    exports,
+    methods,
+    policy_methods,
+    policy_reports,
+    receipt_methods,
+    reports,
+)
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import METHODS, Method, method_name, result_type
+from clawd.wire.method import Method, method_name, result_type
+from clawd.wire.methods import METHODS
 
 KINDS = sorted(METHODS.items())
 IDS = [name for name, _ in KINDS]
@@ -19,7 +28,8 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for value in vars(methods).values()
+        for module in (methods, receipt_methods, policy_methods)
+        for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
     assert structs == set(METHODS.values())
@@ -43,7 +53,8 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    assert result is TurnFinished or result is getattr(reports, result.__name__)
+    homes = (reports, policy_reports, exports, changes)
+    assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
@@ -51,7 +62,9 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
     name: str, kind: type[Method[Any]]
 ) -> None:
     fields = msgspec.structs.fields(kind)
-    needed = {field.encode_name: "x" for field in fields if field.required}
+    needed: dict[str, Any] = {field.encode_name: "x" for field in fields if field.required}
+    if name == "load_contents":
+        needed["hashes"] = ["x"]
     if name == "answer_approval":
         needed["answer"] = "deny"
     made = unpack(pack(needed), kind)
@@ -64,6 +77,10 @@ def test_only_these_methods_are_for_admins() -> None:
         "shutdown",
         "clear_estop",
         "unload_model",
+        "show_config",
+        "read_receipt_log",
+        "load_contents",
+        "accept_receipts",
     }
 
 

@@ -1,5 +1,6 @@
 """Text made safe to show and to splice."""
 
+import json
 import unicodedata
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.wire.safe_text import (
+    ascii_json,
     has_invisible,
     paragraph,
     shortened,
@@ -14,6 +16,7 @@ from clawd.wire.safe_text import (
     terminal_safe,
     visible,
     visible_line,
+    with_few_marks,
 )
 
 ANY_TEXT = st.text(st.characters(codec=None))
@@ -98,3 +101,31 @@ def test_shortened_keeps_what_fits() -> None:
     assert shortened("abc", 3) == "abc"
     assert shortened("abcd", 3) == "ab…"
     assert shortened("abcd", 0) == ""
+
+
+@given(ANY_TEXT)
+def test_json_without_active_characters_means_the_same(text: str) -> None:
+    made = ascii_json(json.dumps({"a": text}, ensure_ascii=False))
+    assert json.loads(made) == {"a": text}
+    assert not has_invisible(made)
+
+
+def test_marks_beyond_a_few_are_told_and_not_shown() -> None:
+    assert with_few_marks("z" + "\u0301" * 200 + "y") == "z" + "\u0301" * 8 + "‹more marks›y"
+    kept = "é́ ── 👩‍💻 ê̄ \u0e19\u0e49\u0e33"
+    assert with_few_marks(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("r\u200dm", "r‹U+200D›m"),
+        ("a\u200bb\u3164c\u00add", "a‹U+200B›b‹U+3164›c‹U+00AD›d"),
+        ("x\ufe0f", "x‹U+FE0F›"),
+        ("\u2764\ufe0f\ufe0f", "\u2764‹U+FE0F›\ufe0f"),
+        ("1\ufe0f\u20e3", "1\ufe0f\u20e3"),
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u200d\u0937"),
+    ],
+)
+def test_what_hides_is_written_out_where_it_has_no_place(text: str, shown: str) -> None:
+    assert terminal_safe(text) == shown

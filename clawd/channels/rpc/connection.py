@@ -36,7 +36,8 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import METHODS, Method
+from clawd.wire.method import Method
+from clawd.wire.methods import METHODS
 
 HELLO_TIMEOUT_S = 10.0
 STALL_S = 30.0

@@ -11,7 +11,8 @@ from clawd.channels.rpc.connection import Call, Connection, Identity, failure_of
 from clawd.errors import BusyError, ClawError, ForbiddenError
 from clawd.security.principal import Principal
 from clawd.wire.codec import encode_frame
-from clawd.wire.methods import METHODS, Method
+from clawd.wire.method import Method
+from clawd.wire.methods import METHODS
 
 MAX_CONNECTIONS = 256
 

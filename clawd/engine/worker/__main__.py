@@ -4,6 +4,8 @@ import argparse
 import socket
 import sys
 
+from clawd.engine.protocol import HEADER, MAX_FRAME_BYTES, Load, ToWorker, decode_to_worker
+from clawd.engine.worker.fence import raise_fence
 from clawd.engine.worker.process import harden
 
 
@@ -14,17 +16,32 @@ def main() -> int:
     arguments = parser.parse_args()
     if not harden():
         return 1
-    # llama.cpp reads the environment when it is loaded: only after harden().
-    from clawd.engine.worker.loop import Worker
-
     with socket.socket(fileno=arguments.fd) as connection:
+        first = _first_frame(connection)
+        if first is None:
+            return 0
+        fence = raise_fence(first.config) if isinstance(first, Load) else ""
+        # Only now: llama.cpp reads the environment when it is loaded, which harden() has changed,
+        # and both it and numpy start threads, which no fence could hold any more.
+        from clawd.engine.worker.loop import Worker
+
         try:
-            Worker(connection).run()
+            Worker(connection, first=first, fence=fence).run()
         except MemoryError as error:
             # A traceback would tell nobody more, and push llama.cpp's last lines out.
             print(f"out of memory: {error}", file=sys.stderr)  # noqa: T201
             return 1
     return 0
+
+
+def _first_frame(connection: socket.socket) -> ToWorker | None:
+    """Wait for the frame that says what to load, and read not a byte more; None at the end."""
+    header = connection.recv(HEADER.size, socket.MSG_WAITALL)
+    if len(header) < HEADER.size:
+        return None
+    (size,) = HEADER.unpack(header)
+    body = connection.recv(min(size, MAX_FRAME_BYTES), socket.MSG_WAITALL)
+    return decode_to_worker(body) if len(body) == size else None
 
 
 if __name__ == "__main__":

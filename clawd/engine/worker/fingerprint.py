@@ -13,6 +13,7 @@ _IRRELEVANT = frozenset({
     "path", "alias", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel", "mlock", "mmap",
     "max_queue", "prefill_chunk", "speculation", "seed",
     "prefix_cache_ram_mb", "prefix_cache_disk_mb", "prefix_cache_folder",
+    "fence",
 })  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import assert_never
 
+import msgspec
+
 from clawd.engine.protocol import (
     CancelGeneration,
     CountTokens,
@@ -176,6 +178,8 @@ class Worker:
         connection: a stream socket; it is made non-blocking.
         load_engine: loads a model; raises LoadError when it cannot.
         max_unsent_bytes: events that may wait for the daemon before the model rests.
+        first: a frame that was read before; it is answered first.
+        fence: what holds this process, for the answer to Load.
     """
 
     def __init__(
@@ -184,8 +188,12 @@ class Worker:
         load_engine: Callable[[Load], Engine] = load_model,
         *,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        first: ToWorker | None = None,
+        fence: str = "",
     ) -> None:
         self._load_engine = load_engine
+        self._first = first
+        self._fence = fence
         self._max_unsent_bytes = max_unsent_bytes
         self._socket = connection
         self._socket.settimeout(0)
@@ -207,6 +215,8 @@ class Worker:
         Raises:
             ProtocolError: the daemon sent what is no frame.
         """
+        if self._first is not None:
+            self._send(self._handle(self._first))
         while not self._is_over:
             is_quiet = not self._wait()
             events = self._receive()
@@ -296,7 +306,7 @@ class Worker:
         except LoadError as error:
             self._is_over = True
             return LoadFailed(code=error.code, message=error.message)
-        return Loaded(info=self._engine.info)
+        return Loaded(info=msgspec.structs.replace(self._engine.info, fence=self._fence))
 
     def _send(self, events: list[FromWorker]) -> None:
         for event in events:

@@ -1,18 +1,16 @@
 """What a worker process does to itself before it touches a model."""
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from clawd.kernel import syscalls
+
 # Out of memory, the kernel takes a worker before the daemon and all that do not ask for it.
 OOM_SCORE_ADJ = 500
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
 
 
 def harden() -> bool:
@@ -24,9 +22,8 @@ def harden() -> bool:
     """
     parent = os.getppid()
     _volunteer_for_oom()
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    syscalls.set_death_signal(signal.SIGKILL)
+    syscalls.set_not_dumpable()
     # An abort in llama.cpp would start a debugger to print a trace of this process.
     os.environ["GGML_NO_BACKTRACE"] = "1"
     # Threads of one computation wait for each other in a loop, by default for milliseconds: when

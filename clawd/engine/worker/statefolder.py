@@ -113,7 +113,12 @@ class StateFolder:
     def touch(self, path: Path, used_at: float) -> None:
         """Note when a state was used."""
         try:
-            os.utime(path, (used_at, used_at))
+            # Through a descriptor: by its path, no file's times may be changed here.
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.utime(file, (used_at, used_at))
+            finally:
+                os.close(file)
         except OSError as error:
             logger.debug("the time of a kept state is not set: %s", error)
 

@@ -17,6 +17,7 @@ from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
+from clawd.tools.builtin.undo import UndoTool
 
 
 def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
@@ -30,6 +31,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         FileWriteTool(deps),
         FileEditTool(deps),
         FileAppendTool(deps),
+        UndoTool(deps),
         GlobTool(deps),
         GrepTool(deps),
         CheckPathTool(deps),

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from clawd.errors import ClawError
 from clawd.security.network import NetworkRules, Resolve
-from clawd.security.paths import PathRules, classify, path_rules
+from clawd.security.paths import PathRules, acts_later, classify, path_rules
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
-from clawd.tools.base import Tool, ToolContext
+from clawd.tools.base import Arguments, Tool, ToolContext, Touched
+from clawd.tools.changes import ChangeLog
 
 
 class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +23,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         policy: what the owner allows.
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
+        changes: keeps what file tools change, for undo; None keeps nothing.
         network: where web tools may go.
         shell_timeout_s: how long a command may take unless the call says otherwise.
         tool_timeout_s: how long the others may take.
@@ -33,6 +36,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicySettings
     home: Path | None
     sandbox: Sandbox
+    changes: ChangeLog | None = None
     network: NetworkRules = NetworkRules()
     shell_timeout_s: float = 15.0
     tool_timeout_s: float = 30.0
@@ -43,28 +47,45 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileTool(Tool):
-    """A tool that touches files of the workspace."""
+    """A tool that touches the file or folder `path` of the workspace.
+
+    Attributes:
+        reads: whether its result may hold text that stands there, or names of files.
+        writes: whether it changes it.
+    """
 
     outward: ClassVar[bool | None] = False
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
         self._policy = deps.policy
         self._home = deps.home
         self.timeout_s = deps.tool_timeout_s
 
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        location = classify(arguments.get("path") or ".", self._rules(context))
+        path = (location.path,)
+        return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
+
     def _rules(self, context: ToolContext) -> PathRules:
         return path_rules(self._policy, workspace=context.workspace, home=self._home)
 
     def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""
+        rules = self._rules(context)
         try:
-            location = classify(path, self._rules(context))
+            location = classify(path, rules)
         except ClawError as error:
             return Assessment(risk="high", reason=reason, blocked=error.message)
         if location.place == "forbidden":
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
-            return Assessment(risk=risk, reason=reason)
+            later = self.writes and acts_later(location.path.relative_to(rules.workspace))
+            if later:
+                reason += ", which programs outside the sandbox run or obey later"
+            return Assessment(risk=risk, reason=reason, outward=later)
         if self._policy.workspace_only:
             return Assessment(
                 risk="high",
@@ -72,7 +93,8 @@ class FileTool(Tool):
                 blocked="path is outside the workspace",
                 allow_hint="workspace_only = false in [security] lets file tools leave it",
             )
-        return Assessment(risk=raised(risk), reason=f"{reason} outside the workspace")
+        reason = f"{reason} outside the workspace"
+        return Assessment(risk=raised(risk), reason=reason, outward=self.writes)
 
 
 def object_schema(properties: dict[str, object], *required: str) -> dict[str, object]:

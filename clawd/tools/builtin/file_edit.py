@@ -4,11 +4,12 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from clawd.security.paths import PathRules
+from clawd.security.file_content import FileState
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
-from clawd.tools.builtin.deps import PATH, FileTool, object_schema
+from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
+from clawd.tools.builtin.changing import ChangingTool
+from clawd.tools.builtin.deps import PATH, object_schema
 from clawd.tools.builtin.file_text import is_text
 from clawd.tools.builtin.file_write import MAX_WRITE_BYTES
 from clawd.tools.builtin.nearest import nearest_names, nearest_text
@@ -16,7 +17,7 @@ from clawd.tools.builtin.nearest import nearest_names, nearest_text
 _SHOWN_MATCHES = 5
 
 
-class FileEditTool(FileTool):
+class FileEditTool(ChangingTool):
     """Changes a part of a file."""
 
     name: ClassVar[str] = "file_edit"
@@ -38,6 +39,7 @@ class FileEditTool(FileTool):
         "path",
         "new_text",
     )
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -45,34 +47,30 @@ class FileEditTool(FileTool):
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        rules = self._rules(context)
-        return await in_thread(lambda: _edit(arguments, rules))
+        return await self._change(context, lambda workspace, _: _edit(arguments, workspace))
 
 
-def _edit(arguments: Arguments, rules: PathRules) -> ToolResult:
+def _edit(arguments: Arguments, workspace: Workspace) -> ToolResult:
     path, new = arguments["path"], arguments["new_text"]
     by_text, by_line = bool(arguments.get("old_text")), "start_line" in arguments
     if by_text == by_line:
         return failed("give either old_text, or start_line and end_line")
-    with Workspace(rules) as workspace:
-        text = _content(workspace, path)
-        if isinstance(text, ToolResult):
-            return text
-        if by_text:
-            changed = _replaced_text(text, arguments["old_text"], new, path)
-        else:
-            start = arguments["start_line"]
-            changed = _replaced_lines(text, start, arguments.get("end_line", start), new)
-        if isinstance(changed, ToolResult):
-            return changed
-        if changed == text:
-            return failed(f"{path} would stay as it is: new_text is what stands there")
-        data = changed.encode("utf-8", "replace")
-        if len(data) > MAX_WRITE_BYTES:
-            return failed(
-                f"{path} would have {len(data)} bytes; at most {MAX_WRITE_BYTES} are written"
-            )
-        workspace.write(path, data)
+    text = _content(workspace, path)
+    if isinstance(text, ToolResult):
+        return text
+    if by_text:
+        changed = _replaced_text(text, arguments["old_text"], new, path)
+    else:
+        start = arguments["start_line"]
+        changed = _replaced_lines(text, start, arguments.get("end_line", start), new)
+    if isinstance(changed, ToolResult):
+        return changed
+    if changed == text:
+        return failed(f"{path} would stay as it is: new_text is what stands there")
+    data = changed.encode("utf-8", "replace")
+    if len(data) > MAX_WRITE_BYTES:
+        return failed(f"{path} would have {len(data)} bytes; at most {MAX_WRITE_BYTES} are written")
+    workspace.write(path, data, was=FileState.of(text.encode()))
     return succeeded(f"updated {path} ({len(data)} B)", bytes=len(data))
 
 

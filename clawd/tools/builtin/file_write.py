@@ -5,16 +5,16 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.security.risk import Assessment
-from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
-from clawd.tools.builtin.deps import PATH, FileTool, object_schema
+from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
+from clawd.tools.builtin.changing import ChangingTool
+from clawd.tools.builtin.deps import PATH, object_schema
 
 MAX_WRITE_BYTES = 8 << 20
 
 _CONTENT = {"type": "string", "description": "The text."}
 
 
-class FileWriteTool(FileTool):
+class FileWriteTool(ChangingTool):
     """Creates or replaces a file."""
 
     name: ClassVar[str] = "file_write"
@@ -26,6 +26,8 @@ class FileWriteTool(FileTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
     )
+    reads: ClassVar[bool] = False
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -38,17 +40,11 @@ class FileWriteTool(FileTool):
             return failed(
                 f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are written"
             )
-        rules = self._rules(context)
-
-        def write() -> bool:
-            with Workspace(rules) as workspace:
-                return workspace.write(path, data)
-
-        created = await in_thread(write)
+        created = await self._change(context, lambda workspace, _: workspace.write(path, data))
         return succeeded(_wrote(path, len(data), created=created), bytes=len(data), created=created)
 
 
-class FileAppendTool(FileTool):
+class FileAppendTool(ChangingTool):
     """Adds to a file."""
 
     name: ClassVar[str] = "file_append"
@@ -59,6 +55,8 @@ class FileAppendTool(FileTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
     )
+    reads: ClassVar[bool] = False
+    writes: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -69,13 +67,7 @@ class FileAppendTool(FileTool):
         path, data = arguments["path"], arguments["content"].encode("utf-8", "replace")
         if len(data) > MAX_WRITE_BYTES:
             return failed(f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are added")
-        rules = self._rules(context)
-
-        def append() -> bool:
-            with Workspace(rules) as workspace:
-                return workspace.append(path, data)
-
-        created = await in_thread(append)
+        created = await self._change(context, lambda workspace, _: workspace.append(path, data))
         text = (
             _wrote(path, len(data), created=True)
             if created

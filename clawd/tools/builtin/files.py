@@ -146,6 +146,7 @@ class WorkspaceTool(FileTool):
     name: ClassVar[str] = "workspace"
     short: ClassVar[str] = "Tell the workspace folder and what may be touched outside of it."
     parameters: ClassVar[dict[str, Any]] = object_schema({})
+    reads: ClassVar[bool] = False
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:

@@ -68,6 +68,9 @@ class HttpTool(Tool):
         "url",
     )
 
+    # A host's name and a path are data too, wherever they lead.
+    outward: ClassVar[bool | None] = True
+
     def __init__(self, deps: BuiltinDeps) -> None:
         self._deps = deps
         self.timeout_s = deps.http_timeout_s + 5
@@ -92,26 +95,39 @@ class HttpTool(Tool):
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         request = _request(arguments, judge_url(arguments["url"], self._deps.network))
+        host = request.target.host
+        heard: list[_Response] = []
         try:
             async with asyncio.timeout(self._deps.http_timeout_s):
-                return await self._follow(request)
+                return await self._follow(request, heard)
         except TimeoutError:
-            return failed(f"{request.target.host} took over {self._deps.http_timeout_s:g} s")
-        except ProviderError as error:
-            return failed(error.message)
+            return failed(f"{host} took over {self._deps.http_timeout_s:g} s")
+        except ClawError as error:
+            if not heard and not isinstance(error, ProviderError):
+                raise
+            # Where a redirect leads is the other side's text.
+            told = error.message + (f" {error.hint}" if error.hint else "")
+            return failed(told, **({"untrusted_source": host} if heard else {}))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             why = str(error) or type(error).__name__
-            return failed(f"{request.target.host} could not be asked: {why}")
+            # What was received and made no sense may be quoted in the error.
+            is_unheard = isinstance(error, aiohttp.ClientConnectorError) and not heard
+            facts = {} if is_unheard else {"untrusted_source": host}
+            return failed(f"{host} could not be asked: {why}", **facts)
 
-    async def _follow(self, request: _Request) -> ToolResult:
+    async def _follow(self, request: _Request, heard: list[_Response]) -> ToolResult:
         """Send it and follow redirects; every hop is judged as if it had been asked for."""
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._send(request)
+            heard.append(response)
             location = response.headers.get("location", "")
             if response.status not in _REDIRECTS or not location or request.method == "POST":
                 return _told(request, response)
             request = self._redirected(request, location)
-        return failed(f"more than {MAX_REDIRECTS} redirects, the last to {request.target.url}")
+        url, host = request.target.url, request.target.host
+        return failed(
+            f"more than {MAX_REDIRECTS} redirects, the last to {url}", untrusted_source=host
+        )
 
     def _redirected(self, request: _Request, location: str) -> _Request:
         rules, origin = self._deps.network, request.target

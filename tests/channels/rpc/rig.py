@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clawd.channels.rpc.connection import Call, Identity
 from clawd.channels.rpc.server import RpcServer
@@ -17,6 +17,7 @@ from clawd.wire.events import TextDelta, TurnFinished
 from clawd.wire.messages import (
     Answer,
     ClientFrame,
+    EventFrame,
     Failure,
     Hello,
     Request,
@@ -24,9 +25,11 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import METHODS, FollowConversation, Method, Ping, SendMessage, method_name
+from clawd.wire.method import Method, method_name, result_type
+from clawd.wire.methods import METHODS, FollowConversation, Ping, SendMessage
 from clawd.wire.reports import ConfigText, Done
 
+R = TypeVar("R")
 LIMIT_S = 10.0
 ADA = Principal(uid=1000, gid=1000, pid=77)
 ROOT = Principal(uid=0, gid=0, pid=78, role="admin")
@@ -115,6 +118,11 @@ class RawClient:
         self._frames = FrameReader()
         self._bodies: list[bytes] = []
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether something came that was not read."""
+        return bool(self._bodies or self.reader._buffer)  # type: ignore[attr-defined]
+
     async def hello(self) -> Welcome:
         self.send(Hello(min=1, max=1, client="test"))
         frame = await self.read()
@@ -169,6 +177,47 @@ class RawClient:
 
     def close(self) -> None:
         self.writer.close()
+
+
+class Door:
+    """The way to a server whose clients are whom the test says: `identify` takes `principal`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.principal = ADA
+        self.clients: list[RawClient] = []
+
+    async def client(self, principal: Principal = ADA) -> RawClient:
+        """Connect as somebody and say hello."""
+        self.principal = principal
+        client = RawClient(*await asyncio.open_unix_connection(self.path))
+        self.clients.append(client)
+        await client.hello()
+        return client
+
+    async def ask(self, params: Method[R], principal: Principal = ADA) -> R:
+        """Make a request on a connection of its own; events are left aside."""
+        client = await self.client(principal)
+        client.send(request(1, params))
+        while isinstance(frame := await client.read(), EventFrame):
+            pass
+        assert isinstance(frame, Result), frame
+        client.close()
+        return unpack(frame.value, result_type(type(params)))
+
+    async def refused(self, params: Method[Any], principal: Principal = ADA) -> Failure:
+        """Make a request that fails."""
+        client = await self.client(principal)
+        client.send(request(1, params))
+        while isinstance(frame := await client.read(), EventFrame):
+            pass
+        assert isinstance(frame, Failure), frame
+        client.close()
+        return frame
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.writer.transport.abort()
 
 
 class Rig:

@@ -3,17 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.channels.rpc.server import RpcServer
+from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
+from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.estop import EmergencyStop
-from clawd.security.principal import Principal
+from clawd.security.file_content import FileChange, FileState
+from clawd.security.taint import TaintBook
 from clawd.service.sockets import listen
+from clawd.tools.changes import CallFacts
+from clawd.wire.changes import ChangeLine
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import (
     ApprovalRequested,
@@ -25,48 +31,52 @@ from clawd.wire.events import (
     TurnFailed,
     TurnFinished,
 )
-from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result
+from clawd.wire.messages import Answer, Cancel, EventFrame, Result
+from clawd.wire.method import result_type
 from clawd.wire.methods import (
     AnswerApproval,
     CancelTurn,
-    CheckPolicy,
     ClearMemory,
-    ExplainPolicy,
     FollowConversation,
     ListApprovals,
+    ListChanges,
     ListConversations,
-    ListReceipts,
     ListRules,
     ListTools,
-    Method,
     RevokeRule,
     RunTool,
     SearchMemory,
     SendMessage,
     SetEstop,
     ShowConversation,
-    ShowReceipt,
-    VerifyReceipts,
-    result_type,
 )
-from tests.channels.rpc.rig import IDENTITY, LIMIT_S, RawClient, request
+from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy
+from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench, Probe, bench_in
 
-R = TypeVar("R")
 CALL = calls(("probe", '{"text":"a"}'))
 
 
-class Front:
+def judge_of(house: House, change: PolicyChange) -> Judge:
+    """Return who judges the house's tools under the bench's policy in another autonomy."""
+    bench, taint = house.bench, TaintBook()
+    policy = bench.policy
+    if change.autonomy is not None:
+        policy = msgspec.structs.replace(policy, autonomy=change.autonomy)
+    return Judge(bench.dispatcher(house.tools, policy=policy, taint=taint), taint, policy)
+
+
+class Front(Door):
     """A house with a door: clients of any principal."""
 
     def __init__(self, house: House, path: Path) -> None:
+        super().__init__(path)
         self.house = house
-        self.path = path
-        self.principal = ADA
-        self.clients: list[RawClient] = []
+        self.changes: Changes
 
     def parts(self) -> Parts:
         house, bench = self.house, self.house.bench
@@ -75,7 +85,9 @@ class Front:
             "inbox": house.inbox,
             "calls": Calls(dispatcher, house.person, lambda: house.settings),
             "memory": bench.memory,
+            "changes": self.changes,
             "receipts_path": bench.log,
+            "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,
             "approvals": bench.approvals,
             "rules": bench.rules,
@@ -85,30 +97,9 @@ class Front:
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["models", "find_model"]
+        names += ["models", "find_model", "policy_cases", "accept_receipts"]
+        fields["judge_of"] = lambda change: judge_of(house, change)
         return Parts(**fields | dict.fromkeys(names))
-
-    async def client(self, principal: Principal = ADA) -> RawClient:
-        self.principal = principal
-        client = RawClient(*await asyncio.open_unix_connection(self.path))
-        self.clients.append(client)
-        await client.hello()
-        return client
-
-    async def ask(self, params: Method[R], principal: Principal = ADA) -> R:
-        """Make a request on a connection of its own; events are left aside."""
-        client = await self.client(principal)
-        client.send(request(1, params))
-        while isinstance(frame := await client.read(), EventFrame):
-            pass
-        assert isinstance(frame, Result), frame
-        client.close()
-        return unpack(frame.value, result_type(type(params)))
-
-    async def refused(self, params: Method[Any], principal: Principal = ADA) -> Failure:
-        client = await self.client(principal)
-        client.send(request(1, params))
-        return await client.failure()
 
 
 @pytest.fixture
@@ -116,13 +107,13 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     async with bench_in(tmp_path) as bench:
         house = House(bench, says("hello"))
         made = Front(house, tmp_path / "run" / "clawd.sock")
+        made.changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits)
         server = RpcServer(
             Handlers(made.parts()), identify=lambda _peer: made.principal, identity=IDENTITY
         )
         await server.start(listen(made.path))
         yield made
-        for client in made.clients:
-            client.writer.transport.abort()
+        made.close()
         await server.close()
         await house.inbox.close(grace_s=LIMIT_S)
 
@@ -395,6 +386,17 @@ async def test_receipts_are_listed_shown_and_verified_by_owner(front: Front) -> 
     assert len((await front.ask(ListReceipts(), ROOT)).items) == 3
     verdict = await front.ask(VerifyReceipts())
     assert (verdict.ok, verdict.receipts, verdict.level) == (True, 3, "anchored")
+    assert (verdict.signed, verdict.signatures) == (0, "no checkpoint signs them yet")
+    head = await front.ask(HeadOfReceipts())
+    assert (head.seq, head.receipt_hash, head.signed) == (3, verdict.head_hash, 0)
+    assert len(head.first_public_key) == 64
+    known = f"{head.seq}:{head.receipt_hash}"
+    wanted = VerifyReceipts(public_key=head.first_public_key, anchor=known)
+    assert (await front.ask(wanted)).ok
+    verdict = await front.ask(VerifyReceipts(anchor=f"2:{head.receipt_hash}"))
+    assert (verdict.ok, verdict.first_bad, verdict.kind) == (False, 2, "edited")
+    for wrong in (VerifyReceipts(anchor="2"), VerifyReceipts(public_key="ab")):
+        assert (await front.refused(wrong)).code == "invalid_request"
     bench_of(front).log.write_bytes(
         bench_of(front).log.read_bytes().replace(b'"seq":2', b'"seq":4')
     )
@@ -432,3 +434,43 @@ async def test_anybody_who_may_talk_may_stop(front: Front) -> None:
     assert report.reason.startswith("smoke (by uid 1001")
     silent = await front.ask(SetEstop(), BOB)
     assert silent.reason.startswith("no reason given (by uid 1001")
+
+
+async def test_a_call_can_belong_to_a_conversation_of_ones_own_only(front: Front) -> None:
+    mine = (await front.ask(SendMessage(text="hi"))).conversation_id
+    call = RunTool(name="probe", arguments='{"text":"a"}', conversation_id=mine)
+    assert (await front.refused(call, BOB)).code == "not_found"
+    assert (await front.refused(ListChanges(conversation_id=mine), BOB)).code == "not_found"
+    assert bench_of(front).receipts() == []
+    await front.ask(call)
+    (receipt,) = bench_of(front).receipts()
+    assert (receipt.conversation_id, receipt.uid) == (mine, ADA.uid)
+
+
+async def test_changes_are_listed_to_their_owner_newest_first(front: Front) -> None:
+    facts = CallFacts(
+        owner=ADA.uid,
+        conversation_id="c1",
+        workspace=str(front.house.settings.workspace),
+        call_id="receipt-1",
+        tool="file_write",
+    )
+    for path in ("a", "b"):
+        change = FileChange(path=path, before=None, after=FileState.of(b"new"))
+        await asyncio.to_thread(front.changes.keep, facts, change, -1)
+    newest, _older = (await front.ask(ListChanges())).items
+    assert newest == ChangeLine(
+        receipt_id="receipt-1",
+        at=newest.at,
+        tool="file_write",
+        path="b",
+        action="created",
+        size_before=0,
+        size_after=3,
+        conversation_id="c1",
+        workspace=facts.workspace,
+    )
+    assert (await front.ask(ListChanges(), BOB)).items == ()
+    assert (await front.ask(ListChanges(redo=True))).items == ()
+    assert (await front.refused(ListChanges(limit=0))).code == "invalid_request"
+    assert (await front.refused(ListChanges(workspace="/"))).code == "forbidden"

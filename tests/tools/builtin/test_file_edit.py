@@ -73,3 +73,14 @@ async def test_line_ends_stay_as_the_file_has_them(bench: Bench) -> None:
     assert file.read_bytes() == b"1\r\nx\r\ny\r\nthree"
     await bench.call("file_edit", path="f", start_line=4, new_text="z")
     assert file.read_bytes() == b"1\r\nx\r\ny\r\nz"
+
+
+@pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/conftest.py", ".envrc"])
+def test_writing_what_runs_later_outside_says_so(bench: Bench, path: str) -> None:
+    said = bench.risk("file_write", path=path, content="x")
+    assert (said.risk, said.reason) == (
+        "medium",
+        "writes a file, which programs outside the sandbox run or obey later",
+    )
+    assert bench.risk("file_write", path="main.py", content="x").reason == "writes a file"
+    assert bench.risk("file_read", path=path).reason == bench.risk("file_read", path="a").reason

@@ -70,3 +70,14 @@ async def test_cancelling_ends_the_command(bench: Bench) -> None:
 )
 def test_the_risk_is_that_of_the_command(bench: Bench, command: str, blocked: bool) -> None:
     assert bool(bench.risk("shell", command=command).blocked) is blocked
+
+
+async def test_what_would_run_outside_later_is_put_aside_and_told(bench: Bench) -> None:
+    result = await bench.call("shell", command="echo done; touch conftest.py")
+    assert not result.success
+    assert result.output == "done"
+    assert "renamed to NAME.clawd-held: conftest.py." in result.error
+    assert result.metadata["put_aside"] == ["conftest.py"]
+    assert (bench.workspace / "conftest.py.clawd-held").exists()
+    both = await bench.call("shell", command="touch .envrc; exit 3")
+    assert both.error.startswith("The command exited with code 3. Files that")

@@ -1,22 +1,23 @@
-"""Handlers about acting: tools, approvals, policy."""
+"""Handlers about acting: tools, their changes and approvals."""
 
-from typing import assert_never
+from typing import Literal
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, streaming
+from clawd.errors import InvalidRequestError
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.security.approvals import PendingApproval
-from clawd.security.policy import Allow, Ask, Deny
-from clawd.security.policy_cases import CaseOutcome, parse_cases
+from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
+from clawd.wire.changes import ChangeLine, ChangeList
+from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
     AnswerApproval,
-    CheckPolicy,
-    ExplainPolicy,
     ListApprovals,
+    ListChanges,
     ListRules,
     ListTools,
     RevokeRule,
@@ -26,9 +27,6 @@ from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
     Done,
-    PolicyCaseLine,
-    PolicyCheck,
-    PolicyExplanation,
     RuleLine,
     RuleList,
     ToolLine,
@@ -56,15 +54,19 @@ class ActHandlers(Handler):
 
     async def run_tool(self, params: RunTool, call: Call) -> ToolOutcome:
         """Run one tool through the gate."""
+        workspace, conversation_id = params.workspace, ""
+        if params.conversation_id:
+            workspace, conversation_id = await self._conversation(params.conversation_id, call)
         events = Subscription()
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         async with streaming(events, call):
             outcome = await self.parts.calls.run(
                 CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments),
                 call.principal,
-                workspace=params.workspace,
+                workspace=workspace,
                 interactive=params.interactive,
                 emit=events.put,
+                conversation_id=conversation_id,
             )
         exit_code = outcome.metadata.get("exit_code")
         return ToolOutcome(
@@ -78,38 +80,26 @@ class ActHandlers(Handler):
             unanswered=outcome.kind == "unanswered",
         )
 
-    async def explain_policy(self, params: ExplainPolicy, call: Call) -> PolicyExplanation:
-        """Say what the gate would answer to a call."""
-        request = CallRequest(id=new_call_id(), tool=params.tool, arguments=params.arguments)
-        assessment, verdict = self.parts.calls.explain(
-            request, call.principal, workspace=params.workspace
+    async def list_changes(self, params: ListChanges, call: Call) -> ChangeList:
+        """List what undo can take back."""
+        if not 1 <= params.limit <= PAGE_LIMIT:
+            raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
+        workspace, conversation_id = params.workspace, ""
+        if params.conversation_id:
+            workspace, conversation_id = await self._conversation(params.conversation_id, call)
+        scope = ChangeScope(
+            owner=call.principal.uid,
+            workspace=str(self.parts.calls.workspace(workspace)),
+            conversation_id=conversation_id,
         )
-        risk = assessment.risk
-        match verdict:
-            case Allow():
-                return PolicyExplanation(
-                    verdict="allow", risk=risk, reason=assessment.reason, rule=verdict.rule
-                )
-            case Ask():
-                return PolicyExplanation(
-                    verdict="ask", risk=risk, reason=verdict.reason, rule="a person decides"
-                )
-            case Deny():
-                return PolicyExplanation(
-                    verdict="deny",
-                    risk=risk,
-                    reason=verdict.reason,
-                    rule=verdict.kind,
-                    hint=verdict.hint,
-                )
-            case _:
-                assert_never(verdict)
+        calls = await self.parts.changes.listed(scope, calls=params.limit, reverting=params.redo)
+        return ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
 
-    async def check_policy(self, params: CheckPolicy, call: Call) -> PolicyCheck:
-        """Judge a table of cases."""
-        cases = parse_cases(params.table)
-        outcomes = self.parts.calls.check_policy(cases, call.principal, workspace=params.workspace)
-        return PolicyCheck(items=tuple(map(_case_line, outcomes)))
+    async def _conversation(self, beginning: str, call: Call) -> tuple[str, str]:
+        """Return workspace and id of a conversation of the caller's own."""
+        owner = call.principal.uid
+        found = await self.parts.memory.conversations.match(beginning, owner=owner)
+        return found.workspace, found.id
 
     async def list_approvals(self, _params: ListApprovals, call: Call) -> ApprovalList:
         """List the pending approvals that the caller may answer."""
@@ -119,7 +109,11 @@ class ActHandlers(Handler):
     async def answer_approval(self, params: AnswerApproval, call: Call) -> Done:
         """Answer a pending approval."""
         self.parts.approvals.answer(
-            params.approval_id, params.answer, call.principal, digest=params.digest
+            params.approval_id,
+            params.answer,
+            call.principal,
+            digest=params.digest,
+            days=params.days,
         )
         return Done(message=f"{params.approval_id}: {params.answer}")
 
@@ -134,6 +128,7 @@ class ActHandlers(Handler):
                     owner=rule.owner,
                     created_at=rule.created_at.isoformat(timespec="seconds"),
                     expires_at=rule.expires_at.isoformat(timespec="seconds"),
+                    conversation_id=rule.conversation_id,
                 )
                 for rule in self.parts.rules.rules(call.principal)
             )
@@ -145,16 +140,21 @@ class ActHandlers(Handler):
         return Done(message=f"{params.rule_id} is revoked")
 
 
-def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
-    case, found = outcome.case, outcome.explanation
-    return PolicyCaseLine(
-        name=case.name,
-        tool=case.tool,
-        expect=case.expect,
-        verdict=found.verdict,
-        risk=found.risk,
-        reason=found.reason,
-        problem=outcome.problem,
+def _change_line(change: Change) -> ChangeLine:
+    before, after = change.file.before, change.file.after
+    action: Literal["created", "changed", "removed"] = "changed"
+    if before is None or after is None:
+        action = "created" if before is None else "removed"
+    return ChangeLine(
+        receipt_id=change.call.call_id,
+        at=change.at,
+        tool=change.call.tool,
+        path=change.file.path,
+        action=action,
+        size_before=before.size if before is not None else 0,
+        size_after=after.size if after is not None else 0,
+        conversation_id=change.call.conversation_id,
+        workspace=change.call.workspace,
     )
 
 
@@ -173,5 +173,6 @@ def _approval(pending: PendingApproval) -> ApprovalLine:
         owner=action.principal.uid,
         asked_at=pending.asked_at.isoformat(timespec="seconds"),
         expires_in_s=pending.expires_in_s,
+        environment=shown.environment,
         rule=pending.rule,
     )

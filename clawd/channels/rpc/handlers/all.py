@@ -1,11 +1,21 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
 
 
-class Handlers(ServiceHandlers, TurnHandlers, ActHandlers, RecordHandlers, ModelHandlers):
+class Handlers(
+    ServiceHandlers,
+    TurnHandlers,
+    ActHandlers,
+    PolicyHandlers,
+    RecordHandlers,
+    ExportHandlers,
+    ModelHandlers,
+):
     """An async method for every method of the wire."""

@@ -81,4 +81,5 @@ def _line(status: ModelStatus) -> LoadedModel:
         parameters=info.n_params,
         size_bytes=info.size_bytes,
         load_ms=info.load_ms,
+        fence=info.fence,
     )

@@ -11,6 +11,7 @@ from typing import Any
 from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
+from clawd.memory.changes import Changes
 from clawd.memory.store import Memory
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
@@ -18,6 +19,7 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
+from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
@@ -40,19 +42,26 @@ class Parts:
     Attributes:
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
+        changes: what undo can take back.
         receipts_path: where the chain lies.
+        first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
-        status: reports what only the service knows; handlers fill in the rest.
+        status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
+        accept_receipts: takes the receipt log as it stands and returns what to tell.
         shutdown: begins the end of the daemon.
+        judge_of: returns who judges under another policy; raises ConfigError for a bad one.
+        policy_cases: reads the configured table of policy cases; called off the loop.
     """
 
     inbox: Inbox
     calls: Calls
     memory: Memory
+    changes: Changes
     receipts_path: Path
+    first_public_key_path: Path
     registry: Registry
     approvals: Approvals
     rules: RuleBook
@@ -64,9 +73,12 @@ class Parts:
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
-    status: Callable[[], Awaitable[StatusReport]]
+    status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
+    accept_receipts: Callable[[Principal], Awaitable[str]]
     shutdown: Callable[[], None]
+    judge_of: Callable[[PolicyChange], Judge]
+    policy_cases: Callable[[], str]
 
 
 class Handler:

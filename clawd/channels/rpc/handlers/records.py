@@ -1,37 +1,47 @@
 """Handlers about what was kept: memory and receipts."""
 
 import asyncio
+import fnmatch
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import get_args
 
 import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError
 from clawd.memory.rows import visible_to
-from clawd.receipts.record import Receipt
-from clawd.receipts.verify import BadLine, read_receipts, verify
-from clawd.security.principal import Principal
-from clawd.wire.methods import (
-    PAGE_LIMIT,
-    ClearMemory,
-    ListReceipts,
-    SearchMemory,
-    ShowReceipt,
-    VerifyReceipts,
+from clawd.receipts.record import Receipt, Status
+from clawd.receipts.verify import (
+    Verification,
+    parse_anchor,
+    parse_public_key,
+    read_head,
+    read_receipts,
+    verify,
 )
+from clawd.security.principal import Principal
+from clawd.wire.method import PAGE_LIMIT
+from clawd.wire.methods import ClearMemory, SearchMemory
+from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.reports import (
     Done,
     MemoryHit,
     MemoryHits,
     ReceiptDetail,
+    ReceiptHead,
     ReceiptLine,
     ReceiptPage,
     ReceiptVerdict,
 )
 
 SHOWN_CONTENT_BYTES = 1024 * 1024
+MIN_KEY = 4
+STATUSES: tuple[str, ...] = get_args(Status)
+
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 class RecordHandlers(Handler):
@@ -76,7 +86,8 @@ class RecordHandlers(Handler):
         """List receipts, newest first; the cursor is the number to go on below."""
         if not 1 <= params.limit <= PAGE_LIMIT:
             raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
-        found = await asyncio.to_thread(self._page, params, call.principal)
+        wanted = _wanted(params)
+        found = await asyncio.to_thread(self._page, wanted, params, call.principal)
         more = len(found) > params.limit
         shown = found[: params.limit]
         return ReceiptPage(
@@ -85,21 +96,30 @@ class RecordHandlers(Handler):
         )
 
     async def show_receipt(self, params: ShowReceipt, call: Call) -> ReceiptDetail:
-        """Show one receipt and what it hashed."""
-        receipt = await asyncio.to_thread(self._find, params.receipt_id, call.principal)
-        ledger = self.parts.memory.ledger
+        """Show one receipt, its place in the chain and what it hashed."""
+        found = await asyncio.to_thread(self._find, params.receipt_id, call.principal)
+        receipt, ledger = found.receipt, self.parts.memory.ledger
         arguments = await ledger.load_content(receipt.args_hash)
         result = await ledger.load_content(receipt.result_hash)
         return ReceiptDetail(
             receipt=msgspec.structs.asdict(receipt),
             arguments=_shown(arguments),
             result=_shown(result),
+            arguments_bytes=None if arguments is None else len(arguments),
+            result_bytes=None if result is None else len(result),
+            next_hash=found.next_hash,
+            head_seq=found.head_seq,
         )
 
-    async def verify_receipts(self, _params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
-        """Verify the chain against the head that memory remembers."""
-        anchor = await self.parts.memory.ledger.last_head()
-        found = await asyncio.to_thread(verify, self.parts.receipts_path, anchor=anchor)
+    async def verify_receipts(self, params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
+        """Verify the chain against the head that memory remembers, and what else is known."""
+        try:
+            public_key = parse_public_key(params.public_key) if params.public_key else None
+            anchor = parse_anchor(params.anchor) if params.anchor else None
+        except ReceiptError as error:
+            raise InvalidRequestError(error.message, hint=error.hint) from error
+        remembered = await self.parts.memory.ledger.last_head()
+        found = await asyncio.to_thread(self._verified, remembered, anchor, public_key)
         return ReceiptVerdict(
             ok=found.ok,
             receipts=found.receipts,
@@ -109,39 +129,110 @@ class RecordHandlers(Handler):
             head_hash=found.head_hash,
             first_bad=found.first_bad,
             kind=found.kind or "",
+            signed=found.signed,
+            signatures=found.signatures,
         )
 
-    def _page(self, params: ListReceipts, principal: Principal) -> list[Receipt]:
+    async def head_of_receipts(self, _params: HeadOfReceipts, _call: Call) -> ReceiptHead:
+        """Show the end of the chain and its first public key."""
+        parts = self.parts
+        head = await asyncio.to_thread(
+            read_head, parts.receipts_path, first_public_key_path=parts.first_public_key_path
+        )
+        return ReceiptHead(
+            seq=head.seq,
+            receipt_hash=head.receipt_hash,
+            first_public_key=head.first_public_key,
+            signed=head.signed,
+            signed_at=head.signed_at,
+        )
+
+    def _verified(
+        self,
+        remembered: tuple[int, str] | None,
+        given: tuple[int, str] | None,
+        public_key: str | None,
+    ) -> Verification:
+        found = verify(self.parts.receipts_path, anchor=remembered, public_key=public_key)
+        if given is None or not found.ok:
+            return found
+        return verify(self.parts.receipts_path, anchor=given, public_key=public_key)
+
+    def _page(self, wanted: "_Wanted", params: ListReceipts, principal: Principal) -> list[Receipt]:
         below = cursor_number(params.cursor)
-        wanted = (
+        fitting = (
             receipt
-            for receipt in self._receipts(principal)
+            for receipt in self._receipts()
             if (below is None or receipt.seq < below)
-            and params.conversation_id in {"", receipt.conversation_id}
+            and principal.may_see(receipt.uid)
+            and wanted(receipt)
         )
-        return list(itertools.islice(wanted, params.limit + 1))
+        return list(itertools.islice(fitting, params.limit + 1))
 
-    def _find(self, wanted: str, principal: Principal) -> Receipt:
+    def _find(self, wanted: str, principal: Principal) -> "_Found":
         """Return the receipt of this number, id, or beginning or end of an id."""
         key = wanted.strip()
-        matches = [
-            receipt
-            for receipt in self._receipts(principal)
-            if key == str(receipt.seq) or (len(key) >= 4 and _is_part(key, receipt.id))
-        ]
-        exact = [receipt for receipt in matches if key in {receipt.id, str(receipt.seq)}]
-        found = exact or matches
-        if len(found) != 1:
-            what = "no receipt" if not found else f"{len(found)} receipts"
+        matches: list[_Found] = []
+        head_seq, next_hash = 0, ""
+        for receipt in self._receipts():
+            head_seq = head_seq or receipt.seq
+            is_exact = key in {receipt.id, str(receipt.seq)}
+            if is_exact or (len(key) >= MIN_KEY and _is_part(key, receipt.id)):
+                found = _Found(receipt=receipt, next_hash=next_hash, head_seq=head_seq)
+                if principal.may_see(receipt.uid):
+                    matches = [found] if is_exact else [*matches, found]
+                if is_exact:
+                    break
+            next_hash = receipt.receipt_hash
+        if len(matches) != 1:
+            what = "no receipt" if not matches else f"{len(matches)} receipts"
             raise NotFoundError(
                 f"{what} for {wanted!r}", hint="clawctl receipt list shows numbers and ids."
             )
-        return found[0]
+        return matches[0]
 
-    def _receipts(self, principal: Principal) -> Iterator[Receipt]:
+    def _receipts(self) -> Iterator[Receipt]:
         for line in read_receipts(self.parts.receipts_path, newest_first=True):
-            if not isinstance(line, BadLine) and principal.may_see(line.uid):
+            if isinstance(line, Receipt):
                 yield line
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    receipt: Receipt
+    next_hash: str
+    head_seq: int
+
+
+_Wanted = Callable[[Receipt], bool]
+
+
+def _wanted(params: ListReceipts) -> _Wanted:
+    """Return the test of what a list asks for.
+
+    Raises:
+        InvalidRequestError: it asks for what no receipt has.
+    """
+    if params.status and params.status not in STATUSES:
+        raise InvalidRequestError(
+            f"status is {params.status!r}; it is one of {', '.join(STATUSES)}"
+        )
+    for name, time in (("since", params.since), ("until", params.until)):
+        if time and _TIMESTAMP.fullmatch(time) is None:
+            raise InvalidRequestError(
+                f"{name} is {time[:32]!r}; it is a time in UTC as in 2026-11-21T08:00:00Z"
+            )
+    tool = re.compile(fnmatch.translate(params.tool or "*"))
+
+    def fits(receipt: Receipt) -> bool:
+        return (
+            params.conversation_id in {"", receipt.conversation_id}
+            and params.status in {"", receipt.status}
+            and params.since <= receipt.timestamp
+            and (not params.until or receipt.timestamp < params.until)
+            and tool.match(receipt.tool) is not None
+        )
+
+    return fits
 
 
 def _is_part(key: str, receipt_id: str) -> bool:

@@ -21,9 +21,9 @@ from clawd.wire.reports import ConfigText, Done, EstopReport, ProviderList, Stat
 class ServiceHandlers(Handler):
     """Each method handles the wire method of its name."""
 
-    async def status(self, _params: Status, _call: Call) -> StatusReport:
-        """Report on the daemon."""
-        return await self.parts.status()
+    async def status(self, _params: Status, call: Call) -> StatusReport:
+        """Report on the daemon, and on what the caller may see of it."""
+        return await self.parts.status(call.principal)
 
     async def ping(self, _params: Ping, _call: Call) -> Done:
         """Answer at once."""
@@ -63,7 +63,7 @@ class ServiceHandlers(Handler):
 
     async def set_estop(self, params: SetEstop, call: Call) -> EstopReport:
         """Set the emergency stop: anyone who may talk may stop."""
-        self.parts.estop.set(params.reason, by=f"uid {call.principal.uid}")
+        await self.parts.estop.set_from_loop(params.reason, by=f"uid {call.principal.uid}")
         return self._report()
 
     async def clear_estop(self, _params: ClearEstop, _call: Call) -> EstopReport:

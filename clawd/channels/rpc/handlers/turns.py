@@ -5,11 +5,11 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError
-from clawd.memory.rows import Conversation, StoredMessage, visible_to
+from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.runtime.inbox import IncomingMessage
 from clawd.wire.events import TurnFinished
+from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
-    PAGE_LIMIT,
     CancelTurn,
     FollowConversation,
     ListConversations,
@@ -113,6 +113,7 @@ def _line(record: Conversation, messages: int) -> ConversationLine:
         messages=messages,
         workspace=record.workspace,
         owner=record.owner,
+        untrusted_sources=tuple(record.metadata.get(TAINT, ())),
     )
 
 

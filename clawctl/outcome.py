@@ -1,0 +1,71 @@
+"""A call outside a conversation: made, asked about, shown, and turned into an exit code."""
+
+import sys
+
+import msgspec
+
+from clawctl.app import App, Exit
+from clawctl.approve import Terminal
+from clawctl.client import Client
+from clawctl.render import Palette, emit_json, note
+from clawctl.turn import TurnView, ViewOptions, follow
+from clawd.wire.methods import RunTool
+from clawd.wire.reports import ToolOutcome
+from clawd.wire.safe_text import terminal_safe
+
+
+def run_and_show(app: App, request: RunTool, *, may_ask: bool, as_json: bool) -> int:
+    """Make the call, show what came of it, and return the exit code; `interactive` is set here."""
+    app.wants_json = as_json
+    terminal = Terminal.open() if may_ask else None
+    try:
+        with app.client() as client:
+            outcome = run_tool(client, request, terminal, shows_rows=not as_json)
+    finally:
+        if terminal is not None:
+            terminal.close()
+    if as_json:
+        emit_json(outcome)
+    else:
+        show_outcome(outcome)
+    return exit_code(outcome)
+
+
+def run_tool(
+    client: Client, request: RunTool, terminal: Terminal | None, *, shows_rows: bool = True
+) -> ToolOutcome:
+    """Make the call, asking at the terminal where that is needed.
+
+    Raises:
+        ClawError: the request failed.
+    """
+    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=shows_rows, calls=False))
+    call = msgspec.structs.replace(request, interactive=terminal is not None)
+    try:
+        return follow(client.stream(call), view, terminal)
+    finally:
+        view.finish(None)
+
+
+def show_outcome(outcome: ToolOutcome) -> None:
+    """Print what a call gave, and how it went."""
+    text = terminal_safe(outcome.output)
+    if text:
+        # What a tool gave is data; why it gave nothing is a remark.
+        target = sys.stdout if outcome.status == "allowed" else sys.stderr
+        print(text, end="" if text.endswith("\n") else "\n", file=target)
+    palette = Palette.of(sys.stderr)
+    code = "" if outcome.exit_code is None else f", exit code {outcome.exit_code}"
+    about = f"{outcome.status}, risk {outcome.risk}, {outcome.duration_ms} ms{code}"
+    note(f"● {about}  {outcome.receipt_id}")
+    if outcome.unanswered:
+        print(palette.yellow("● nobody could be asked for an approval"), file=sys.stderr)
+
+
+def exit_code(outcome: ToolOutcome) -> int:
+    """Return the exit code of clawctl for what came of a call."""
+    if outcome.kind == "stopped":
+        return Exit.STOPPED
+    if outcome.status == "denied":
+        return Exit.DENIED
+    return Exit.DONE if outcome.status == "allowed" else Exit.FAILED

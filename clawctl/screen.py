@@ -1,0 +1,93 @@
+"""The last wall before a terminal: a stream that lets only our own control codes through.
+
+What is shown is made safe where it is shown (`wire.safe_text`). This stands behind that, so that
+what was forgotten there still cannot drive the terminal. It also breaks lines that would fill the
+screen; a line that goes on begins with `↳`, so that no text of others can begin a line.
+"""
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from clawd.wire.safe_text import MARKS_LIMIT, terminal_safe, with_few_marks
+
+LINE_LIMIT = 1_000
+CONTINUED = "\n↳ "
+
+# Colours of `render.Palette`, "clear the line", and the return to its beginning.
+_OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m|\x1b\[2K|\r|\n)")
+
+
+class Screen:
+    """A text stream in front of a terminal's.
+
+    Attributes:
+        plain: the stream behind it, for text that must stay as it is (JSON).
+    """
+
+    def __init__(self, stream: TextIO, width: Callable[[], int] | None = None) -> None:
+        self.plain = stream
+        self._width = width or (lambda: LINE_LIMIT)
+        self._column = 0
+        self._tail = ""
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the stream in all but writing."""
+        return getattr(self.plain, name)
+
+    def write(self, text: str) -> int:
+        """Write the text as it may be shown."""
+        width = max(self._width(), len(CONTINUED))
+        for index, part in enumerate(_OURS.split(text)):
+            if index % 2:
+                self._tail = ""
+                self._column = self._column if part.endswith("m") else 0
+                self.plain.write(part)
+            elif part:
+                self._write(part, width)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write all of them."""
+        for line in lines:
+            self.write(line)
+
+    def _write(self, part: str, width: int) -> None:
+        # Marks may come one write after the other: what they stand on is looked at again.
+        before, after = _shown(self._tail), _shown(self._tail + part)
+        # What was judged with what came before may be judged otherwise with what comes after.
+        shown = after.removeprefix(before) if after.startswith(before) else _shown(part)
+        self._tail = _last_character(self._tail + part)
+        while self._column + len(shown) > width:
+            room = max(width - self._column, 0)
+            self.plain.write(shown[:room] + CONTINUED)
+            shown, self._column = shown[room:], len(CONTINUED) - 1
+        self.plain.write(shown)
+        self._column += len(shown)
+
+
+def columns(stream: TextIO) -> int:
+    """Return how many columns a terminal has: a line that is shown so never wraps by itself."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or LINE_LIMIT
+    except OSError:
+        return LINE_LIMIT
+
+
+def plain(stream: TextIO) -> TextIO:
+    """Return what is behind a `Screen`, or the stream itself."""
+    return stream.plain if isinstance(stream, Screen) else stream
+
+
+def _shown(text: str) -> str:
+    return with_few_marks(terminal_safe(text))
+
+
+def _last_character(text: str) -> str:
+    """Return the last character with its marks, or so many of them that they are too many."""
+    at = len(text) - 1
+    while at > 0 and unicodedata.category(text[at]) in {"Mn", "Me"}:
+        at -= 1
+    return text[max(at, 0) :][: 2 + MARKS_LIMIT]

@@ -1,0 +1,150 @@
+"""Handlers about the policy: its answers to a call, to a table of cases, to calls of the past."""
+
+import asyncio
+import itertools
+from typing import assert_never
+
+from clawd.channels.rpc.connection import Call
+from clawd.channels.rpc.handlers.parts import Handler
+from clawd.errors import ForbiddenError, InvalidRequestError
+from clawd.receipts.record import Receipt
+from clawd.receipts.verify import BadLine, read_receipts
+from clawd.runtime.calls import new_call_id
+from clawd.runtime.replay import Change, PolicyChange, Replay, judge_cases, replay
+from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.policy_cases import CaseOutcome, parse_cases
+from clawd.security.principal import Principal
+from clawd.security.risk import Assessment
+from clawd.tools.outcome import CallRequest
+from clawd.wire.policy_methods import REPLAY_LIMIT, CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.policy_reports import (
+    PolicyCaseLine,
+    PolicyCheck,
+    PolicyExplanation,
+    PolicyReplay,
+    ReplayCount,
+    ReplayLine,
+    ReplaySkip,
+)
+from clawd.wire.safe_text import shortened
+
+SHOWN_ARGUMENTS = 400
+
+
+class PolicyHandlers(Handler):
+    """Each method handles the wire method of its name. None of them makes a call."""
+
+    async def explain_policy(self, params: ExplainPolicy, call: Call) -> PolicyExplanation:
+        """Say what the gate would answer to a call."""
+        request = CallRequest(id=new_call_id(), tool=params.tool, arguments=params.arguments)
+        calls = self.parts.calls
+        if params.autonomy is None:
+            found = calls.explain(request, call.principal, workspace=params.workspace)
+        else:
+            judge = self.parts.judge_of(PolicyChange(autonomy=params.autonomy))
+            folder = calls.workspace(params.workspace)
+            found = judge.explain(request, call.principal, workspace=folder)
+        return _explanation(*found)
+
+    async def check_policy(self, params: CheckPolicy, call: Call) -> PolicyCheck:
+        """Judge a table of cases: the one given, or the configured one."""
+        table = params.table
+        if params.configured:
+            table = await asyncio.to_thread(self.parts.policy_cases)
+        cases = parse_cases(table)
+        folder = self.parts.calls.workspace(params.workspace)
+        outcomes = await asyncio.to_thread(
+            judge_cases, cases, self.parts.judge_of, call.principal, workspace=folder
+        )
+        return PolicyCheck(items=tuple(map(_case_line, outcomes)))
+
+    async def replay_policy(self, params: ReplayPolicy, call: Call) -> PolicyReplay:
+        """Judge the calls of receipts once more, under another policy or the one in force."""
+        if not 1 <= params.limit <= REPLAY_LIMIT:
+            raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {REPLAY_LIMIT}")
+        if params.config is not None and not call.principal.is_admin:
+            # Its variables are filled in from the environment of the daemon.
+            raise ForbiddenError(
+                "a replay under another configuration needs an admin",
+                hint="An autonomy may be named by everybody.",
+            )
+        change = PolicyChange(config=params.config, autonomy=params.autonomy)
+        judge = await asyncio.to_thread(self.parts.judge_of, change)
+        receipts = await asyncio.to_thread(self._past, params, call.principal)
+        return _report(await replay(receipts, judge, self.parts.memory.ledger.load_content))
+
+    def _past(self, params: ReplayPolicy, principal: Principal) -> list[Receipt]:
+        """Return the receipts that the principal may see, newest first."""
+        own = (
+            line
+            for line in read_receipts(self.parts.receipts_path, newest_first=True)
+            if not isinstance(line, BadLine) and principal.may_see(line.uid)
+        )
+        recent = itertools.takewhile(lambda receipt: receipt.timestamp >= params.since, own)
+        return list(itertools.islice(recent, params.limit))
+
+
+def _explanation(assessment: Assessment, verdict: Allow | Ask | Deny) -> PolicyExplanation:
+    risk = assessment.risk
+    match verdict:
+        case Allow():
+            return PolicyExplanation(
+                verdict="allow", risk=risk, reason=assessment.reason, rule=verdict.rule
+            )
+        case Ask():
+            return PolicyExplanation(
+                verdict="ask", risk=risk, reason=verdict.reason, rule="a person decides"
+            )
+        case Deny():
+            return PolicyExplanation(
+                verdict="deny",
+                risk=risk,
+                reason=verdict.reason,
+                rule=verdict.kind,
+                hint=verdict.hint,
+            )
+        case _:
+            assert_never(verdict)
+
+
+def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
+    case, found = outcome.case, outcome.explanation
+    return PolicyCaseLine(
+        name=case.name,
+        tool=case.tool,
+        expect=case.expect,
+        verdict=found.verdict,
+        risk=found.risk,
+        reason=found.reason,
+        problem=outcome.problem,
+    )
+
+
+def _report(found: Replay) -> PolicyReplay:
+    return PolicyReplay(
+        items=tuple(map(_change_line, found.changes)),
+        counts=tuple(
+            ReplayCount(before=before, after=after, count=count)
+            for (before, after), count in sorted(found.counts.items())
+        ),
+        skipped=tuple(
+            ReplaySkip(reason=reason, count=count)
+            for reason, count in sorted(found.skipped.items())
+        ),
+    )
+
+
+def _change_line(change: Change) -> ReplayLine:
+    receipt, told = change.receipt, _explanation(change.assessment, change.verdict)
+    return ReplayLine(
+        seq=receipt.seq,
+        receipt_id=receipt.id,
+        timestamp=receipt.timestamp,
+        tool=receipt.tool,
+        arguments=shortened(change.arguments, SHOWN_ARGUMENTS),
+        before=change.before,
+        after=change.after,
+        risk=told.risk,
+        reason=told.rule if change.after == "allow" else told.reason,
+        hint=told.hint,
+    )

@@ -1,0 +1,161 @@
+"""What the worker gives up before it opens a file of the model: it may be hostile.
+
+After `raise_fence` this process reads the model's files, its own code and libraries, and what
+drivers ask of the machine; it writes the folder of kept sequences alone; it reaches no network but
+the RPC servers of its config, starts no program, and signals nobody else. Graphics devices stay
+open to it. Threads that exist before are not held: it comes before the imports that start them.
+"""
+
+import contextlib
+import errno
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from clawd.engine.parts import files_of
+from clawd.engine.protocol import ModelConfig
+from clawd.kernel import landlock, seccomp
+from clawd.kernel.landlock import CHANGE, IOCTL_DEVICE, READ, WRITE
+from clawd.kernel.numbers import NUMBERS
+
+OFF, NONE = "off", "none"
+
+_LIBRARIES = (
+    "/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/run/opengl-driver",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/OpenCL", "/etc/vulkan",
+)  # fmt: skip
+_MACHINE = (
+    "/sys", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/devices",
+    "/proc/modules", "/proc/version", "/proc/filesystems", "/proc/driver", "/proc/sys/vm",
+)  # fmt: skip
+_FILES_OF_NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf")
+_PLAIN_DEVICES = ("null", "zero", "random", "urandom")
+# NVIDIA; AMD and Intel (DRM, compute, accelerators); WSL; Mali; Ascend.
+_GRAPHICS = (
+    "nvidia*", "dri", "kfd", "accel", "dxg", "mali*", "davinci*", "devmm_svm", "hisi_hdc",
+)  # fmt: skip
+_DNS_PORT = 53
+
+_CLONE_THREAD = 0x10000
+_INET_FAMILIES = (2, 10)  # AF_INET, AF_INET6
+
+# What no model needs.
+_DENIED = (
+    "execve", "execveat", "fork", "vfork", "setsid", "setpgid", "kill", "tkill",
+    "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "pidfd_getfd",
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease",
+    "kcmp", "migrate_pages", "move_pages", "setpriority", "ioprio_set",
+    "socketpair", "bind", "listen", "io_uring_setup", "io_uring_enter", "io_uring_register",
+    "bpf", "perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl",
+    "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd",
+    "msgrcv", "msgctl", "mq_open", "mq_unlink", "inotify_add_watch", "fanotify_init",
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat",
+    "utime", "utimes", "futimesat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
+    "removexattr", "lremovexattr", "fremovexattr",
+    "removexattrat", "file_setattr", "mknod", "mknodat", "mount", "umount2", "pivot_root",
+    "chroot", "unshare", "setns", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount",
+    "fspick", "mount_setattr", "init_module", "finit_module", "delete_module", "kexec_load",
+    "kexec_file_load", "acct", "name_to_handle_at", "open_by_handle_at",
+)  # fmt: skip
+
+
+def raise_fence(config: ModelConfig) -> str:
+    """Confine this process for good to what this model needs.
+
+    Returns:
+        What is in force: `landlock+seccomp`, one of these, `none` where the kernel has neither,
+        `off` when the config wants none. What fails is told on standard error.
+    """
+    if config.fence == "off":
+        return OFF
+    parts = []
+    version, machine = landlock.abi(), platform.machine()
+    if version:
+        with _told("landlock"):
+            # Held open for good: its rule hangs on what the kernel may forget otherwise.
+            os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
+            landlock.restrict(rules_of(config), version, ports=_ports(config))
+            parts.append("landlock")
+    if machine in NUMBERS:
+        with _told("seccomp"):
+            networked = bool(config.rpc_servers)
+            seccomp.load(filter_program(machine, os.getpid(), is_networked=networked), machine)
+            parts.append("seccomp")
+    return "+".join(parts) or NONE
+
+
+def rules_of(config: ModelConfig) -> list[landlock.Rule]:
+    """Return which files a worker with this config may use; makes the folder that it writes."""
+    rules = [(str(path), READ) for path in _code()]
+    rules += [(name, READ) for name in (*_LIBRARIES, *_MACHINE)]
+    rules += [(f"/dev/{name}", READ | CHANGE) for name in _PLAIN_DEVICES]
+    for pattern in _GRAPHICS:
+        rules += [(str(path), READ | CHANGE | IOCTL_DEVICE) for path in Path("/dev").glob(pattern)]
+    if Path("/dev/kfd").exists():
+        rules.append(("/dev/shm", READ | WRITE))  # noqa: S108 - AMD's driver shares memory there
+    for path in (*files_of(Path(config.path)), *(Path(each.path) for each in config.lora)):
+        rules.append((str(path), READ))
+    if config.rpc_servers:
+        rules += [(name, READ) for name in _FILES_OF_NAMES]
+    for folder in _written(config):
+        rules.append((str(folder), READ | WRITE))
+    return rules
+
+
+def filter_program(machine: str, pid: int, *, is_networked: bool) -> bytes:
+    """Return the filter of a worker that is this process."""
+    known = NUMBERS[machine]
+    lines = seccomp.beginning(machine)
+    # glibc takes ENOSYS as "not there" and uses clone, whose flags can be looked at.
+    lines += seccomp.denied_if(seccomp.JUMP_EQUAL, known["clone3"], errno.ENOSYS)
+    lines += seccomp.denied(machine, _DENIED)
+    lines += seccomp.denied(machine, () if is_networked else ("socket",))
+    first, second = seccomp.argument(0), seccomp.argument(1)
+    allowed = {
+        "socket": seccomp.allowed_if_one_of(first, _INET_FAMILIES),
+        "clone": seccomp.allowed_if_one_of(first, (_CLONE_THREAD,), mask=_CLONE_THREAD),
+        "tgkill": seccomp.allowed_if_one_of(first, (pid,)),
+        "prlimit64": seccomp.allowed_if_one_of(first, (0, pid)),
+        "utimensat": seccomp.allowed_if_zero(second, second + 4),
+    }
+    for name, rest in allowed.items():
+        lines += seccomp.only_for(known[name], rest)
+    return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
+
+
+def _code() -> Iterator[Path]:
+    """Yield where Python, clawd and their libraries lie."""
+    named = [*sys.path, sys.prefix, sys.base_prefix, sys.exec_prefix]
+    named += os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    for path in {Path(name).resolve() for name in named if name}:
+        if path != Path("/"):
+            yield path
+
+
+def _written(config: ModelConfig) -> Iterator[Path]:
+    if config.prefix_cache_folder and config.prefix_cache_disk_mb > 0:
+        folder = Path(config.prefix_cache_folder)
+        # A rule needs something to hold on to; where it cannot be made, nothing is kept.
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield folder
+    if cache := os.environ.get("CUDA_CACHE_PATH"):
+        yield Path(cache)
+
+
+def _ports(config: ModelConfig) -> list[int]:
+    """Return the ports that the config connects to; a bad one is told when it is used."""
+    found = [server.rpartition(":")[2] for server in config.rpc_servers]
+    ports = [int(port) for port in found if port.isascii() and port.isdigit()]
+    return [*ports, _DNS_PORT] if found else []
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        print(f"the worker runs without {name}: {error}", file=sys.stderr)  # noqa: T201

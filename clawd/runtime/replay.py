@@ -1,0 +1,229 @@
+"""What a policy would answer: to one call, to a table of cases, to calls of the past. Runs nothing.
+
+A `Judge` stands for one policy, which need not be the one in force. A replay puts what receipts
+say was decided beside what the judge answers to the same arguments now.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from clawd.errors import ClawError
+from clawd.receipts.record import Receipt
+from clawd.security.approvals import PendingApproval, was_asked
+from clawd.security.estop import ESTOP_REASON
+from clawd.security.policy import TAINT_REASON, Allow, Ask, Deny, PolicySettings
+from clawd.security.policy_cases import CaseOutcome, PolicyCase, run_cases
+from clawd.security.principal import Principal
+from clawd.security.risk import Assessment, Autonomy
+from clawd.security.taint import TaintBook
+from clawd.tools.outcome import CallRequest, CallScope
+
+Decision = Literal["allow", "ask", "deny"]
+
+NOT_DECIDED = "the policy did not decide about it (unknown tool, bad arguments, stopped, cancelled)"
+NOT_KEPT = "its arguments are not kept"
+REDACTED = "its arguments held secrets, which are not kept"
+NOT_POSSIBLE = "the call cannot be made any more (no such tool, other arguments)"
+
+_SECRET = re.compile(rb"\[secret:[0-9a-f]{8}\]")
+_WORDS: dict[type[Allow | Ask | Deny], Decision] = {Allow: "allow", Ask: "ask", Deny: "deny"}
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How a policy differs from the one in force.
+
+    Attributes:
+        config: the text of another configuration, or None.
+        autonomy: another autonomy, or None.
+        allowed_domains: other allowed domains, or None.
+    """
+
+    config: str | None = None
+    autonomy: Autonomy | None = None
+    allowed_domains: tuple[str, ...] | None = None
+
+
+class Explainer(Protocol):
+    """The part of dispatch that judges and makes no call."""
+
+    def explain(
+        self, request: CallRequest, scope: CallScope
+    ) -> tuple[Assessment, Allow | Ask | Deny]:
+        """Say what the gate answers; raises ClawError for a call that cannot be meant."""
+        ...
+
+
+class Judge:
+    """Answers under one policy, with the standing rules, as if no emergency stop were set.
+
+    Args:
+        explainer: judges; nothing is ever run through it.
+        taint: of the explainer's gate, empty.
+        policy: the settings of that gate.
+    """
+
+    def __init__(self, explainer: Explainer, taint: TaintBook, policy: PolicySettings) -> None:
+        self._explainer = explainer
+        self._taint = taint
+        self.policy = policy
+
+    def explain(
+        self, request: CallRequest, principal: Principal, *, workspace: Path
+    ) -> tuple[Assessment, Allow | Ask | Deny]:
+        """Judge a call outside of any conversation.
+
+        Raises:
+            ClawError: no such tool, or arguments that cannot be meant.
+        """
+        return self._explainer.explain(request, _scope("", principal, workspace))
+
+    def explain_again(
+        self, receipt: Receipt, arguments: str
+    ) -> tuple[Assessment, Allow | Ask | Deny]:
+        """Judge what a receipt is about once more; untrusted text that it names counts again.
+
+        Raises:
+            ClawError: no such tool, or arguments that cannot be meant.
+        """
+        request = CallRequest(id=receipt.id, tool=receipt.tool, arguments=arguments)
+        principal = Principal(uid=receipt.uid, gid=-1, pid=0)
+        conversation_id = receipt.conversation_id or receipt.id
+        if receipt.reason.startswith(TAINT_REASON):
+            self._taint.mark(conversation_id, "earlier calls")
+        try:
+            scope = _scope(conversation_id, principal, Path(receipt.workspace))
+            return self._explainer.explain(request, scope)
+        finally:
+            self._taint.forget(conversation_id)
+
+
+def judge_cases(
+    cases: tuple[PolicyCase, ...],
+    judge_of: Callable[[PolicyChange], Judge],
+    principal: Principal,
+    *,
+    workspace: Path,
+) -> list[CaseOutcome]:
+    """Judge a table of cases."""
+    judges: dict[tuple[str, ...] | None, Judge] = {}
+
+    def judge_for(case: PolicyCase) -> Judge:
+        domains = case.allowed_domains
+        if domains not in judges:
+            judges[domains] = judge_of(PolicyChange(allowed_domains=domains))
+        return judges[domains]
+
+    def assess(case: PolicyCase) -> Assessment:
+        request = CallRequest(id=case.name, tool=case.tool, arguments=_json(case.arguments))
+        return judge_for(case).explain(request, principal, workspace=workspace)[0]
+
+    return run_cases(cases, judge_of(PolicyChange()).policy, assess)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A past call that would be decided otherwise; `arguments` are as they were stored."""
+
+    receipt: Receipt
+    arguments: str
+    before: Decision
+    after: Decision
+    assessment: Assessment
+    verdict: Allow | Ask | Deny
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a replay.
+
+    Attributes:
+        changes: the calls that would be decided otherwise, in the order of the receipts.
+        counts: how many calls went from which decision to which, unchanged ones included.
+        skipped: how many could not be judged, by reason.
+    """
+
+    changes: tuple[Change, ...]
+    counts: Mapping[tuple[Decision, Decision], int]
+    skipped: Mapping[str, int]
+
+
+async def replay(
+    receipts: Iterable[Receipt],
+    judge: Judge,
+    load_content: Callable[[str], Awaitable[bytes | None]],
+) -> Replay:
+    """Judge past calls again.
+
+    Raises:
+        StorageError: memory cannot be read.
+    """
+    changes: list[Change] = []
+    counts: Counter[tuple[Decision, Decision]] = Counter()
+    skipped: Counter[str] = Counter()
+    for receipt in receipts:
+        before = decided(receipt)
+        if before is None:
+            skipped[NOT_DECIDED] += 1
+            continue
+        stored = await load_content(receipt.args_hash)
+        if stored is None or _SECRET.search(stored):
+            skipped[NOT_KEPT if stored is None else REDACTED] += 1
+            continue
+        arguments = stored.decode("utf-8", "replace")
+        try:
+            assessment, verdict = judge.explain_again(receipt, arguments)
+        except ClawError:
+            skipped[NOT_POSSIBLE] += 1
+            continue
+        after = _WORDS[type(verdict)]
+        counts[before, after] += 1
+        if before != after:
+            change = Change(
+                receipt=receipt,
+                arguments=arguments,
+                before=before,
+                after=after,
+                assessment=assessment,
+                verdict=verdict,
+            )
+            changes.append(change)
+    return Replay(changes=tuple(changes), counts=counts, skipped=skipped)
+
+
+def decided(receipt: Receipt) -> Decision | None:
+    """Return what was decided about a past call; None where the policy was not asked."""
+    match receipt.approval:
+        case "auto" | "rule":
+            return "allow"
+        case "user":
+            return "ask"
+        case "none":
+            pass
+    reason = receipt.reason
+    if receipt.status != "denied" or reason in {ESTOP_REASON, "cancelled"}:
+        return None
+    if reason.endswith("is not offered on this channel"):
+        return None
+    return "ask" if was_asked(reason) else "deny"
+
+
+async def _nobody(_pending: PendingApproval) -> bool:
+    return False
+
+
+def _scope(conversation_id: str, principal: Principal, workspace: Path) -> CallScope:
+    return CallScope(
+        conversation_id=conversation_id,
+        principal=principal,
+        workspace=workspace,
+        offered=None,
+        emit=lambda _event: None,
+        deliver=_nobody,
+    )
+
+
+def _json(arguments: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(arguments).decode()

@@ -1,0 +1,262 @@
+"""Finds the files of a workspace that run later outside, at a bounded cost; changes nothing.
+
+A folder is read once and then only asked for its change time, which moves with every entry that
+comes, goes or is renamed, and which no command can set back.
+
+The caller bounds the number of folders; the nearest come first, and a repository's own at once,
+so that no crowd of others hides them. Caches and node_modules are not entered.
+"""
+
+import os
+import stat
+import time
+from collections import deque
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from clawd.security.run_later import (
+    CONFIG_FOLDERS,
+    FOLDERS,
+    GIT_FILES,
+    GIT_FOLDERS,
+    VENV_FILE,
+    VENV_PARTS,
+    hooks_path,
+    is_named_run_later,
+)
+
+_MAX_CONFIG_BYTES = 64 << 10
+_MAX_KEPT = 20_000
+# A folder changed so recently may change again within one tick of the file system's clock.
+_UNSETTLED_NS = 50_000_000
+_NOT_ENTERED = frozenset(
+    {"node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+)
+_REPOSITORY_MARKS = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
+
+Kind = Literal["file", "folder", "link", "repository"]
+Key = tuple[int, int, str]
+"""Device and inode of the folder, and the name in it: what stays when a parent is renamed."""
+Identity = tuple[int, int, int]
+"""Device, inode, time of the last change."""
+
+
+class Spot(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that runs later.
+
+    Attributes:
+        path: absolute.
+        kind: what it is; a repository is the folder `.git`, whose hooks and settings are spots.
+        key: where it hangs.
+        identity: which thing it is; the change time is 0 for folders.
+        is_shared: whether the file has further names, by which its content can be changed.
+    """
+
+    path: str
+    kind: Kind
+    key: Key
+    identity: Identity
+    is_shared: bool = False
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan found; `is_whole` is False where it met a bound."""
+
+    spots: dict[Key, Spot]
+    folders: frozenset[tuple[int, int]]
+    is_whole: bool
+
+
+class _Listing(msgspec.Struct, frozen=True, kw_only=True):
+    stamp: Identity
+    is_settled: bool
+    spots: tuple[tuple[str, Kind], ...]
+    folders: tuple[str, ...]
+
+
+class WorkspaceScan:
+    """Scans one workspace, again and again. One caller at a time.
+
+    Args:
+        workspace: absolute and resolved.
+        left_out: folders that no command can see.
+    """
+
+    def __init__(self, workspace: Path, *, left_out: frozenset[str] = frozenset()) -> None:
+        self._root = str(workspace)
+        self._left_out = left_out
+        self._listings: dict[str, _Listing] = {}
+        self._configs: dict[Identity, str] = {}
+
+    @property
+    def size(self) -> int:
+        """How many folders are known."""
+        return len(self._listings)
+
+    def find(self, max_folders: int) -> Found:
+        """Return what runs later now, in so many folders at most.
+
+        What cannot be read is left out: the owner's programs cannot run it either.
+        """
+        spots: dict[Key, Spot] = {}
+        folders: set[tuple[int, int]] = set()
+        kept: dict[str, _Listing] = {}
+        waiting = deque([self._root])
+        while waiting and len(folders) < max_folders:
+            path = waiting.popleft()
+            listing = self._listing(path)
+            if listing is None:
+                continue
+            kept[path] = listing
+            device, inode, _changed = listing.stamp
+            folders.add((device, inode))
+            for name, kind in listing.spots:
+                self._add(spots, f"{path}/{name}", kind, (device, inode, name))
+            for name in listing.folders:
+                child = f"{path}/{name}"
+                if child not in self._left_out:
+                    (waiting.appendleft if name == ".git" else waiting.append)(child)
+        if waiting and len(self._listings) < _MAX_KEPT:
+            kept = self._listings | kept  # a later, longer look asks for the rest again
+        self._listings = kept
+        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting)
+
+    def _listing(self, path: str) -> _Listing | None:
+        known = self._listings.get(path)
+        try:
+            about = os.lstat(path)
+            if not stat.S_ISDIR(about.st_mode):
+                return None
+            stamp = (about.st_dev, about.st_ino, about.st_ctime_ns)
+            if known is not None and known.is_settled and known.stamp == stamp:
+                return known
+            is_settled = time.time_ns() - about.st_ctime_ns - _UNSETTLED_NS >= 0
+            with os.scandir(path) as entries:
+                types = {entry.name: _type(entry) for entry in entries}
+        except OSError:
+            return None
+        found, folders = _sorted_out(path, types)
+        return _Listing(stamp=stamp, is_settled=is_settled, spots=found, folders=folders)
+
+    def _add(self, spots: dict[Key, Spot], path: str, kind: Kind, key: Key) -> None:
+        spot = _spot(path, kind, key)
+        if spot is None or key in spots:
+            return
+        spots[key] = spot
+        if kind == "link" and key[2].casefold() != ".git":
+            self._add_target(spots, path)
+        elif kind == "folder" and key[2].casefold() in GIT_FOLDERS:
+            for name in _links_in(path):
+                self._add_target(spots, f"{path}/{name}")
+        elif kind == "file" and key[2] == "config":
+            wanted = self._hooks_path(spot)
+            if wanted:
+                top = os.path.dirname(os.path.dirname(path))  # noqa: PTH120 - strings for speed
+                self._add_target(spots, os.path.join(top, os.path.expanduser(wanted)))  # noqa: PTH111,PTH118 - likewise
+
+    def _add_target(self, spots: dict[Key, Spot], path: str) -> None:
+        """Add what a link or a setting points to, where it lies in the workspace."""
+        target = os.path.realpath(path)
+        if not target.startswith(f"{self._root}/"):
+            return
+        folder, _, name = target.rpartition("/")
+        try:
+            about, parent = os.lstat(target), os.lstat(folder)
+        except OSError:
+            return
+        key = (parent.st_dev, parent.st_ino, name)
+        kind: Kind = "folder" if stat.S_ISDIR(about.st_mode) else "file"
+        spot = _spot(target, kind, key)
+        if spot is not None:
+            spots.setdefault(key, spot)
+
+    def _hooks_path(self, config: Spot) -> str:
+        if config.identity not in self._configs:
+            self._configs = {
+                config.identity: hooks_path(read_small(config.path) or ""),
+                **self._configs,
+            }
+            self._configs = dict(list(self._configs.items())[:64])
+        return self._configs[config.identity]
+
+
+def read_small(path: str) -> str | None:
+    """Return the text of a small regular file; None for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_CONFIG_BYTES:
+            return None
+        return os.read(descriptor, _MAX_CONFIG_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _sorted_out(
+    path: str, types: dict[str, Kind]
+) -> tuple[tuple[tuple[str, Kind], ...], tuple[str, ...]]:
+    """Return what of a folder's entries runs later, and which of its folders to enter."""
+    own_name = path.rpartition("/")[2].casefold()
+    names = set(types)
+    is_repository = own_name == ".git" or any(marks <= names for marks in _REPOSITORY_MARKS)
+    entered = {"modules", "worktrees"} if own_name == ".git" else names - _NOT_ENTERED
+    is_venv = VENV_FILE in names
+    spots: list[tuple[str, Kind]] = []
+    folders: list[str] = []
+    for name, kind in types.items():
+        folded = name.casefold()
+        if kind == "folder" and folded == ".git":
+            spots.append((name, "repository"))
+            folders.append(name)
+        elif _runs_later(folded, kind, own_name) or (
+            (is_repository and folded in GIT_FILES | GIT_FOLDERS)
+            or (is_venv and folded in VENV_PARTS)
+        ):
+            spots.append((name, kind))
+        elif kind == "folder" and name in entered:
+            folders.append(name)
+    return tuple(spots), tuple(folders)
+
+
+def _runs_later(folded: str, kind: Kind, own_name: str) -> bool:
+    if kind == "folder":
+        return folded in FOLDERS or (own_name == ".config" and folded in CONFIG_FOLDERS)
+    is_named = is_named_run_later(folded) or folded == ".git"
+    return is_named or (kind == "link" and folded in FOLDERS)
+
+
+def _type(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "file"
+
+
+def _spot(path: str, kind: Kind, key: Key) -> Spot | None:
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return None
+    is_folder = stat.S_ISDIR(about.st_mode)
+    changed = 0 if is_folder else about.st_ctime_ns
+    return Spot(
+        path=path,
+        kind=kind,
+        key=key,
+        identity=(about.st_dev, about.st_ino, changed),
+        is_shared=not is_folder and about.st_nlink > 1,
+    )
+
+
+def _links_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_symlink()]
+    except OSError:
+        return []

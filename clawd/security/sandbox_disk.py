@@ -1,0 +1,165 @@
+"""How much one command writes to the workspace's disk: asked while it runs, cheaply.
+
+A limit on one file does not bound many. So the free space is compared with that at the start, and
+only when it has gone down by half the limit is the workspace walked, in a thread, for what has
+changed since: other programs fill disks too. Files that have no name any more are found by the
+descriptors of the command's processes. How much can be written beyond the limit is what fits
+between two looks and into the time of a walk; at twice the limit nobody waits for the walk.
+"""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+_BLOCK_BYTES = 512
+_CLOCK_SLACK_NS = 50_000_000
+_PROC = Path("/proc")
+
+
+class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
+    """So many bytes and files."""
+
+    written_bytes: int
+    files: int
+
+    def is_over(self, limit: "DiskUse", *, part: float = 1) -> bool:
+        """Whether it reaches this part of a limit in either."""
+        return self.written_bytes >= limit.written_bytes * part or self.files >= limit.files * part
+
+
+class DiskWatch:
+    """Watches one command. Call from the event loop only.
+
+    Args:
+        workspace: absolute and resolved.
+        limit: what the command may use.
+        has_mounts: whether its /tmp and /dev/shm are its own; else they are the host's.
+    """
+
+    def __init__(self, workspace: Path, limit: DiskUse, *, has_mounts: bool = True) -> None:
+        self._has_mounts = has_mounts
+        self._workspace = workspace
+        self._limit = limit
+        self._since_ns = time.time_ns() - _CLOCK_SLACK_NS
+        self._before = _taken(workspace)
+        self._walk: asyncio.Future[DiskUse | None] | None = None
+
+    def is_over(self, init: int) -> bool:
+        """Whether it has used more than it may; never blocks. `init`: its namespace's, or 0."""
+        now = _taken(self._workspace)
+        grown = DiskUse(
+            written_bytes=now.written_bytes - self._before.written_bytes,
+            files=now.files - self._before.files,
+        )
+        if self._walk is not None and self._walk.done():
+            used = self._walk.result()
+            self._walk = None
+            # None: something is hidden, so all that the disk lost is its.
+            if (used or grown).is_over(self._limit):
+                return True
+        if init and self._has_mounts and _fills_its_own(init, self._limit.files):
+            return True
+        if not grown.is_over(self._limit, part=0.5):
+            return False
+        if self._walk is None:
+            loop = asyncio.get_running_loop()
+            self._walk = loop.run_in_executor(
+                None, changed_since, self._workspace, self._since_ns, init
+            )
+            return False
+        return grown.is_over(self._limit, part=2)
+
+
+def changed_since(workspace: Path, since_ns: int, init: int) -> DiskUse | None:
+    """Return what was changed in a workspace, and is held open without a name, since a time.
+
+    None when a process of the command hides what it holds.
+    """
+    written, files = 0, 0
+    for about in _walked(str(workspace)):
+        if about.st_ctime_ns >= since_ns:
+            written += about.st_blocks * _BLOCK_BYTES
+            files += 1
+    device = workspace.stat().st_dev
+    seen: set[int] = set()
+    try:
+        for pid in _descendants(init) if init else ():
+            for about in _nameless(pid):
+                if about.st_dev == device and about.st_ino not in seen:
+                    seen.add(about.st_ino)
+                    written += about.st_blocks * _BLOCK_BYTES
+                    files += 1
+    except PermissionError:
+        return None
+    return DiskUse(written_bytes=written, files=files)
+
+
+def _taken(folder: Path | str) -> DiskUse:
+    """Return what of a file system is taken."""
+    about = os.statvfs(folder)
+    return DiskUse(
+        written_bytes=(about.f_blocks - about.f_bfree) * about.f_frsize,
+        files=about.f_files - about.f_ffree,
+    )
+
+
+def _fills_its_own(init: int, files: int) -> bool:
+    """Whether the sandbox's own file systems, whose size is bounded, hold too many files."""
+    try:
+        own = (_taken(f"{_PROC}/{init}/root{folder}") for folder in ("/tmp", "/dev/shm"))  # noqa: S108 - the sandbox's
+        return any(use.files > files for use in own)
+    except OSError:
+        return False  # it is ending, or not set up yet
+
+
+def _walked(folder: str) -> Iterator[os.stat_result]:
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    about = entry.stat(follow_symlinks=False)
+                    yield about
+                    if stat.S_ISDIR(about.st_mode):
+                        waiting.append(entry.path)
+        except OSError:
+            continue  # gone meanwhile, or not ours to read
+
+
+def _descendants(init: int) -> Iterator[int]:
+    waiting = [init]
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        try:
+            for task in (_PROC / str(pid) / "task").iterdir():
+                waiting += map(int, (task / "children").read_bytes().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+
+
+def _nameless(pid: int) -> Iterator[os.stat_result]:
+    try:
+        for held in (_PROC / str(pid) / "fd").iterdir():
+            about = held.stat()
+            if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
+                yield about
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    except PermissionError:
+        if not _is_dead(pid):
+            raise
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent; then it holds nothing."""
+    try:
+        facts = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2]
+    except OSError:
+        return True
+    return facts.split()[0] in {b"Z", b"X"}

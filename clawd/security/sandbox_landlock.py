@@ -1,0 +1,225 @@
+"""The words of the sandbox where namespaces are refused: Landlock for files, seccomp for the rest.
+
+The same paths as in `sandbox_plan`, at their own places: nothing can be put over them. What this
+level does not do that bubblewrap does:
+
+- a command may ask whether a file outside is there, how large and how old it is (stat, readlink);
+- /tmp is a folder of the call's own on the disk, without a size limit; there is no /dev/shm;
+- /proc and /sys are closed, terminals too; users have no names;
+- every process stays in one group (setsid fails), so that one signal ends all of them.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import SandboxUnavailableError
+from clawd.kernel import landlock, seccomp
+from clawd.kernel.landlock import EXECUTE, READ, WRITE
+from clawd.kernel.numbers import NUMBERS
+from clawd.security import confine_program
+from clawd.security.confine_broker import ASKED
+from clawd.security.sandbox_plan import (
+    ETC_PARTS,
+    SYSTEM_TREES,
+    USR_LINKS,
+    ChildCommand,
+    Plan,
+    Slot,
+    Surroundings,
+    checked_workspace,
+    environment,
+    hidden_paths,
+    limited_argv,
+)
+
+MIN_ABI = 6
+"""Linux 6.12: below it a command could signal every process of the user, the daemon too."""
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# What programs ask of the machine as a whole; nothing of any process.
+_MACHINE_FACTS = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf")
+
+_STREAM_KINDS, _KIND_BITS = (1, 5), 0xF  # SOCK_STREAM, SOCK_SEQPACKET
+
+# What namespaces keep apart in the other level.
+_DENIED = (
+    "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd",
+    "msgrcv", "msgctl", "mq_open", "mq_unlink", "setpgid", "setsid", "inotify_add_watch",
+    "fanotify_init",
+)  # fmt: skip
+# Landlock does not ask about a file's attributes and flags, by its path or through what is open for
+# reading. Nor about modes, owners and times; these, which all programs change, are changed by
+# `confine_broker` where they are within bounds.
+_DENIED_METADATA = ("utime", "utimes", "futimesat", "file_setattr")
+_UNSUPPORTED_METADATA = (
+    "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr",
+    "fremovexattr", "removexattrat",
+)  # fmt: skip
+# linux/fs.h: FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY.
+_FLAG_IOCTLS = (0x40086602, 0x40046602, 0x401C5820, 0x40806685)
+# Each acts on the process of its first argument, 0 being the caller.
+_OF_PROCESSES = (
+    "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr", "prlimit64",
+)  # fmt: skip
+# And these on the processes of their second, by what kind it is: never all those of a user.
+_OF_KINDS = {"setpriority": (0, 1), "ioprio_set": (1, 2)}
+
+
+def landlock_problem(machine: str) -> str:
+    """Return why this level cannot be had here; empty when it can."""
+    if machine not in NUMBERS:
+        return f"there is no system call filter for {machine}"
+    version = landlock.abi()
+    if not version:
+        return "this kernel has no Landlock, or it is switched off"
+    if version < MIN_ABI:
+        return f"this kernel's Landlock is version {version}; {MIN_ABI} (Linux 6.12) is needed"
+    return ""
+
+
+def landlock_plan(
+    command: ChildCommand, host: Surroundings, *, machine: str, interpreter: str, folder: Path
+) -> Plan:
+    """Plan a run that shares the host's namespaces and can open nothing but what it may.
+
+    Args:
+        command: what to run.
+        host: of its programs only `prlimit` is used.
+        machine: as `platform.machine()` names it; one without a problem.
+        interpreter: path of a Python.
+        folder: its /tmp, empty and its own.
+
+    Raises:
+        InvalidRequestError: the command cannot be meant.
+        SandboxUnavailableError: the workspace cannot be had, or holds what no command may see:
+            rules only add, so nothing in a visible folder can be hidden.
+    """
+    workspace = checked_workspace(command, host)
+    shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
+    for path in hidden_paths(host):
+        if path.exists() and any(path == root or root in path.parents for root in shown):
+            raise SandboxUnavailableError(
+                f"{path} is forbidden, and the Landlock sandbox cannot hide it within a folder "
+                "that the command sees",
+                hint="Install bubblewrap, or take it out of the workspace.",
+            )
+    options: list[str | Slot] = ["--status", Slot(name="status"), "--gate", Slot(name="gate")]
+    options += ["--chdir", str(command.cwd or workspace)]
+    # git ends when it may not read a file that is there.
+    own = {"HOME": str(folder), "TMPDIR": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    for name, value in (environment(command) | own | command.env).items():
+        options += ["--setenv", name, value]
+    for path_, rights in _rules(command, workspace, folder):
+        options += ["--rule", path_, str(rights)]
+    options += ["--network"] if command.network else []
+    files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine, network=command.network)}
+    for name in files:
+        options += ["--seccomp", Slot(name=name)]
+    files["seccomp-asking"] = _asking(machine)
+    options += ["--asking", Slot(name="seccomp-asking"), "--changed", str(folder)]
+    options += ["--changed", str(workspace)] if command.workspace_writable else []
+    limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
+    return Plan(
+        argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
+        bwrap=confine_program.__file__,
+        interpreter=(interpreter, "-I", "-S", "-E"),
+        options=tuple(options),
+        files=files,
+        is_group=True,
+    )
+
+
+def make_folder() -> Path:
+    """Make an empty folder for one call, which only this user may enter."""
+    return Path(tempfile.mkdtemp(prefix="clawd-call-")).resolve()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a call's folder with all that it left there; every process of it must be dead."""
+    # Nobody is left who could put a link in a folder's place meanwhile.
+    for at, names, _ in os.walk(folder):
+        for path in (Path(at, name) for name in names):
+            if stat.S_ISDIR(path.lstat().st_mode):
+                path.chmod(stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rules(command: ChildCommand, workspace: Path, folder: Path) -> Iterator[landlock.Rule]:
+    for name in (*SYSTEM_TREES, *USR_LINKS):
+        yield name, READ | EXECUTE
+    for name in (*ETC_PARTS, *(_NETWORK_FILES if command.network else ())):
+        yield name, READ
+    for name in _DEVICES:
+        yield name, READ | WRITE
+    for name in _MACHINE_FACTS:
+        yield f"/proc/{name}", READ
+    for path in command.readonly_paths:
+        yield str(path), READ | EXECUTE
+    yield str(folder), READ | WRITE | EXECUTE
+    yield str(workspace), READ | EXECUTE | (WRITE if command.workspace_writable else 0)
+
+
+def _filter(machine: str, *, network: bool) -> bytes:
+    """Return what namespaces do in the other level, as far as a filter can, as a program."""
+    known = NUMBERS[machine]
+    lines = seccomp.beginning(machine)
+    lines += seccomp.denied(machine, [*_DENIED, *_DENIED_METADATA])
+    lines += seccomp.denied(machine, _UNSUPPORTED_METADATA, errno.ENOTSUP)
+    first, second = seccomp.argument(0), seccomp.argument(1)
+    flags = [seccomp.statement(seccomp.LOAD, second)]
+    for request in _FLAG_IOCTLS:
+        flags += seccomp.denied_if(seccomp.JUMP_EQUAL, request)
+    flags.append(seccomp.statement(seccomp.RETURN, seccomp.ALLOW))
+    lines += seccomp.only_for(known["ioctl"], flags)
+    for name in _OF_PROCESSES:
+        lines += seccomp.only_for(known[name], seccomp.allowed_if_one_of(first, (0,)))
+    for name, kinds in _OF_KINDS.items():
+        own = [
+            seccomp.statement(seccomp.LOAD, second),
+            seccomp.jump(seccomp.JUMP_EQUAL, 0, then=1, otherwise=0),
+            seccomp.statement(seccomp.RETURN, seccomp.ERRNO | errno.EPERM),
+            *seccomp.allowed_if_one_of(first, kinds),
+        ]
+        lines += seccomp.only_for(known[name], own)
+    # One end of a pair of datagram sockets could be connected anew, to any path.
+    allowed = seccomp.allowed_if_one_of(second, _STREAM_KINDS, mask=_KIND_BITS)
+    lines += seccomp.only_for(known["socketpair"], allowed)
+    lines += [] if network else seccomp.denied(machine, ["socket"])
+    return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
+
+
+def _asking(machine: str) -> bytes:
+    """Return the filter that asks the broker."""
+    known = NUMBERS[machine]
+    lines = seccomp.beginning(machine)
+    # What this changes lies in memory too; programs know how to do without it.
+    lines += seccomp.denied_if(seccomp.JUMP_EQUAL, known["fchmodat2"], errno.ENOSYS)
+    ask = [seccomp.statement(seccomp.RETURN, seccomp.ASK)]
+    for name in ASKED:
+        lines += seccomp.only_for(known[name], ask) if name in known else []
+    return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
+
+
+def _tasks() -> int:
+    """Return how many threads this user has: without a namespace, the kernel counts them all."""
+    uid, count = str(os.getuid()), 0
+    if uid == "0":
+        return 0  # no such limit binds root
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            fields = dict(
+                line.split(":\t", 1)
+                for line in status.read_text("utf-8", "replace").splitlines()
+                if line.startswith(("Uid:", "Threads:"))
+            )
+            count += int(fields["Threads"]) if fields["Uid"].split()[0] == uid else 0
+    return count

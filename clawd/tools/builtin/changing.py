@@ -1,0 +1,47 @@
+"""The base of tools that change files: the act in a thread, each change kept before it is made."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from clawd.security.workspace import Workspace
+from clawd.tools.base import ToolContext
+from clawd.tools.builtin.deps import BuiltinDeps, FileTool
+from clawd.tools.changes import ChangeKeeper, call_facts
+
+# A thread that hangs in the file system must not hold a cancelled call for ever.
+_END_S = 5.0
+
+_T = TypeVar("_T")
+
+
+class ChangingTool(FileTool):
+    """A tool that changes files of the workspace."""
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        super().__init__(deps)
+        self._changes = deps.changes
+
+    async def _change(
+        self, context: ToolContext, act: Callable[[Workspace, ChangeKeeper], _T]
+    ) -> _T:
+        """Run the act in a thread.
+
+        On cancel nothing that has not begun is begun, and what has begun is waited for.
+        """
+        rules = self._rules(context)
+        keeper = ChangeKeeper(self._changes, call_facts(context, self.name))
+
+        def run() -> _T:
+            with Workspace(rules, keeper) as workspace:
+                return act(workspace, keeper)
+
+        work = asyncio.get_running_loop().run_in_executor(None, run)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            keeper.is_cancelled.set()
+            await asyncio.wait([work], timeout=_END_S)
+            if work.done() and not work.cancelled():
+                work.exception()  # seen; the cancellation is what is told
+            raise

@@ -1,0 +1,141 @@
+"""What undo needs to know of every change of a file, and the log that keeps it.
+
+file_write → Workspace → ChangeKeeper.keep → ChangeLog (memory): old content, then a row
+undo       → ChangeLog.newest → Workspace → ChangeKeeper.keep (so undo can be undone as well)
+"""
+
+import threading
+from typing import BinaryIO, Protocol
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import CancelledByUserError
+from clawd.security.file_content import FileChange, Keeper
+from clawd.tools.base import ToolContext
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose call changes files, and where.
+
+    Attributes:
+        call_id: of the receipt; what one call changes is undone as a whole.
+        conversation_id: empty for a call outside a conversation.
+    """
+
+    owner: int
+    conversation_id: str
+    workspace: str
+    call_id: str
+    tool: str
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that was kept.
+
+    Attributes:
+        number: grows with time, unique in one home.
+        file: what changed, and how.
+        at: UTC, as `2026-11-21T08:00:00.000000Z`.
+        kept: where the log keeps the old content; empty when there was no file.
+        reverts: number of the change that this one took back, or 0.
+    """
+
+    number: int
+    call: CallFacts
+    file: FileChange
+    at: str
+    kept: str = ""
+    reverts: int = 0
+
+
+class ChangeScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose changes are meant, in which workspace; with a conversation only those made in it."""
+
+    owner: int
+    workspace: str
+    conversation_id: str = ""
+
+
+class ChangeLog(Protocol):
+    """Keeps changes. Every method blocks, and is called from a thread other than the loop's.
+
+    All of them raise `StorageError` when the disk fails. What belongs to another owner is never
+    returned and never dropped to make room.
+    """
+
+    def keep(self, call: CallFacts, change: FileChange, old: int, *, reverts: int = 0) -> int:
+        """Keep the content of the open file `old` (-1: there is none) and the change; durable.
+
+        Returns the change's number. `reverts` is the number of a change that this one takes back.
+
+        Raises:
+            InvalidRequestError: the content is larger than what may be kept.
+        """
+        ...
+
+    def drop(self, number: int) -> None:
+        """Forget a change that was not made."""
+        ...
+
+    def mark_undone(self, number: int) -> None:
+        """Remember that a change was taken back."""
+        ...
+
+    def newest(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+        """Return what the newest calls changed, newest first, where it is not undone already.
+
+        `reverting` chooses between what undo did and what other tools did.
+        """
+        ...
+
+    def content(self, change: Change) -> BinaryIO:
+        """Open the content that a change replaced."""
+        ...
+
+
+class ChangeKeeper(Keeper):
+    """Keeps what one call changes.
+
+    Attributes:
+        is_cancelled: set when nobody wants the call's changes any more.
+        reverts: number of the change that is being taken back, or 0.
+    """
+
+    def __init__(self, log: ChangeLog | None, call: CallFacts) -> None:
+        self._log = log
+        self._call = call
+        self._last = 0
+        self.is_cancelled = threading.Event()
+        self.reverts = 0
+
+    @override
+    def keep(self, change: FileChange, old: int) -> None:
+        self._last = 0
+        if self._log is not None and not _is_nothing(change):
+            self._last = self._log.keep(self._call, change, old, reverts=self.reverts)
+        if self.is_cancelled.is_set():
+            self.drop()
+            raise CancelledByUserError("the call was cancelled; nothing was changed")
+
+    @override
+    def drop(self) -> None:
+        if self._log is not None and self._last:
+            self._log.drop(self._last)
+            self._last = 0
+
+
+def call_facts(context: ToolContext, tool: str) -> CallFacts:
+    """Return the facts of the call that the context belongs to."""
+    return CallFacts(
+        owner=context.principal.uid,
+        conversation_id=context.conversation_id,
+        workspace=str(context.workspace),
+        call_id=context.receipt_id or context.call_id,
+        tool=tool,
+    )
+
+
+def _is_nothing(change: FileChange) -> bool:
+    before, after = change.before, change.after
+    return before is not None and after is not None and before == after

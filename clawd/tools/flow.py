@@ -1,0 +1,96 @@
+"""Information flow around a call: what untrusted text it brings in, and what it leaves behind.
+
+A call brings in what its tool says came from outside, and what is untrusted in the files that it
+reads. What a call of a tainted conversation writes is untrusted for every later conversation.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from clawd.security.origins import Mark
+from clawd.security.taint import TaintBook
+from clawd.tools.base import Tool, ToolContext, ToolResult, Touched
+
+_log = logging.getLogger(__name__)
+
+
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """A call between its begin and its end; `span` covers what changes in its workspace."""
+
+    conversation_id: str
+    touched: Touched
+    span: Mark | None = None
+
+
+class Flow:
+    """Follows untrusted text through calls and files.
+
+    Args:
+        taint: what is known of conversations and files.
+    """
+
+    def __init__(self, taint: TaintBook) -> None:
+        self._taint = taint
+
+    async def begin(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Passage:
+        """Mark what a call may write, before it does.
+
+        Raises:
+            StorageError: the marks are not on disk; the call must not run.
+        """
+        touched = _touched(tool, arguments, context)
+        passage = Passage(conversation_id=context.conversation_id, touched=touched)
+        sources = await self._sources(passage)
+        if not sources:
+            return passage
+        span = None
+        for path in touched.writes:
+            if path.is_dir():
+                span = await self._taint.files.begin_span(path, sources)
+            else:
+                await self._taint.files.mark(path, sources)
+        return msgspec.structs.replace(passage, span=span)
+
+    async def end(self, passage: Passage, result: ToolResult | None = None) -> None:
+        """Taint the conversation by what the call read, before its result is told.
+
+        Args:
+            passage: what `begin` gave.
+            result: None when the call did not run after all.
+
+        Raises:
+            StorageError: a mark is not on disk; the result must not be told.
+        """
+        if result is not None:
+            found = await self._taint.files.sources(passage.touched.reads)
+            if passage.conversation_id:
+                for each in (*_brought(result), *found):
+                    self._taint.mark(passage.conversation_id, each)
+        if passage.span is not None:
+            await self._taint.files.end_span(passage.span)
+
+    async def _sources(self, passage: Passage) -> tuple[str, ...]:
+        found = await self._taint.files.sources(passage.touched.reads)
+        known = self._taint.sources(passage.conversation_id) if passage.conversation_id else ()
+        return tuple(dict.fromkeys((*known, *found)))
+
+
+def _touched(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Touched:
+    try:
+        return tool.touches(arguments, context)
+    except Exception as error:  # noqa: BLE001 - a tool that cannot tell may touch everything
+        _log.error("%s could not tell which files it touches", tool.name, exc_info=error)
+        return Touched(reads=(context.workspace,), writes=(context.workspace,))
+
+
+def _brought(result: ToolResult) -> tuple[str, ...]:
+    """Return the sources that a tool names: `untrusted_source` or `untrusted_sources`."""
+    one = result.metadata.get("untrusted_source")
+    many = result.metadata.get("untrusted_sources", ())
+    listed = many if isinstance(many, list | tuple) else (many,)
+    return tuple(str(each) for each in (one, *listed) if each)

@@ -1,0 +1,67 @@
+"""What is said of calls: to the log, to whoever follows them, and how much of a result is told."""
+
+import logging
+
+import msgspec
+
+from clawd.tools.journal import Entry
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.wire.events import ToolFinished
+
+OUTPUT_LIMIT_BYTES = 64 * 1024
+
+_TOLD_AS = {"allowed": "completed", "denied": "denied", "failed": "failed"}
+
+_log = logging.getLogger(__name__)
+
+
+class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What dispatch is told by the config and by the sandbox probe."""
+
+    sandbox_level: str
+    output_limit_bytes: int = OUTPUT_LIMIT_BYTES
+    audit_log: bool = True
+
+
+class Telling:
+    """Tells of calls as the settings want it."""
+
+    def __init__(self, settings: DispatchSettings) -> None:
+        self._settings = settings
+
+    def finished(
+        self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> None:
+        """Tell the end of a call to the log and to whoever follows it."""
+        self.audit(
+            f"tool {_TOLD_AS[outcome.status]}",
+            entry,
+            kind=outcome.kind,
+            receipt=outcome.receipt_id,
+            duration_ms=outcome.duration_ms,
+        )
+        scope.emit(
+            ToolFinished(
+                call_id=request.id,
+                tool=entry.tool,
+                status=outcome.status,
+                output=outcome.text,
+                receipt_id=outcome.receipt_id,
+                duration_ms=outcome.duration_ms,
+            )
+        )
+
+    def audit(self, event: str, entry: Entry, **facts: object) -> None:
+        """Log a step of a call: names and verdicts, no contents."""
+        level = logging.INFO if self._settings.audit_log else logging.DEBUG
+        fields = {"tool": entry.tool, "conversation": entry.conversation_id or "-", **facts}
+        _log.log(level, "%s", event, extra=fields)
+
+    def clip(self, text: str) -> str:
+        """Return what may be told of the text: so many bytes of it, and all of it UTF-8."""
+        limit = self._settings.output_limit_bytes
+        data = text.encode(errors="replace")
+        if len(data) <= limit:
+            return data.decode()
+        kept = data[:limit].decode(errors="ignore")
+        return f"{kept}\n[cut: {len(data) - limit} of {len(data)} bytes left out]"

@@ -1,0 +1,44 @@
+"""The methods of the control socket about the policy; see `wire.methods`."""
+
+from typing import Literal
+
+from clawd.wire.method import Method
+from clawd.wire.policy_reports import PolicyCheck, PolicyExplanation, PolicyReplay
+
+REPLAY_LIMIT = 10_000
+
+Autonomy = Literal["readonly", "supervised", "full"]
+
+
+class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
+    """Say what the policy would do with a call, without making it; in its own or this autonomy."""
+
+    tool: str
+    arguments: str = "{}"
+    workspace: str = ""
+    autonomy: Autonomy | None = None
+
+
+class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
+    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force.
+
+    With `configured` it is the one that the config names.
+    """
+
+    table: str = ""
+    configured: bool = False
+    workspace: str = ""
+
+
+class ReplayPolicy(Method[PolicyReplay], frozen=True, kw_only=True):
+    """Judge past calls again, from their receipts; nothing is run.
+
+    The policy is the one in force, that of `config` (the text of a configuration; needs an admin),
+    or either of them in another `autonomy`. Newest first, at most `limit` receipts, none older
+    than `since` (UTC, as in a receipt).
+    """
+
+    config: str | None = None
+    autonomy: Autonomy | None = None
+    since: str = ""
+    limit: int = 1000

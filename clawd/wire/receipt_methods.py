@@ -1,0 +1,73 @@
+"""The methods of the control socket about receipts; see `wire.methods`."""
+
+from typing import ClassVar
+
+from clawd.wire.exports import ContentPieces, ReceiptLogChunk
+from clawd.wire.method import Method
+from clawd.wire.reports import Done, ReceiptDetail, ReceiptHead, ReceiptPage, ReceiptVerdict
+
+
+class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
+    """List the receipts that fit, newest first.
+
+    `tool` is a name or a pattern such as `file_*`. `since` is included and `until` is not; both
+    are in UTC, as receipts give it: `2026-11-21T08:00:00Z`.
+    """
+
+    cursor: str = ""
+    limit: int = 50
+    conversation_id: str = ""
+    tool: str = ""
+    status: str = ""
+    since: str = ""
+    until: str = ""
+
+
+class ShowReceipt(Method[ReceiptDetail], frozen=True, kw_only=True):
+    """Show one receipt, by id, a unique end or beginning of it, or its number."""
+
+    receipt_id: str
+
+
+class ReadReceiptLog(Method[ReceiptLogChunk], frozen=True, kw_only=True):
+    """Read whole lines of the receipt log as they are; go on with what the chunk before says.
+
+    `file` is the number of a file of the log, 0 for the oldest.
+    """
+
+    admin: ClassVar[bool] = True
+    file: int = 0
+    offset: int = 0
+
+
+class LoadContents(Method[ContentPieces], frozen=True, kw_only=True):
+    """Return arguments and results by their hashes, as many of the first ones as fit an answer.
+
+    `offset` is where to go on in the first, when it is longer than one answer.
+    """
+
+    admin: ClassVar[bool] = True
+    hashes: tuple[str, ...]
+    offset: int = 0
+
+
+class AcceptReceipts(Method[Done], frozen=True, kw_only=True):
+    """Take the receipt log as it stands, though memory remembers another head."""
+
+    admin: ClassVar[bool] = True
+
+
+class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
+    """Verify the chain as the daemon holds it, against the head that memory remembers.
+
+    Attributes:
+        public_key: its first one, known from elsewhere (hex), or "".
+        anchor: a head known from elsewhere (`SEQ:HASH`), or "".
+    """
+
+    public_key: str = ""
+    anchor: str = ""
+
+
+class HeadOfReceipts(Method[ReceiptHead], frozen=True, kw_only=True):
+    """Show the end of the chain and its first public key, to keep elsewhere."""

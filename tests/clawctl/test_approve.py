@@ -1,0 +1,78 @@
+"""The moment between showing a call and asking about it, on a pseudo-terminal of our own."""
+
+import os
+import pty
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from clawctl import approve
+from clawctl.approve import Terminal
+from clawd.wire.events import Event
+from tests.support.terminal import LIMIT_S, REQUEST
+
+
+class HastyStream:
+    """A stream that nothing comes from; while it is waited for, somebody types."""
+
+    def __init__(self, keyboard: int, typed: bytes) -> None:
+        self._keyboard = keyboard
+        self._typed = typed
+        self._quiet, self._never = os.pipe()
+        self.waiting: tuple[Event, ...] = ()
+        self.has_ended = False
+        self.waited_s: list[float] = []
+        self.answers: list[tuple[str, str, str]] = []
+
+    def fileno(self) -> int:
+        return self._quiet
+
+    def read(self, limit_s: float) -> None:
+        if not self.waited_s:
+            os.write(self._keyboard, self._typed)
+        self.waited_s.append(limit_s)
+        time.sleep(limit_s)
+
+    def answer(self, question: str, value: str, digest: str = "") -> None:
+        self.answers.append((question, value, digest))
+
+    def close(self) -> None:
+        os.close(self._quiet)
+        os.close(self._never)
+
+
+@pytest.fixture
+def keyboard() -> Iterator[tuple[int, Terminal]]:
+    master, slave = pty.openpty()
+    terminal = Terminal(slave)
+    yield master, terminal
+    terminal.close()
+    os.close(master)
+
+
+@pytest.mark.parametrize("typed", [b"y\n", b"y", b"y\ny\ny\n"])
+def test_what_is_typed_before_the_question_is_put_does_not_count(
+    keyboard: tuple[int, Terminal], monkeypatch: pytest.MonkeyPatch, typed: bytes
+) -> None:
+    master, terminal = keyboard
+    monkeypatch.setattr(approve, "SETTLE_S", 0.02)
+    stream = HastyStream(master, typed)
+    asked = threading.Event()
+
+    def person() -> None:
+        seen = b""
+        while b"details)" not in seen:
+            seen += os.read(master, 4096)
+        asked.set()
+        os.write(master, b"\n")
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    approve.approve(terminal, REQUEST, stream)  # type: ignore[arg-type]
+    thread.join(LIMIT_S)
+    stream.close()
+    assert asked.is_set()
+    assert stream.waited_s, "nobody was given the time to look"
+    assert stream.answers == [("a1", "deny", "d1")]

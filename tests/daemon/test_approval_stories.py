@@ -1,0 +1,117 @@
+"""Approvals end to end: a person, another client, a rule, and a process that may not answer."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from clawd.wire.codec import unpack_event
+from clawd.wire.events import ApprovalRequested, ApprovalResolved
+from clawd.wire.messages import Answer, EventFrame
+from clawd.wire.methods import Reload, RunTool, Status
+from tests.channels.rpc.rig import request
+from tests.support.home import Home
+from tests.support.inprocess import OWNER, daemon_in
+
+pytestmark = pytest.mark.daemon
+
+WRITE = {
+    "when": "write",
+    "tool_calls": [{"name": "file_write", "arguments": {"path": "a.txt", "content": "hello"}}],
+}
+TOLD = {"after": "tool", "text": "told"}
+
+
+def asking(home: Home) -> Any:
+    """Start a turn that asks at a terminal, and wait for the question."""
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "clawctl", "agent", "-m", "write it"],
+        env=dict(home.environ, TERM="xterm"),
+        cwd=str(home.workspace),
+        encoding="utf-8",
+        timeout=30,
+    )
+    child.expect(r"Approve\? \[y/N\]")
+    return child
+
+
+def ended(child: Any) -> int:
+    child.expect(pexpect.EOF)
+    child.close()
+    assert isinstance(child.exitstatus, int)
+    return child.exitstatus
+
+
+def test_another_client_answers_and_its_rule_is_listed_and_revoked(home: Home) -> None:
+    home.configure(WRITE, TOLD)
+    home.start()
+    child = asking(home)
+    (pending,) = home.json("approval", "list")
+    assert (pending["tool"], pending["arguments"]) == (
+        "file_write",
+        '{"content":"hello","path":"a.txt"}',
+    )
+    home.json("approval", "allow", pending["id"], "--always", "--days", "3")
+    child.expect(r"approved \(always\) by uid")
+    assert ended(child) == 0
+    assert (home.workspace / "a.txt").read_text() == "hello"
+    (rule,) = home.json("approval", "rules")
+    assert rule["pattern"] == f'file_write content=* path="a.txt" in {home.workspace}'
+    assert (home.path / "approval_rules.json").stat().st_mode & 0o777 == 0o600
+    assert home.ctl("agent", "-m", "write it").returncode == 0
+    assert home.ctl("approval", "revoke", rule["id"]).returncode == 0
+    assert home.ctl("agent", "-m", "write it").returncode == 4
+    assert [(r["status"], r["approval"]) for r in home.receipt_lines()] == [
+        ("allowed", "user"),
+        ("allowed", "rule"),
+        ("denied", "none"),
+    ]
+
+
+@pytest.mark.sandbox
+def test_a_process_in_a_sandbox_that_sees_the_socket_cannot_answer(home: Home) -> None:
+    home.configure(WRITE, TOLD)
+    home.start()
+    child = asking(home)
+    (pending,) = home.json("approval", "list")
+    bwrap = shutil.which("bwrap") or "bwrap"
+    inside = [bwrap, "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"]
+    for words in (["approval", "allow", pending["id"]], ["estop", "--clear"]):
+        done = home.ctl(*words, before=inside)
+        assert done.returncode == 1, done
+        assert "PID namespace of its own" in done.stderr
+        assert "run clawctl outside of it" in done.stderr
+    assert len(home.json("approval", "list")) == 1
+    child.sendline("n")
+    assert ended(child) == 0
+    assert not (home.workspace / "a.txt").exists()
+
+
+async def test_a_broken_rules_file_is_in_force_nowhere_said_and_kept(tmp_path: Path) -> None:
+    rules = tmp_path / "home" / "approval_rules.json"
+    rules.parent.mkdir()
+    rules.write_text("{}")
+    rules.chmod(0o600)
+    async with daemon_in(tmp_path) as inside:
+        status = await inside.ask(Status(), OWNER)
+        assert (status.rules, status.rules_problem.startswith(str(rules))) == (0, True)
+        client = await inside.client(OWNER)
+        arguments = '{"path":"a.txt","content":"x"}'
+        client.send(request(1, RunTool(name="file_write", arguments=arguments, interactive=True)))
+        frame = await client.read()
+        assert isinstance(frame, EventFrame)
+        asked = unpack_event(frame.event)
+        assert isinstance(asked, ApprovalRequested)
+        client.send(Answer(id=1, question=asked.approval_id, value="always", digest=asked.digest))
+        frame = await client.read()
+        assert isinstance(frame, EventFrame)
+        resolved = unpack_event(frame.event)
+        assert isinstance(resolved, ApprovalResolved)
+        assert (resolved.answer, rules.read_text()) == ("once", "{}")
+        rules.unlink()
+        await inside.ask(Reload(), OWNER)
+        assert (await inside.ask(Status(), OWNER)).rules_problem == ""

@@ -1,0 +1,427 @@
+"""Who may do and see what: every method against a table, with users that the kernel vouches for."""
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from clawd.errors import ForbiddenError
+from clawd.providers.base import Provider
+from clawd.security.approval_rules import rule_for
+from clawd.security.peer import PeerPolicy, identify
+from clawd.security.principal import Principal
+from clawd.wire.codec import unpack_event
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAsked,
+    ToolFinished,
+)
+from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
+from clawd.wire.method import Method, method_name
+from clawd.wire.methods import (
+    METHODS,
+    AnswerApproval,
+    CancelTurn,
+    CheckProvider,
+    ClearEstop,
+    ClearMemory,
+    EstopState,
+    FollowConversation,
+    ListApprovals,
+    ListChanges,
+    ListConversations,
+    ListLoadedModels,
+    ListModels,
+    ListProviders,
+    ListRules,
+    ListTools,
+    LoadModel,
+    OpenConversation,
+    Ping,
+    Reload,
+    RevokeRule,
+    RunTool,
+    SearchMemory,
+    SendMessage,
+    SetEstop,
+    ShowConfig,
+    ShowConversation,
+    Shutdown,
+    Status,
+    UnloadModel,
+)
+from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.receipt_methods import (
+    AcceptReceipts,
+    HeadOfReceipts,
+    ListReceipts,
+    LoadContents,
+    ReadReceiptLog,
+    ShowReceipt,
+    VerifyReceipts,
+)
+from tests.channels.rpc.rig import LIMIT_S, RawClient, request
+from tests.runtime.models import PlannedModel, calls, says
+from tests.security import fakes
+from tests.support.inprocess import Inside, daemon_in
+from tests.support.other_user import connected
+
+ADA = Principal(uid=70_010, gid=70_010, pid=1)
+BOB = Principal(uid=70_011, gid=70_011, pid=2)
+ADMIN = Principal(uid=70_012, gid=70_012, pid=3, role="admin")
+WORDS = "purple elephant"
+
+
+class World:
+    """A daemon in which Ada owns something of everything."""
+
+    def __init__(self, inside: Inside) -> None:
+        self.inside = inside
+        self.marks: list[str] = [WORDS]
+
+    def mark(self, identity: str) -> str:
+        """Remember what only Ada and admins may be shown."""
+        self.marks.append(identity)
+        return identity
+
+    async def conversation(self) -> str:
+        sent = SendMessage(text=f"{WORDS} {secrets.token_hex(4)}")
+        return self.mark((await self.inside.ask(sent, ADA)).conversation_id)
+
+    async def receipt(self) -> str:
+        return self.mark((await self.inside.ask(RunTool(name="time"), ADA)).receipt_id)
+
+    async def rule(self) -> str:
+        book = self.inside.daemon.rules
+        action = fakes.action(principal=ADA)
+        await book.add(rule := rule_for(action, now=book.now(), conversation=False))
+        return self.mark(rule.id)
+
+    async def approval(self) -> ApprovalRequested:
+        arguments = '{"path":"a.txt","content":"x"}'
+        client = await self.inside.client(ADA)
+        client.send(request(1, RunTool(name="file_write", arguments=arguments, interactive=True)))
+        asked: ApprovalRequested = await event_of(client, ApprovalRequested)
+        self.mark(asked.approval_id)
+        return asked
+
+    async def answer(self) -> AnswerApproval:
+        asked = await self.approval()
+        return AnswerApproval(approval_id=asked.approval_id, digest=asked.digest, answer="deny")
+
+    async def is_followed(self, params: FollowConversation, client: RawClient) -> bool:
+        """Wait until the conversation is followed, or the request to do so has failed."""
+        live = await self.inside.daemon.inbox.book.load(params.conversation_id, ADA)
+        async with asyncio.timeout(LIMIT_S):
+            while not live.broadcast.is_followed and not client.has_bytes:
+                await asyncio.sleep(0)
+        return live.broadcast.is_followed
+
+    async def outcome(self, params: Method[Any], who: Principal) -> str:
+        """Return `sees` or `ok` for a result with or without what is Ada's; else the code."""
+        client = await self.inside.client(who)
+        client.send(request(1, params))
+        frames: list[ServerFrame] = []
+        if isinstance(params, FollowConversation) and await self.is_followed(params, client):
+            client.send(Cancel(id=1))
+        while isinstance(frame := await client.read(), EventFrame):
+            frames.append(frame)
+        client.close()
+        if isinstance(frame, Failure):
+            return frame.code
+        assert isinstance(frame, Result)
+        told = msgspec.msgpack.encode([*frames, frame])
+        return "sees" if any(mark.encode() in told for mark in self.marks) else "ok"
+
+
+async def event_of(client: RawClient, kind: type[Any]) -> Any:
+    while True:
+        frame = await client.read()
+        assert isinstance(frame, EventFrame), frame
+        if isinstance(event := unpack_event(frame.event), kind):
+            return event
+
+
+Make = Callable[[World], Awaitable[Method[Any]]]
+
+
+def plain(params: Method[Any]) -> Make:
+    async def make(_world: World) -> Method[Any]:
+        return params
+
+    return make
+
+
+def about(thing: Callable[[World], Awaitable[str]], kind: type[Any], field: str) -> Make:
+    async def make(world: World) -> Method[Any]:
+        params: Method[Any] = kind(**{field: await thing(world)})
+        return params
+
+    return make
+
+
+def about_all(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        await world.conversation()
+        await world.receipt()
+        await world.rule()
+        await world.approval()
+        return params
+
+    return make
+
+
+async def say_more(world: World) -> Method[Any]:
+    return SendMessage(text="more", conversation_id=await world.conversation())
+
+
+# For each method: the request, and what Ada, another user and an admin get. `sees`: a result with
+# what is Ada's in it; `ok`: a result without; else the code of the refusal.
+EVERYBODY = ("ok", "ok", "ok")
+ADMINS = ("forbidden", "forbidden", "ok")
+OWN = ("sees", "ok", "sees")
+OWN_BY_ID = ("sees", "not_found", "sees")
+TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
+    "status": (about_all(Status()), EVERYBODY),
+    "ping": (plain(Ping()), EVERYBODY),
+    "reload": (plain(Reload()), ADMINS),
+    "shutdown": (plain(Shutdown()), ADMINS),
+    "list_conversations": (about_all(ListConversations()), OWN),
+    "show_conversation": (
+        about(World.conversation, ShowConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "open_conversation": (
+        about(World.conversation, OpenConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "send_message": (say_more, OWN_BY_ID),
+    "follow_conversation": (
+        about(World.conversation, FollowConversation, "conversation_id"),
+        ("cancelled", "not_found", "cancelled"),
+    ),
+    "cancel_turn": (
+        about(World.conversation, CancelTurn, "conversation_id"),
+        ("ok", "not_found", "ok"),
+    ),
+    "list_approvals": (about_all(ListApprovals()), OWN),
+    "answer_approval": (World.answer, ("sees", "forbidden", "sees")),
+    "list_rules": (about_all(ListRules()), OWN),
+    "revoke_rule": (about(World.rule, RevokeRule, "rule_id"), ("sees", "forbidden", "sees")),
+    "list_tools": (plain(ListTools()), EVERYBODY),
+    "run_tool": (about_all(RunTool(name="cwd")), EVERYBODY),
+    "list_providers": (plain(ListProviders()), EVERYBODY),
+    "check_provider": (plain(CheckProvider()), EVERYBODY),
+    "list_models": (plain(ListModels()), EVERYBODY),
+    # Whoever may send a message may make a model load; to take one away from others is for admins.
+    "load_model": (plain(LoadModel(name="none")), ("model_not_found",) * 3),
+    "unload_model": (
+        plain(UnloadModel(name="none")),
+        ("forbidden", "forbidden", "model_not_found"),
+    ),
+    "list_loaded_models": (plain(ListLoadedModels()), EVERYBODY),
+    "search_memory": (about_all(SearchMemory(query="elephant")), OWN),
+    "clear_memory": (about(World.conversation, ClearMemory, "conversation_id"), OWN_BY_ID),
+    "list_receipts": (about_all(ListReceipts()), OWN),
+    "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
+    "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),
+    "head_of_receipts": (about_all(HeadOfReceipts()), EVERYBODY),
+    "read_receipt_log": (about_all(ReadReceiptLog()), ("forbidden", "forbidden", "sees")),
+    "load_contents": (plain(LoadContents(hashes=("0" * 64,))), ADMINS),
+    "accept_receipts": (about_all(AcceptReceipts()), ADMINS),
+    "list_changes": (about_all(ListChanges()), EVERYBODY),
+    "estop_state": (plain(EstopState()), EVERYBODY),
+    "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
+    "clear_estop": (plain(ClearEstop()), ADMINS),
+    "show_config": (plain(ShowConfig()), ADMINS),
+    "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
+    "check_policy": (plain(CheckPolicy()), EVERYBODY),
+    "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),
+}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with daemon_in(tmp_path) as inside:
+        yield World(inside)
+
+
+def test_every_method_has_its_row() -> None:
+    assert set(TABLE) == set(METHODS)
+
+
+async def test_every_method_gives_each_role_what_the_table_says(world: World) -> None:
+    wrong: list[str] = []
+    for name, (make, expected) in TABLE.items():
+        for who, wanted in ((BOB, expected[1]), (ADA, expected[0]), (ADMIN, expected[2])):
+            params = await make(world)
+            assert method_name(type(params)) == name
+            got = await world.outcome(params, who)
+            if got != wanted:
+                wrong.append(f"{name} for uid {who.uid}: {got}, expected {wanted}")
+            world.inside.daemon.estop.clear()
+    assert not wrong, wrong
+
+
+async def test_a_stranger_gets_no_further_than_the_hello(world: World) -> None:
+    def nobody(_peer: object) -> Principal:
+        raise ForbiddenError("uid 70013 is in neither clawd-ctl nor clawd-admin")
+
+    world.inside.identify = nobody
+    client = RawClient(*await asyncio.open_unix_connection(world.inside.path))
+    for number, (make, _) in enumerate(TABLE.values()):
+        if make.__qualname__.startswith("plain"):
+            client.send(request(number, await make(world)))
+    (refusal,) = await client.rest()
+    assert isinstance(refusal, Failure)
+    assert (refusal.code, refusal.id) == ("forbidden", None)
+    client.close()
+
+
+async def test_status_counts_only_what_one_may_see(world: World) -> None:
+    await about_all(Status())(world)
+    seen = []
+    for who in (ADA, BOB, ADMIN):
+        status = await world.inside.ask(Status(), who)
+        seen.append((status.conversations, status.approvals_pending, status.rules))
+    assert seen == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+
+
+async def test_a_replay_shows_only_ones_own_calls(world: World) -> None:
+    await world.inside.ask(RunTool(name="file_write", arguments='{"path":"a","content":""}'), ADA)
+    found = [
+        await world.inside.ask(ReplayPolicy(autonomy="full"), who) for who in (ADA, BOB, ADMIN)
+    ]
+    assert [len(each.items) for each in found] == [1, 0, 1]
+
+
+async def test_a_replay_under_another_configuration_is_for_admins(world: World) -> None:
+    assert await world.outcome(ReplayPolicy(config=""), ADA) == "forbidden"
+    assert await world.outcome(ReplayPolicy(config=""), ADMIN) == "ok"
+
+
+async def test_nobody_else_answers_a_question_of_a_tool(world: World) -> None:
+    ada, bob = await world.inside.client(ADA), await world.inside.client(BOB)
+    call = RunTool(name="ask_user", arguments='{"question":"Which?"}', interactive=True)
+    ada.send(request(1, call))
+    asked = await event_of(ada, QuestionAsked)
+    bob.send(request(1, call))
+    await event_of(bob, QuestionAsked)
+    bob.send(Answer(id=1, question=asked.question_id, value="bob's"))
+    assert await bob_is_heard(bob)
+    ada.send(Answer(id=1, question=asked.question_id, value="ada's"))
+    assert "ada's" in (await event_of(ada, ToolFinished)).output
+
+
+async def test_nobody_else_answers_an_approval_by_an_answer_frame(world: World) -> None:
+    asked, bob = await world.approval(), await world.inside.client(BOB)
+    bob.send(request(1, RunTool(name="ask_user", arguments='{"question":"?"}', interactive=True)))
+    await event_of(bob, QuestionAsked)
+    bob.send(Answer(id=1, question=asked.approval_id, value="once", digest=asked.digest))
+    assert await bob_is_heard(bob)
+    (pending,) = (await world.inside.ask(ListApprovals(), ADA)).items
+    assert pending.id == asked.approval_id
+
+
+async def bob_is_heard(bob: RawClient) -> bool:
+    """Whether what was sent before was taken: frames of a connection are taken in order."""
+    bob.send(request(2, Ping()))
+    return isinstance(await bob.read(), Result)
+
+
+async def test_the_second_answer_is_told_who_gave_the_first(world: World) -> None:
+    first = await world.answer()
+    await world.inside.ask(first, ADMIN)
+    late = await world.inside.refused(first, ADA)
+    assert (late.code, late.message.endswith("it was answered by uid 70012: deny")) == (
+        "not_found",
+        True,
+    )
+    unknown = await world.inside.refused(first, BOB)
+    assert unknown.message.endswith("is unknown")
+
+
+async def test_every_client_of_the_owner_sees_a_question_and_who_answered_it(world: World) -> None:
+    inside = world.inside
+    conversation_id = await world.conversation()
+    write = calls(("file_write", '{"path":"a.txt","content":"x"}'))
+    model = PlannedModel(write, says("done"), name="mock")
+    inside.daemon.state.providers = {"mock": cast("Provider", model)}
+    first, second = await inside.client(ADA), await inside.client(ADA)
+    follow = FollowConversation(conversation_id=conversation_id)
+    second.send(request(1, follow))
+    assert await world.is_followed(follow, second)
+    first.send(
+        request(1, SendMessage(text="go", conversation_id=conversation_id, interactive=True))
+    )
+    asked = [await event_of(client, ApprovalRequested) for client in (first, second)]
+    assert asked[0] == asked[1]
+    yes = Answer(id=1, question=asked[0].approval_id, value="once", digest=asked[0].digest)
+    second.send(yes)
+    told = [await event_of(client, ApprovalResolved) for client in (first, second)]
+    assert [(each.answer, each.by) for each in told] == [("once", "uid 70010")] * 2
+    first.send(Answer(id=1, question=yes.question, value="deny", digest=yes.digest))
+    assert (await event_of(first, ToolFinished)).status == "allowed"
+
+
+POLICY = PeerPolicy(mode="system", owner_uid=64_071, user_gid=70_001, admin_gid=70_002)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+async def test_the_kernel_says_who_they_are() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        async with daemon_in(folder) as inside:
+            inside.identify = lambda peer: identify(peer, POLICY)
+            inside.path.parent.chmod(0o711)
+            inside.path.chmod(0o666)
+            conversation = await as_user(inside, 70_010, 70_001, SendMessage(text=WORDS))
+            seen = []
+            for uid, gid in ((70_010, 70_001), (70_011, 70_001), (70_012, 70_002)):
+                answers = [
+                    await as_user(inside, uid, gid, params)
+                    for params in (Ping(), SearchMemory(query=WORDS), Reload(), ShowConfig())
+                ]
+                seen.append((uid, *answers))
+            assert conversation == "sees"
+            refused = ("forbidden",) * 2
+            assert seen == [
+                (70_010, "ok", "sees", *refused),
+                (70_011, "ok", "ok", *refused),
+                (70_012, "ok", "sees", "ok", "ok"),
+            ]
+            with connected(inside.path, uid=70_013, groups=(1,)) as (connection, _):
+                client = RawClient(*await asyncio.open_unix_connection(sock=connection.dup()))
+                refusal = await client.failure()
+                client.close()
+            assert refusal.code == "forbidden"
+            assert "in neither clawd-ctl nor" in refusal.message
+
+
+async def as_user(inside: Inside, uid: int, gid: int, params: Method[Any]) -> str:
+    """Make a request over a connection that a process of another user made."""
+    connecting = connected(inside.path, uid=uid, groups=(gid,))
+    connection, _ = await asyncio.to_thread(connecting.__enter__)
+    try:
+        client = RawClient(*await asyncio.open_unix_connection(sock=connection.dup()))
+        await client.hello()
+        client.send(request(1, params))
+        frames: list[ServerFrame] = []
+        async with asyncio.timeout(LIMIT_S):
+            while isinstance(frame := await client.read(), EventFrame):
+                frames.append(frame)
+        if isinstance(frame, Failure):
+            return frame.code
+        told = msgspec.msgpack.encode([*frames, frame])
+        return "sees" if WORDS.encode() in told else "ok"
+    finally:
+        client.close()
+        await asyncio.to_thread(connecting.__exit__, None, None, None)

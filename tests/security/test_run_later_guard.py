@@ -1,0 +1,295 @@
+"""What the guard binds, and what it puts aside after a command: on real files, without a sandbox.
+
+Here the test plays the command between `enter` and `leave`; that what is bound cannot be written
+is the escape matrix's to show.
+"""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clawd.security import run_later_guard
+from clawd.security.run_later_guard import PutAside, RunLaterGuard
+from clawd.security.run_later_scan import Found
+
+
+class Desk:
+    """A workspace with a guard."""
+
+    def __init__(self, workspace: Path, *granted: str) -> None:
+        self.workspace = workspace
+        self.guard = RunLaterGuard(granted=granted)
+
+    def put(self, path: str, text: str = "x") -> Path:
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def repository(self, path: str = ".") -> None:
+        subprocess.run(["git", "init", "-q", path], cwd=self.workspace, check=True)
+
+    async def bound(self) -> dict[str, bool]:
+        visit = await self.guard.enter(self.workspace)
+        await self.guard.leave(visit)
+        return {os.path.relpath(path, self.workspace): writable for writable, path in visit.binds}
+
+    def names(self) -> set[str]:
+        return {str(p.relative_to(self.workspace)) for p in self.workspace.rglob("*")}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_what_runs_later_is_bound_read_only_and_a_repository_cannot_be_moved(
+    desk: Desk,
+) -> None:
+    desk.repository()
+    for path in ("conftest.py", "a/b/.envrc", ".vscode/tasks.json", "v/pyvenv.cfg", "v/lib/x.pth"):
+        desk.put(path)
+    for path in ("main.py", "node_modules/a/conftest.py", "Makefile"):
+        desk.put(path)
+    assert await desk.bound() == {
+        ".git": True,
+        ".git/config": False,
+        ".git/hooks": False,
+        "conftest.py": False,
+        "a/b/.envrc": False,
+        ".vscode": False,
+        "v/pyvenv.cfg": False,
+        "v/lib": False,
+    }
+
+
+async def test_modules_worktrees_bare_repositories_and_linked_hooks_are_found(desk: Desk) -> None:
+    desk.repository()
+    desk.put(".git/modules/a/HEAD")
+    for part in ("objects", "refs"):
+        (desk.workspace / ".git/modules/a" / part).mkdir()
+    desk.put(".git/modules/a/config")
+    desk.put(".git/worktrees/w/HEAD")
+    desk.put(".git/worktrees/w/commondir")
+    desk.put("scripts/check")
+    (desk.workspace / ".git/hooks/pre-commit").symlink_to("../../scripts/check")
+    (desk.workspace / ".git/config").write_text("[core]\n\thooksPath = tools/hooks\n")
+    desk.put("tools/hooks/post-commit")
+    found = await desk.bound()
+    assert {
+        ".git/modules/a/config",
+        ".git/worktrees/w/commondir",
+        "scripts/check",
+        "tools/hooks",
+    } <= set(found)
+
+
+async def test_what_is_new_is_put_aside_under_a_name_that_nothing_runs(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("deep/conftest.py")
+    desk.put(".husky/pre-push")
+    desk.put("main.py")
+    assert await desk.guard.leave(visit) == PutAside(held=(".husky", "deep/conftest.py"))
+    assert desk.names() == {
+        "deep",
+        "deep/conftest.py.clawd-held",
+        ".husky.clawd-held",
+        ".husky.clawd-held/pre-push",
+        "main.py",
+    }
+    # And again: the first one stays.
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("deep/conftest.py", "second")
+    assert await desk.guard.leave(visit) == PutAside(held=("deep/conftest.py",))
+    assert (desk.workspace / "deep/conftest.py.clawd-held").read_text() == "x"
+    assert (desk.workspace / "deep/conftest.py.clawd-held-2").read_text() == "second"
+
+
+async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    desk.repository("plain")
+    desk.repository("trap")
+    desk.put("trap/.git/hooks/post-commit")
+    desk.put("trap/.git/config", "[alias]\n\tst = !x\n")
+    assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
+
+
+@pytest.mark.parametrize("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"])
+async def test_settings_that_cannot_be_read_whole_are_not_plain(
+    desk: Desk, text: str | None
+) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "n/.git").mkdir(parents=True)
+    if text is None:
+        os.mkfifo(desk.workspace / "n/.git/config")
+    else:
+        desk.put("n/.git/config", text)
+    assert await desk.guard.leave(visit) == PutAside(held=("n/.git/config",))
+
+
+async def test_a_cancelled_look_is_finished_first(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("conftest.py")
+    leaving = asyncio.create_task(desk.guard.leave(visit))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert desk.names() == {"conftest.py.clawd-held"}
+
+
+async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await desk.guard.enter(desk.workspace)
+    desk.put("conftest.py")
+    scanned, go_on = asyncio.Event(), asyncio.Event()
+    find = run_later_guard._found
+
+    async def slow(place: run_later_guard._Place, most: int) -> Found:
+        found = await find(place, most)
+        scanned.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(run_later_guard, "_found", slow)
+    entering = asyncio.create_task(desk.guard.enter(desk.workspace))
+    await scanned.wait()
+    leaving = asyncio.create_task(desk.guard.leave(first))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go_on.set()
+    second = await entering
+    assert await leaving == PutAside(held=("conftest.py",))
+    desk.put("conftest.py", "again")
+    assert await desk.guard.leave(second) == PutAside(held=("conftest.py",))
+
+
+async def test_a_folder_under_another_name_takes_its_files_along(desk: Desk) -> None:
+    desk.put("old/conftest.py")
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "old").rename(desk.workspace / "new")
+    assert not await desk.guard.leave(visit)
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "new").rename(desk.workspace / "aside")
+    desk.put("new/conftest.py", "other")
+    assert await desk.guard.leave(visit) == PutAside(held=("new/conftest.py",))
+
+
+async def test_what_the_owner_edits_meanwhile_stays(desk: Desk) -> None:
+    file = desk.put("tests/conftest.py")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("tests/conftest.py.new", "edited").rename(file)
+    assert not await desk.guard.leave(visit)
+
+
+async def test_a_link_is_put_aside_when_it_is_exchanged(desk: Desk) -> None:
+    desk.put("real.sh")
+    (desk.workspace / ".envrc").symlink_to("real.sh")
+    visit = await desk.guard.enter(desk.workspace)
+    assert [path for _, path in visit.binds] == [str(desk.workspace / "real.sh")]
+    (desk.workspace / ".envrc").unlink()
+    desk.put(".envrc", "other")
+    assert await desk.guard.leave(visit) == PutAside(held=(".envrc",))
+
+
+async def test_a_file_with_another_name_is_watched_as_well(desk: Desk) -> None:
+    os.link(desk.put("conftest.py"), desk.workspace / "same.py")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("same.py", "other")
+    assert await desk.guard.leave(visit) == PutAside(held=("conftest.py",))
+
+
+async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk: Desk) -> None:
+    desk.repository()
+    for path in ("conftest.py", "sub/conftest.py", "sub/.vscode/tasks.json"):
+        desk.put(path)
+    first = await desk.guard.enter(desk.workspace)
+    desk.put("late/.envrc")
+    desk.put(".profile")
+    second = await desk.guard.enter(desk.workspace)
+    assert {os.path.relpath(path, desk.workspace) for _, path in second.binds} == {
+        ".git",
+        ".git/config",
+        ".git/hooks",
+        "conftest.py",
+    }
+    desk.put("sub/conftest.py", "written by the second")
+    desk.put("sub/.vscode/tasks.json", "written by the second")
+    expected = (".profile", "late/.envrc", "sub/.vscode", "sub/conftest.py")
+    assert await desk.guard.leave(second) == PutAside(held=expected)
+    desk.put("sub/conftest.py", "and by the first, whose bind is gone")
+    assert await desk.guard.leave(first) == PutAside(held=("sub/conftest.py",))
+
+
+async def test_what_is_granted_is_left_alone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "conftest.py", ".vscode", "a/*")
+    desk.put("conftest.py")
+    visit = await desk.guard.enter(desk.workspace)
+    assert visit.binds == ()
+    for path in ("b/conftest.py", ".vscode/tasks.json", "a/b/.envrc", ".envrc"):
+        desk.put(path)
+    assert await desk.guard.leave(visit) == PutAside(held=(".envrc",))
+
+
+async def test_a_link_put_in_the_way_does_not_lead_the_renaming_outside(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "work")
+    desk.workspace.mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "conftest.py").write_text("the owner's")
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "sub").symlink_to(outside)
+    assert not await desk.guard.leave(visit)
+    assert (outside / "conftest.py").exists()
+
+
+async def test_what_a_command_makes_is_found_among_any_number_of_folders(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_later_guard, "_BEFORE", 5)
+    monkeypatch.setattr(run_later_guard, "_SMALL", 3)
+    desk.repository()
+    visit = await desk.guard.enter(desk.workspace)
+    for number in range(20):
+        desk.put(f"crowd{number}/deep/note")
+    desk.put("crowd7/deep/down/.envrc")
+    assert await desk.guard.leave(visit) == PutAside(held=("crowd7/deep/down/.envrc",))
+    # And no crowd hides the repository, or what is written beyond the bound.
+    visit = await desk.guard.enter(desk.workspace)
+    assert str(desk.workspace / ".git/hooks") in {path for _, path in visit.binds}
+    assert not visit.is_whole
+    desk.put("crowd9/deep/.envrc")
+    assert await desk.guard.leave(visit) == PutAside(held=("crowd9/deep/.envrc",))
+
+
+async def test_beyond_the_bound_what_is_old_stays(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_later_guard, "_BEFORE", 3)
+    monkeypatch.setattr(run_later_guard, "_CLOCK_SLACK_NS", -60 * 10**9)  # so it counts as old
+    for folder in "abcd":
+        desk.put(f"{folder}/e/conftest.py")
+    visit = await desk.guard.enter(desk.workspace)
+    assert not await desk.guard.leave(visit)
+
+
+async def test_a_mark_of_an_environment_puts_itself_aside_and_not_its_neighbours(
+    desk: Desk,
+) -> None:
+    desk.put("lib/code.py")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("pyvenv.cfg")
+    assert await desk.guard.leave(visit) == PutAside(held=("pyvenv.cfg",))
+    assert (desk.workspace / "lib/code.py").exists()
+
+
+async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/conftest.py").touch()
+    guard = RunLaterGuard(left_out=frozenset({str(tmp_path / "home")}))
+    visit = await guard.enter(tmp_path)
+    assert visit.binds == ()

@@ -1,0 +1,91 @@
+"""What a command may write in all: real commands that fill a disk, and what the walk counts."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from clawd.security import sandbox_disk
+from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
+from clawd.security.sandbox_disk import DiskUse, changed_since
+from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
+
+_LIMITS = ResourceLimits(disk_bytes=16 << 20, new_files=2_000)
+_MANY = 'python3 -c \'for n in range(10**6): open(f"f{n}", "w").close()\''
+
+
+async def run(script: str, workspace: Path) -> ChildResult:
+    argv = ("bash", "-c", script)
+    sandbox = Sandbox(SandboxSettings(limits=_LIMITS))
+    return await sandbox.run(ChildCommand(argv=argv, workspace=workspace, timeout_s=20))
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    "script",
+    [
+        "while :; do head -c 1000000 /dev/zero > f$n; n=$((n + 1)); sleep 0.01; done",
+        "exec 3> f; rm f; while :; do head -c 1000000 /dev/zero >&3; sleep 0.01; done",
+        "while :; do fallocate -l 1000000 f$n; n=$((n + 1)); sleep 0.01; done",
+        _MANY,
+        f"cd /tmp; {_MANY}",
+    ],
+    ids=["many-files", "a-file-without-a-name", "allocated", "empty-files", "empty-files-in-tmp"],
+)
+async def test_who_fills_the_disk_is_ended_and_told_why(tmp_path: Path, script: str) -> None:
+    result = await run(script, tmp_path)
+    assert result.ended_by == "limit"
+    assert result.overuse == "it wrote more than 16777216 bytes or 2000 files"
+    assert result.exit_code == 137
+
+
+@pytest.mark.sandbox
+async def test_who_writes_less_is_left_alone(tmp_path: Path) -> None:
+    result = await run(
+        "head -c 4000000 /dev/zero > f; truncate -s 900M sparse; sleep 0.4", tmp_path
+    )
+    assert (result.ended_by, result.exit_code) == ("exit", 0)
+
+
+def test_only_what_was_changed_since_then_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"x" * 100_000)
+    since = time.time_ns() + 3_600 * 10**9
+    assert changed_since(tmp_path, since, 0) == DiskUse(written_bytes=0, files=0)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/new").write_bytes(b"x" * 100_000)
+    used = changed_since(tmp_path, 0, 0)
+    assert used is not None
+    assert used.files == 3
+    assert 200_000 <= used.written_bytes <= 300_000
+
+
+def test_a_file_without_a_name_is_counted_where_it_is_held(tmp_path: Path) -> None:
+    def used() -> DiskUse:
+        found = changed_since(tmp_path, time.time_ns() + 10**12, os.getpid())
+        assert found is not None
+        return found
+
+    before = used()  # whoever runs the test may hold such files as well
+    with (tmp_path / "gone").open("wb") as held:
+        held.write(b"x" * 100_000)
+        held.flush()
+        (tmp_path / "gone").unlink()
+        after = used()
+    assert after.files == before.files + 1
+    assert after.written_bytes >= before.written_bytes + 100_000
+
+
+def test_who_hides_what_it_holds_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert changed_since(tmp_path, 0, os.getpid()) is None
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
+        monkeypatch.setattr(sandbox_disk, "_descendants", lambda init: [init])
+        assert changed_since(tmp_path, 0, ended.pid) == DiskUse(written_bytes=0, files=0)

@@ -1,0 +1,72 @@
+"""When an overseer is asked, and what follows from its answers."""
+
+import asyncio
+
+import pytest
+
+from clawd.security import sandbox_looks
+from clawd.security.sandbox_looks import Looks
+
+
+class Overseer:
+    """Answers what it is given, then nothing."""
+
+    def __init__(self, *answers: str | Exception, first: OSError | None = None) -> None:
+        self.answers = list(answers)
+        self.first = first
+        self.ended = 0
+
+    def begin(self, init: int) -> None:
+        if self.first is not None:
+            raise self.first
+
+    def overuse(self) -> str:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def end(self) -> str:
+        self.ended += 1
+        return ""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_looks, "_FIRST_LOOK_S", 0.0)
+    monkeypatch.setattr(sandbox_looks, "_LOOK_EVERY_S", 0.0)
+
+
+async def asked(overseer: Overseer) -> str:
+    killed = asyncio.Event()
+    looks = Looks(overseer, on_overuse=killed.set)
+    looks.begin(1)
+    async with asyncio.timeout(5):
+        await killed.wait()
+    looks.end()
+    looks.end()
+    assert overseer.ended == 1
+    return looks.overuse
+
+
+async def test_it_is_asked_until_it_says_no() -> None:
+    assert await asked(Overseer("", "", "too much")) == "too much"
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), LookupError("odd")])
+async def test_who_cannot_be_watched_is_ended(error: Exception) -> None:
+    assert await asked(Overseer("", error)) == (
+        f"what it uses cannot be told: {type(error).__name__}"
+    )
+
+
+async def test_without_its_limits_a_command_does_not_begin() -> None:
+    said = await asked(Overseer(first=OSError("no cgroup")))
+    assert said == "its limits cannot be set: no cgroup"
+
+
+async def test_nobody_is_asked_where_there_is_no_overseer() -> None:
+    looks = Looks(None, on_overuse=pytest.fail)
+    looks.begin(1)
+    looks.end()
+    assert looks.overuse == ""

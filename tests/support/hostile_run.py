@@ -1,0 +1,31 @@
+"""Runs commands of clawctl one after the other in one process: a JSON list in the environment.
+
+Between them a marker line stands on standard output and on standard error.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+from clawctl.main import main
+
+MARK = "=== command {} ==="
+
+
+def run_all() -> None:
+    streams = (sys.stdout, sys.stderr)
+    for number, arguments in enumerate(json.loads(os.environ["HOSTILE_COMMANDS"])):
+        for stream in streams:
+            print("\n" + MARK.format(number), file=stream, flush=True)
+        try:
+            code: int | str = main(arguments)
+        except Exception:  # noqa: BLE001 - a defect is told with the command that has it
+            code = "a defect"
+            traceback.print_exc()
+        sys.stdout, sys.stderr = streams
+        print(f"\nended with {code}", flush=True)
+
+
+if __name__ == "__main__":
+    run_all()
