@@ -1,6 +1,5 @@
 """`clawctl receipt`: the record of every tool call."""
 
-import functools
 import sys
 from pathlib import Path
 
@@ -134,10 +133,10 @@ def verify(
     (with a head from elsewhere). A level that was asked for and not reached is a failure.
     """
     known = _known(given_key, given_anchor)
-    if path is None:
-        verdicts = _verify_all(app, known)
+    if path is not None:
+        verdicts = [_verify_bundle(path, known) if path.is_dir() else _verify_file(path, known)]
     else:
-        verdicts = [(_verify_bundle if path.is_dir() else _verify_file)(path, known)]
+        verdicts = _verify_all(app, known)
     worst = next((verdict for verdict in verdicts if not _passes(verdict, known)), verdicts[-1])
     if as_json:
         emit_json(worst)
@@ -215,10 +214,10 @@ def _head_of_file() -> ReceiptHead:
 def _verify_all(app: App, known: _Known) -> list[Verdict]:
     client = _client_if_running(app)
     if client is None:
-        if known.anchor is None:
-            remembered = remembered_head(_configured()[1])
-            known = msgspec.structs.replace(known, anchor=remembered)
-        return [_verify_file(_configured_path(), known)]
+        log, memory = _configured()
+        remembered = msgspec.structs.replace(known, anchor=remembered_head(memory))
+        given = [known] if known.anchor is not None else []
+        return [_verify_file(log, each) for each in (*given, remembered)]
     anchor = ":".join(map(str, known.anchor)) if known.anchor is not None else ""
     with client:
         wanted = VerifyReceipts(public_key=known.public_key or "", anchor=anchor)
@@ -249,7 +248,6 @@ def _configured_path() -> Path:
     return _configured()[0]
 
 
-@functools.cache
 def _configured() -> tuple[Path, Path]:
     """Return where chain and memory are by the config; without one, the usual places."""
     where = layout()
