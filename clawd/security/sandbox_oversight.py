@@ -18,8 +18,9 @@ from clawd.security.sandbox_plan import DEFAULT_PATH, ResourceLimits
 
 _log = logging.getLogger(__name__)
 
-# The kernel keeps the first 300 numbers back once all were used.
-_FEWEST_NUMBERS = 301
+# Once all numbers were used the kernel gives none below this again: a command that has started
+# very many processes, one after the other, must still find as many as it may have at once.
+_KEPT_BACK = 300
 _OWN_NUMBERS_SINCE = (6, 14)
 
 
@@ -68,7 +69,7 @@ class Oversight:
     def overuse(self) -> str:
         """Return why the command must be killed now; empty when it need not."""
         if self._namespace != -1:
-            most = max(self._limits.processes, _FEWEST_NUMBERS)
+            most = _KEPT_BACK + self._limits.processes
             loop = asyncio.get_running_loop()
             self._binding = loop.run_in_executor(None, _bind_numbers, self._namespace, most)
             self._namespace = -1  # the thread's now

@@ -143,7 +143,7 @@ class _Child:
             status, given["status"] = os.pipe2(os.O_CLOEXEC)
             self._watch(status, self._on_status)
             self._status_open = True
-            given["gate"], self._gate = _gate()
+            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC) if plan.is_group else _endless_pipe()
             self._spawn(plan, given)
         finally:
             for descriptor in given.values():
@@ -361,11 +361,12 @@ class _Child:
         return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
 
 
-def _gate() -> tuple[int, int]:
+def _endless_pipe() -> tuple[int, int]:
     """Return both ends of a pipe whose reader never sees its end, whoever dies.
 
     At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
-    would start what it holds. A reader that could write as well is a writer that lives.
+    would start what it holds. A reader that could write as well is a writer that lives. `confine`
+    ends its command at the end of a plain one.
     """
     held, gate = os.pipe2(os.O_CLOEXEC)
     try:

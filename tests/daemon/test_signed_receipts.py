@@ -22,7 +22,7 @@ def test_the_key_that_init_shows_proves_what_the_daemon_signed(home: Home) -> No
 
     done = home.ctl("receipt", "verify", "--public-key", key)
     assert done.returncode == 0, done.stderr
-    assert "level signed" in done.stdout
+    assert "level anchored" in done.stdout  # memory remembers the head
     assert "1 of 1 signed, checked from the public key given" in done.stdout
     for file in home.path.rglob("*"):
         assert not file.is_file() or first_private not in file.read_bytes(), file

@@ -211,6 +211,14 @@ async def test_forks_stop_for_root_as_well(tmp_path: Path) -> None:
     assert Path("/proc/sys/kernel/pid_max").read_bytes() == everyone
 
 
+@pytest.mark.skipif(not can_bind_numbers(), reason="not root, or Linux before 6.14")
+async def test_very_many_processes_one_after_the_other_are_no_matter(place: Place) -> None:
+    wait = "while [ $(cat /proc/sys/kernel/pid_max) -gt 1000 ]; do sleep 0.05; done\n"
+    many = "i=0; while [ $i -lt 700 ]; do /bin/true | /bin/true || exit 1; i=$((i + 1)); done\n"
+    result = await place.sh(wait + many + "echo all of them", timeout_s=60.0)
+    assert (result.output, result.exit_code) == ("all of them\n", 0)
+
+
 async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> None:
     script = (
         "import asyncio, json, sys\n"

@@ -54,7 +54,8 @@ RESOURCES = (
         "for n in range(200): threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
         "escaped()\nos._exit(0)"),
     _sh("fork-bomb", "b() { b | b & }; b; sleep 0.5"),
-    _sh("fork-bomb-that-survives", f"b() {{ b | b & {_LATER}; }}; b & sleep 0.2", wait_s=0.9),
+    # exec: a shell that cannot fork any more would wait, and the command with it.
+    _sh("fork-bomb-that-survives", f"b() {{ b | b & {_LATER}; }}; b & exec sleep 0.2", wait_s=0.9),
     _py("much-memory", "bytearray(256 << 20); escaped()"),
     _py("much-memory-by-mmap", "mmap.mmap(-1, 256 << 20, mmap.MAP_PRIVATE); escaped()"),
     _py("much-shared-memory", "mmap.mmap(-1, 2 << 30); escaped()"),
