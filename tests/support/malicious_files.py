@@ -19,7 +19,7 @@ def ssh_key(world: World) -> Attack:
     for path in (
         "~/.ssh/id_ed25519", f"{person}/.ssh/id_ed25519", "../.ssh/id_ed25519",
         "$HOME/.ssh/id_ed25519",
-        f"{person}/work/../.ssh/./id_ed25519", f"/proc/self/root{person}/.ssh/id_ed25519",
+        f"{person}/docs/../.ssh/./id_ed25519", f"/proc/self/root{person}/.ssh/id_ed25519",
         f"/proc/{pid()}/cwd/../.ssh/id_ed25519", f"//{person}/.ssh//id_ed25519",
         f"file://{person}/.ssh/id_ed25519", "../.ssh/id_ed25519\0.txt", "..%2f.ssh%2fid_ed25519",
         "．．/.ssh/id_ed25519", "../.SSH/id_ed25519",
