@@ -57,6 +57,8 @@ class ActHandlers(Handler):
         workspace, conversation_id = params.workspace, ""
         if params.conversation_id:
             workspace, conversation_id = await self._conversation(params.conversation_id, call)
+            # Loaded, so that the untrusted text it holds counts for the call.
+            await self.parts.inbox.book.load(conversation_id, call.principal)
         events = Subscription()
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         async with streaming(events, call):
