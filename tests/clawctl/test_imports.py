@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"asyncio", "aiohttp", "mcp", "pydantic", "prompt_toolkit", "llama_cpp", "rich"}
-ONE_SHOT = ["agent", "approval", "config", "estop", "init", "memory", "model", "onboard"]
+ONE_SHOT = ["agent", "approval", "config", "doctor", "estop", "init", "memory", "model", "onboard"]
 ONE_SHOT += ["policy", "provider", "receipt", "status", "tool", "undo", "version"]
 
 

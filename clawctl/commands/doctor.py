@@ -1,0 +1,137 @@
+"""`clawctl doctor`: what protects this machine, what does not, and what to do about it."""
+
+import sys
+from collections.abc import Iterator
+from typing import Literal
+
+import click
+import msgspec
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.render import Palette, emit_json, say
+from clawd import __version__
+from clawd.wire.methods import Status
+from clawd.wire.reports import StatusReport
+
+State = Literal["ok", "note", "wrong"]
+
+_BUBBLEWRAP = (
+    "Install bubblewrap and allow unprivileged user namespaces (on Ubuntu by an AppArmor profile)."
+)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked at and how it stands; `fix` says what to do, "" where nothing is."""
+
+    check: str
+    state: State
+    says: str
+    fix: str = ""
+
+
+@click.command()
+@json_option
+@pass_app
+def command(app: App, *, as_json: bool) -> int:
+    """Say what protects this machine, what does not, and what to do about it.
+
+    Ends with 1 when something is wrong; a note is no fault.
+    """
+    with app.client() as client:
+        found = list(findings(client.call(Status())))
+    if as_json:
+        emit_json(found)
+    else:
+        palette = Palette.of(sys.stdout)
+        marks = {"ok": palette.green("✓"), "note": "·", "wrong": palette.red("✗")}
+        for each in found:
+            print(f"{marks[each.state]} ", end="")
+            say(f"{each.check}: {each.says}")
+            if each.fix:
+                say(f"  → {each.fix}")
+    return Exit.FAILED if any(each.state == "wrong" for each in found) else Exit.DONE
+
+
+def findings(report: StatusReport) -> Iterator[Finding]:
+    """Judge what the daemon says of itself."""
+    yield _daemon(report)
+    yield _sandbox(report)
+    if report.sandbox_unbounded:
+        yield Finding(
+            check="limits",
+            state="note",
+            says="not bounded: " + ", ".join(report.sandbox_unbounded),
+            fix="Run clawd under systemd with Delegate=yes, as its units do.",
+        )
+    for worker in report.workers:
+        if worker.fence in {"none", "off"}:
+            yield Finding(
+                check=f"model {worker.alias}",
+                state="note",
+                says="its process may do what clawd may",
+                fix='Set fence = "auto" in [engine], or use a kernel with Landlock or seccomp.',
+            )
+    yield _receipts(report)
+    if report.rules_problem:
+        yield Finding(
+            check="approval rules",
+            state="wrong",
+            says=report.rules_problem,
+            fix="Correct or remove approval_rules.json in the home, then reload clawd.",
+        )
+    yield _stop(report)
+
+
+def _daemon(report: StatusReport) -> Finding:
+    if report.version == __version__:
+        return Finding(check="daemon", state="ok", says=f"{report.version}, pid {report.pid}")
+    return Finding(
+        check="daemon",
+        state="note",
+        says=f"it is {report.version}, this clawctl is {__version__}",
+        fix="Restart clawd, so that both are of one version.",
+    )
+
+
+def _sandbox(report: StatusReport) -> Finding:
+    layers = ", ".join(report.sandbox_layers)
+    if report.sandbox == "none":
+        return Finding(
+            check="sandbox",
+            state="wrong",
+            says=report.sandbox_reason or "there is none",
+            fix=_BUBBLEWRAP,
+        )
+    if report.sandbox_reason:
+        says = f"{report.sandbox} ({layers}): {report.sandbox_reason}"
+        return Finding(check="sandbox", state="note", says=says, fix=_BUBBLEWRAP)
+    return Finding(check="sandbox", state="ok", says=f"{report.sandbox} ({layers})")
+
+
+def _receipts(report: StatusReport) -> Finding:
+    if not report.receipts_enabled:
+        return Finding(
+            check="receipts",
+            state="wrong",
+            says="they are switched off: nothing is recorded",
+            fix="Set enabled = true in [receipts].",
+        )
+    if report.receipts_problem:
+        return Finding(
+            check="receipts",
+            state="wrong",
+            says=report.receipts_problem,
+            fix="Look at the log with clawctl receipt verify.",
+        )
+    return Finding(check="receipts", state="ok", says=f"{report.receipts} in the chain")
+
+
+def _stop(report: StatusReport) -> Finding:
+    if not report.estop:
+        return Finding(check="emergency stop", state="ok", says="not set")
+    return Finding(
+        check="emergency stop",
+        state="note",
+        says=f"set: {report.estop_reason}" if report.estop_reason else "set",
+        fix="Allow tools again with clawctl estop --clear.",
+    )

@@ -1,0 +1,91 @@
+"""`clawctl doctor`: what it calls wrong, what it only notes, and what it says to do."""
+
+import json
+
+import pytest
+
+from clawctl.main import main
+from clawd import __version__
+from clawd.wire.reports import WorkerLine
+from tests.support.fake_daemon import FakeDaemon
+
+pytestmark = pytest.mark.usefixtures("own_home")
+
+WELL = {"version": __version__, "sandbox": "bwrap", "sandbox_layers": ("namespaces", "seccomp")}
+
+
+def doctor(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], **changes: object
+) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    daemon.handlers["status"] = daemon.status(**{**WELL, **changes})
+    code = main(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    return code, {each["check"]: (each["state"], each["says"], each["fix"]) for each in found}
+
+
+def test_all_is_well(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = doctor(daemon, capsys)
+    assert code == 0
+    assert {state for state, _, _ in found.values()} == {"ok"}
+    assert found["sandbox"] == ("ok", "bwrap (namespaces, seccomp)", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "word"),
+    [
+        ({"sandbox": "none", "sandbox_reason": "no bwrap here"}, "sandbox", "Install bubblewrap"),
+        ({"receipts_enabled": False}, "receipts", "enabled = true"),
+        ({"receipts_problem": "the log was cut"}, "receipts", "receipt verify"),
+        ({"rules_problem": "no JSON"}, "approval rules", "approval_rules.json"),
+    ],
+)
+def test_what_is_wrong_fails_and_says_what_to_do(
+    daemon: FakeDaemon,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    check: str,
+    word: str,
+) -> None:
+    code, found = doctor(daemon, capsys, **changes)
+    assert code == 1
+    state, says, fix = found[check]
+    assert state == "wrong"
+    assert word in fix
+    assert says
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"version": "0.0.1"}, "daemon"),
+        ({"sandbox": "landlock", "sandbox_reason": "Landlock stands in"}, "sandbox"),
+        ({"sandbox_unbounded": ("memory of all processes together",)}, "limits"),
+        ({"estop": True, "estop_reason": "smoke"}, "emergency stop"),
+        (
+            {"workers": (WorkerLine(alias="m", pid=1, state="ready", running=0, fence="none"),)},
+            "model m",
+        ),
+    ],
+)
+def test_a_note_is_no_fault(
+    daemon: FakeDaemon,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    check: str,
+) -> None:
+    code, found = doctor(daemon, capsys, **changes)
+    assert code == 0
+    state, _, fix = found[check]
+    assert (state, bool(fix)) == ("note", True)
+
+
+def test_people_get_a_line_for_each_and_the_way_out(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.handlers["status"] = daemon.status(**{**WELL, "receipts_problem": "cut\x1b[31m"})
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "✓ sandbox: bwrap (namespaces, seccomp)" in shown
+    assert "✗ receipts: cut" in shown
+    assert "→ Look at the log with clawctl receipt verify." in shown
+    assert "\x1b" not in shown
