@@ -11,16 +11,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
+from clawd.security.sandbox_descriptors import endless_pipe, joined, memory_file
 from clawd.security.sandbox_limits import limit_process
 from clawd.security.sandbox_looks import Looks, Overseer
 from clawd.security.sandbox_output import Output
-from clawd.security.sandbox_plan import ChildCommand, Plan, Slot
+from clawd.security.sandbox_plan import ChildCommand, Plan
 
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
@@ -136,14 +137,14 @@ class _Child:
         self._bare = not plan.bwrap
         self._is_group = plan.is_group
         self._limits = plan.limits
-        given: dict[str, int] = {"stdin": _memory_file(stdin)}
+        given: dict[str, int] = {"stdin": memory_file(stdin)}
         try:
             output, given["out"] = os.pipe2(os.O_CLOEXEC)
             self._watch(output, self._on_output)
             status, given["status"] = os.pipe2(os.O_CLOEXEC)
             self._watch(status, self._on_status)
             self._status_open = True
-            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC) if plan.is_group else _endless_pipe()
+            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC) if plan.is_group else endless_pipe()
             self._spawn(plan, given)
         finally:
             for descriptor in given.values():
@@ -164,8 +165,8 @@ class _Child:
         argv, passed = list(plan.argv), []
         if not self._bare:
             for name, data in plan.files.items():
-                given[name] = _memory_file(data)
-            given["args"] = _memory_file(_joined(plan.options, given))
+                given[name] = memory_file(data)
+            given["args"] = memory_file(joined(plan.options, given))
             argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
             passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
@@ -359,38 +360,6 @@ class _Child:
         """Whether bubblewrap was let go and could not start the program; it tells no code then."""
         is_silent = self._reported_exit is None and not self._bare and not self._kill_wanted
         return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
-
-
-def _endless_pipe() -> tuple[int, int]:
-    """Return both ends of a pipe whose reader never sees its end, whoever dies.
-
-    At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
-    would start what it holds. A reader that could write as well is a writer that lives. `confine`
-    ends its command at the end of a plain one.
-    """
-    held, gate = os.pipe2(os.O_CLOEXEC)
-    try:
-        return os.open(f"/proc/self/fd/{held}", os.O_RDWR | os.O_CLOEXEC), gate
-    except OSError:
-        os.close(gate)
-        raise
-    finally:
-        os.close(held)
-
-
-def _joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:
-    """Return options as bubblewrap reads them, with descriptor numbers in their slots."""
-    words = (str(descriptors[o.name]) if isinstance(o, Slot) else o for o in options)
-    return b"".join(os.fsencode(word) + b"\0" for word in words)
-
-
-def _memory_file(data: bytes) -> int:
-    descriptor = os.memfd_create("clawd", os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 def _parent_of(pid: int) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox_descriptors import joined, memory_file
 from clawd.security.sandbox_plan import ChildCommand, Plan, Slot, bubblewrap_plan
-from clawd.security.sandbox_process import _joined, _memory_file
 from tests.bench.streams import BenchError
 
 # Ours alone: they are the handshake by which a stop reaches everything that runs.
@@ -37,9 +37,9 @@ class Bare:
         if self._is_minimal:
             yield Prepared([plan.bwrap, *_minimal(self._workspace), *command], plan, [])
             return
-        files = {name: _memory_file(data) for name, data in plan.files.items()}
+        files = {name: memory_file(data) for name, data in plan.files.items()}
         try:
-            files["options"] = _memory_file(_joined(_without_handshake(plan), files))
+            files["options"] = memory_file(joined(_without_handshake(plan), files))
             argv = [plan.bwrap, "--args", str(files["options"]), "--", *command]
             yield Prepared(argv, plan, list(files.values()))
         finally:

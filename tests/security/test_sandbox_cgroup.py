@@ -147,11 +147,9 @@ for folder in ("tools", "daemon", "."):
     (unit / folder).rmdir()
 """
     mount = "/tmp/clawd-test-cgroup2"
-    argv = (
-        f'mkdir -p {mount}; mount -t cgroup2 none {mount} && exec {sys.executable} -c "$1" {mount}'
-    )
+    argv = f'mkdir -p {mount}; mount -t cgroup2 none {mount} && exec "$0" -c "$1" {mount}'
     ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", argv, "sh", script],
+        ["unshare", "-m", "sh", "-c", argv, sys.executable, script],
         capture_output=True,
         text=True,
         timeout=30,
