@@ -143,10 +143,11 @@ class Home:
         self._reap(pid)
 
     def receipt_lines(self) -> list[dict[str, Any]]:
-        """Return the receipts of the chain, oldest first."""
+        """Return the receipts of the chain, oldest first; checkpoints are left out."""
         if not self.receipts.exists():
             return []
-        return [json.loads(line) for line in self.receipts.read_text().splitlines()]
+        lines = map(json.loads, self.receipts.read_text().splitlines())
+        return [line for line in lines if "type" not in line]
 
     def _reap(self, pid: int | None) -> None:
         if self.daemon is not None:
