@@ -168,16 +168,18 @@ class ConversationBook:
             extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
         )
 
-    def forget(self, conversation_id: str) -> None:
-        """Drop a deleted conversation; "" drops all that no turn is using.
+    def forget_owner(self, uid: int) -> None:
+        """Drop the deleted conversations of an owner; those of others stay as they are."""
+        for live in tuple(self._live.values()):
+            if live.record.owner == uid:
+                self.forget(live.record.id)
 
-        What is loaded again gets its taint back from memory.
-        """
-        for key in [conversation_id] if conversation_id else list(self._live):
-            live = self._live.get(key)
-            if live is not None and not live.waiting:
-                del self._live[key]
-                self._taint.forget(key)
+    def forget(self, conversation_id: str) -> None:
+        """Drop a deleted conversation that no turn is using."""
+        live = self._live.get(conversation_id)
+        if live is not None and not live.waiting:
+            del self._live[conversation_id]
+            self._taint.forget(conversation_id)
 
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)

@@ -7,6 +7,7 @@ and no program can set. Marks are kept, so that they hold for later conversation
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ class FileOrigins:
         self._patterns = patterns
         self._clock = clock
         self._marks: dict[tuple[str, int], Mark] = {}
+        self._folders: dict[tuple[str, int], dict[tuple[int, int], str]] = {}
 
     async def load(self) -> None:
         """Take what was kept; a command that a crash broke off has ended by now.
@@ -116,15 +118,18 @@ class FileOrigins:
         """
         await self._keep(Mark(path=str(path), sources=sources))
 
-    async def begin_span(self, folder: Path, sources: tuple[str, ...]) -> Mark:
+    async def begin_span(
+        self, folder: Path, sources: tuple[str, ...], *, began_at_ns: int = 0
+    ) -> Mark:
         """Mark what changes in a folder (resolved) from now on, until `end_span`.
 
         Raises:
             StorageError: it cannot be kept; the command must not run.
         """
-        began = self._clock() - CLOCK_STEP_NS
+        began = (began_at_ns or self._clock()) - CLOCK_STEP_NS
         span = Mark(path=str(folder), sources=sources, began_at_ns=began)
         await self._keep(span)
+        self._folders[_key(span)] = await asyncio.to_thread(_folders, str(folder))
         return span
 
     async def end_span(self, span: Mark) -> None:
@@ -134,12 +139,16 @@ class FileOrigins:
             StorageError: it cannot be kept; the span stays open.
         """
         closed = msgspec.structs.replace(span, ended_at_ns=self._clock())
+        before = self._folders.pop(_key(span), {})
+        after = await asyncio.to_thread(_folders, span.path)
+        # What lies in a folder that was moved has not changed, and stands at another path.
+        moved = [path for key, path in after.items() if before.get(key, path) != path]
         changed = await asyncio.to_thread(_changed, closed)
+        marks = tuple(Mark(path=path, sources=span.sources) for path in (*moved, *(changed or ())))
         if changed is None:
-            await self._keep(closed)
-            return
-        marks = tuple(Mark(path=path, sources=span.sources) for path in changed)
-        await self._keep(*marks, dropped=(span,))
+            await self._keep(closed, *marks)
+        else:
+            await self._keep(*marks, dropped=(span,))
 
     async def _keep(self, *marks: Mark, dropped: tuple[Mark, ...] = ()) -> None:
         news = tuple(mark for mark in marks if self._marks.get(_key(mark)) != mark)
@@ -201,8 +210,10 @@ def _changed(span: Mark) -> list[str] | None:
     while waiting:
         try:
             entries = list(os.scandir(waiting.pop()))
-        except OSError:
+        except FileNotFoundError:
             continue
+        except OSError:
+            return None  # what is in there may be opened again later
         walked += len(entries)
         if walked > MAX_WALKED:
             return None
@@ -212,6 +223,16 @@ def _changed(span: Mark) -> list[str] | None:
             elif _is_changed_in(entry, span):
                 found.append(os.path.realpath(entry.path))
     return found if len(found) <= MAX_CHANGED else None
+
+
+def _folders(root: str) -> dict[tuple[int, int], str]:
+    """Return the folders below a folder by what they are, whatever they are called."""
+    found: dict[tuple[int, int], str] = {}
+    for folder, _fd_dirs, _files in os.walk(root):
+        with contextlib.suppress(OSError):
+            facts = os.lstat(folder)
+            found[facts.st_dev, facts.st_ino] = os.path.realpath(folder)
+    return found
 
 
 def _is_changed_in(entry: os.DirEntry[str], span: Mark) -> bool:

@@ -142,16 +142,26 @@ class Sandbox:
     """Runs commands. Safe to use from many tasks of the one event loop at once."""
 
     def __init__(self, settings: SandboxSettings, *, registry: KillRegistry | None = None) -> None:
-        self._settings = settings
         self._registry = registry
         self._host: Surroundings | None = None
         self._status: SandboxStatus | None = None
         self._probing = asyncio.Lock()
-        hidden = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
-        self._guard = RunLaterGuard(
-            granted=settings.writable_run_later,
-            left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
-        )
+        self._settings = settings
+        self._guard = self._guard_of(settings)
+
+    def adopt(self, settings: SandboxSettings) -> None:
+        """Hold the commands that start from now on to other settings; the level stays."""
+        before, self._settings = self._settings, settings
+        if self._host is not None:
+            self._host = msgspec.structs.replace(
+                self._host, forbidden_paths=settings.forbidden_paths, limits=settings.limits
+            )
+        # The guard knows the commands that run: it is replaced only where it must be.
+        if (before.forbidden_paths, before.writable_run_later) != (
+            settings.forbidden_paths,
+            settings.writable_run_later,
+        ):
+            self._guard = self._guard_of(settings)
 
     @property
     def status(self) -> SandboxStatus | None:
@@ -206,12 +216,13 @@ class Sandbox:
         )
         if not command.workspace_writable or status.level == "none":
             return await self._run_at(status.level, self._host, command, run)
-        visit = await self._guard.enter(command.workspace.resolve(), binds=status.level == "bwrap")
+        guard = self._guard  # a reload may put another in its place meanwhile
+        visit = await guard.enter(command.workspace.resolve(), binds=status.level == "bwrap")
         put_aside = PutAside()
         try:
             result = await self._run_at(status.level, self._host, command, run, visit.binds)
         finally:
-            put_aside = await self._guard.leave(visit)
+            put_aside = await guard.leave(visit)
         return msgspec.structs.replace(result, put_aside=put_aside)
 
     async def _find_out(self) -> SandboxStatus:
@@ -334,6 +345,13 @@ class Sandbox:
             duration_ms=ended.duration_ms,
             level=level,
             overuse=ended.overuse,
+        )
+
+    def _guard_of(self, settings: SandboxSettings) -> RunLaterGuard:
+        hidden = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
+        return RunLaterGuard(
+            granted=settings.writable_run_later,
+            left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
         )
 
     def _oversight(self, command: ChildCommand, level: Level) -> Oversight | None:

@@ -14,8 +14,8 @@ from clawd.security.shell_words import Word
 # What reads nothing but the files it names; the letters are options with which it reads more.
 _READERS = {
     "cat": "", "head": "", "tail": "", "wc": "", "sort": "", "uniq": "", "cut": "", "tr": "",
-    "stat": "", "date": "", "echo": "", "pwd": "", "true": "", "false": "", "diff": "",
-    "grep": "rRd", "file": "f",
+    "stat": "", "date": "f", "echo": "", "pwd": "", "true": "", "false": "", "diff": "",
+    "grep": "rRdf", "file": "f",
 }  # fmt: skip
 _FOLLOWS_LISTS = ("--files0-from", "--files-from", "--recursive", "--directories")
 _MAX_NAMED = 1_000

@@ -135,14 +135,7 @@ class Daemon:
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
         self.sandbox = Sandbox(
-            SandboxSettings(
-                mode=config.security.sandbox,
-                home=layout.home,
-                forbidden_paths=config.security.forbidden_paths,
-                limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
-                writable_run_later=config.security.writable_run_later,
-                tools_cgroup=self.tools_cgroup,
-            ),
+            self._sandbox_settings(self.loaded),
             registry=self.estop,
         )
         await self.sandbox.probe()
@@ -253,6 +246,17 @@ class Daemon:
         )
         return [*builtin_tools(deps), MemorySearch(self.memory.search)]
 
+    def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
+        config = loaded.config
+        return SandboxSettings(
+            mode=self.loaded.config.security.sandbox,  # another one takes a restart
+            home=self.loaded.layout.home,
+            forbidden_paths=config.security.forbidden_paths,
+            limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
+            writable_run_later=config.security.writable_run_later,
+            tools_cgroup=self.tools_cgroup,
+        )
+
     def _change_limits(self) -> ChangeLimits:
         limits = self.state.loaded.config.limits
         return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
@@ -283,6 +287,7 @@ class Daemon:
         """
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
+        self.sandbox.adopt(self._sandbox_settings(loaded))
         self.registry.replace(self._tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})

@@ -109,6 +109,14 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - a defect around the question is a no
             _log.error("a call could not be judged, it is denied", exc_info=error)
             refusal = denied(f"the approval failed: {type(error).__name__}")
+        if refusal is None and entry.approval == "user":
+            # It waited for a person: the policy may have been reloaded, so it is judged anew.
+            again = self._prepare(request, scope, entry)
+            if isinstance(again, Refused):
+                refusal = again
+            else:
+                prepared, verdict = again, self._gate.may_start(again.action)
+                refusal = refused_by(verdict) if isinstance(verdict, Deny) else None
         if refusal is not None:
             return await self._refuse(entry, refusal, request, scope)
         return await self._run(prepared, entry, request, scope)

@@ -5,6 +5,8 @@ reads. What a call of a tainted conversation writes is untrusted for every later
 """
 
 import logging
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +25,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str
     touched: Touched
     span: Mark | None = None
+    began_at_ns: int = 0
 
 
 class Flow:
@@ -44,13 +47,15 @@ class Flow:
             StorageError: the marks are not on disk; the call must not run.
         """
         touched = _touched(tool, arguments, context)
-        passage = Passage(conversation_id=context.conversation_id, touched=touched)
+        passage = Passage(
+            conversation_id=context.conversation_id, touched=touched, began_at_ns=time.time_ns()
+        )
         sources = await self._sources(passage)
         if not sources:
             return passage
         span = None
         for path in touched.writes:
-            if path.is_dir():
+            if os.path.isdir(path):  # noqa: ASYNC240, PTH112 - one stat, and no error for a bad name
                 span = await self._taint.files.begin_span(path, sources)
             else:
                 await self._taint.files.mark(path, sources)
@@ -71,6 +76,14 @@ class Flow:
             if passage.conversation_id:
                 for each in (*_brought(result), *found):
                     self._taint.mark(passage.conversation_id, each)
+            if found and passage.span is None:
+                # What it read was written under taint while it ran: so was what it wrote.
+                for path in passage.touched.writes:
+                    if os.path.isdir(path):  # noqa: ASYNC240, PTH112
+                        span = await self._taint.files.begin_span(
+                            path, found, began_at_ns=passage.began_at_ns
+                        )
+                        await self._taint.files.end_span(span)
         if passage.span is not None:
             await self._taint.files.end_span(passage.span)
 

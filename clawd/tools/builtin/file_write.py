@@ -55,7 +55,7 @@ class FileAppendTool(ChangingTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
     )
-    reads: ClassVar[bool] = False
+    reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
 
     @override

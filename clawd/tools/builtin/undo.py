@@ -43,7 +43,7 @@ class UndoTool(ChangingTool):
     """Takes changes of files back."""
 
     name: ClassVar[str] = "undo"
-    reads: ClassVar[bool] = False
+    reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
     short: ClassVar[str] = "Take back the last change that a tool made to files."
     description: ClassVar[str] = (

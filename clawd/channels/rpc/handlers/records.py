@@ -79,7 +79,7 @@ class RecordHandlers(Handler):
             return Done(message=f"deleted {record.id}")
         self.parts.inbox.cancel_owner(call.principal.uid)
         gone = await conversations.clear(owner=call.principal.uid)
-        book.forget("")
+        book.forget_owner(call.principal.uid)
         return Done(message=f"deleted {gone.conversations} conversations, {gone.messages} messages")
 
     async def list_receipts(self, params: ListReceipts, call: Call) -> ReceiptPage:
