@@ -13,7 +13,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from clawd.security.sandbox_landlock import (
     make_folder,
     remove_folder,
 )
+from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
@@ -148,6 +148,7 @@ class Sandbox:
         self._probing = asyncio.Lock()
         self._settings = settings
         self._guard = self._guard_of(settings)
+        self._neighbours = Neighbours()
 
     def adopt(self, settings: SandboxSettings) -> None:
         """Hold the commands that start from now on to other settings; the level stays."""
@@ -206,21 +207,27 @@ class Sandbox:
         status = await self.probe()
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
-        run = partial(
-            run_plan,
-            command=command,
-            registry=self._registry,
-            on_output=on_output,
-            overseer=self._oversight(command, status.level),
-            cleared=cleared,
+        start = partial(
+            run_plan, command=command, registry=self._registry, on_output=on_output, cleared=cleared
         )
-        if not command.workspace_writable or status.level == "none":
-            return await self._run_at(status.level, self._host, command, run)
+        if status.level == "none":
+            return await self._run_at(status.level, self._host, command, start)
+        level, place = status.level, command.workspace
+        with self._neighbours.beside(place, binds=level == "bwrap") as neighbour:
+            run = partial(start, overseer=self._oversight(command, level, neighbour))
+            return await self._run_guarded(level, self._host, command, run)
+
+    async def _run_guarded(
+        self, level: Level, host: Surroundings, command: ChildCommand, run: _Run
+    ) -> ChildResult:
+        """Run, and see to it that nothing stays which programs outside run later."""
+        if not command.workspace_writable:
+            return await self._run_at(level, host, command, run)
         guard = self._guard  # a reload may put another in its place meanwhile
-        visit = await guard.enter(command.workspace.resolve(), binds=status.level == "bwrap")
+        visit = await guard.enter(command.workspace, binds=level == "bwrap")
         put_aside = PutAside()
         try:
-            result = await self._run_at(status.level, self._host, command, run, visit.binds)
+            result = await self._run_at(level, host, command, run, visit.binds)
         finally:
             put_aside = await guard.leave(visit)
         return msgspec.structs.replace(result, put_aside=put_aside)
@@ -296,20 +303,16 @@ class Sandbox:
 
     async def _try(self, level: Level, host: Surroundings) -> str:
         """Run `true`; return why it failed, or nothing."""
-        with tempfile.TemporaryDirectory(prefix="clawd-probe-") as folder:
-            command = ChildCommand(argv=("true",), workspace=Path(folder), timeout_s=_PROBE_LIMIT_S)
-            try:
-                # Not registered: a stop that is set now must not pass for a missing sandbox.
-                run = partial(
-                    run_plan,
-                    command=command,
-                    registry=None,
-                    on_output=None,
-                    overseer=self._oversight(command, level),
-                )
-                result = await self._run_at(level, host, command, run)
-            except SandboxUnavailableError as error:
-                return error.message
+        folder = make_folder()
+        command = ChildCommand(argv=("true",), workspace=folder, timeout_s=_PROBE_LIMIT_S)
+        try:
+            # Not registered: a stop that is set now must not pass for a missing sandbox.
+            run = partial(run_plan, command=command, registry=None, on_output=None)
+            result = await self._run_at(level, host, command, run)
+        except SandboxUnavailableError as error:
+            return error.message
+        finally:
+            remove_folder(folder)
         return "" if result.exit_code == 0 else f"a probe ended with code {result.exit_code}"
 
     async def _run_at(
@@ -354,14 +357,13 @@ class Sandbox:
             left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
         )
 
-    def _oversight(self, command: ChildCommand, level: Level) -> Oversight | None:
-        if level == "none":
-            return None
+    def _oversight(self, command: ChildCommand, level: Level, neighbour: Neighbour) -> Oversight:
         return Oversight(
-            command.workspace.resolve() if command.workspace_writable else None,
+            command.workspace if command.workspace_writable else None,
             self._settings.limits,
             self._settings.tools_cgroup,
             has_namespace=level == "bwrap",
+            neighbour=(neighbour, self._neighbours),
         )
 
     async def _run_in_own_folder(

@@ -27,6 +27,12 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes: int
     files: int
 
+    def without(self, other: "DiskUse") -> "DiskUse":
+        """Return what is left of it without another."""
+        return DiskUse(
+            written_bytes=self.written_bytes - other.written_bytes, files=self.files - other.files
+        )
+
     def is_over(self, limit: "DiskUse", *, part: float = 1) -> bool:
         """Whether it reaches this part of a limit in either."""
         return self.written_bytes >= limit.written_bytes * part or self.files >= limit.files * part
@@ -48,31 +54,32 @@ class DiskWatch:
         self._since_ns = time.time_ns() - _CLOCK_SLACK_NS
         self._before = _taken(workspace)
         self._walk: asyncio.Future[DiskUse | None] | None = None
+        self._at_walk = self._before
 
     def is_over(self, init: int) -> bool:
         """Whether it has used more than it may; never blocks. `init`: its namespace's, or 0."""
         now = _taken(self._workspace)
-        grown = DiskUse(
-            written_bytes=now.written_bytes - self._before.written_bytes,
-            files=now.files - self._before.files,
-        )
+        grown = now.without(self._before)
         if self._walk is not None and self._walk.done():
             used = self._walk.result()
             self._walk = None
             # None: something is hidden, so all that the disk lost is its.
             if (used or grown).is_over(self._limit):
                 return True
+            if used is not None:
+                self._before = self._at_walk.without(used)  # what others wrote is forgotten
+                return False
         if init and self._has_mounts and _fills_its_own(init, self._limit.files):
             return True
         if not grown.is_over(self._limit, part=0.5):
             return False
         if self._walk is None:
             loop = asyncio.get_running_loop()
+            self._at_walk = now
             self._walk = loop.run_in_executor(
                 None, changed_since, self._workspace, self._since_ns, init
             )
-            return False
-        return grown.is_over(self._limit, part=2)
+        return False
 
 
 def changed_since(workspace: Path, since_ns: int, init: int) -> DiskUse | None:
@@ -81,7 +88,12 @@ def changed_since(workspace: Path, since_ns: int, init: int) -> DiskUse | None:
     None when a process of the command hides what it holds.
     """
     written, files = 0, 0
+    named: set[tuple[int, int]] = set()
     for about in _walked(str(workspace)):
+        if about.st_nlink > 1 and not stat.S_ISDIR(about.st_mode):
+            if (about.st_dev, about.st_ino) in named:
+                continue  # the same file by another name
+            named.add((about.st_dev, about.st_ino))
         if about.st_ctime_ns >= since_ns:
             written += about.st_blocks * _BLOCK_BYTES
             files += 1

@@ -145,11 +145,14 @@ def make_folder() -> Path:
 
 def remove_folder(folder: Path) -> None:
     """Remove a call's folder with all that it left there; every process of it must be dead."""
-    # Nobody is left who could put a link in a folder's place meanwhile.
-    for at, names, _ in os.walk(folder):
-        for path in (Path(at, name) for name in names):
-            if stat.S_ISDIR(path.lstat().st_mode):
-                path.chmod(stat.S_IRWXU)
+    # By descriptors: a command may have nested folders deeper than any path can be long.
+    with contextlib.suppress(OSError):
+        folder.chmod(stat.S_IRWXU)
+        for _, names, _, top in os.fwalk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    if stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+                        os.chmod(name, stat.S_IRWXU, dir_fd=top)
     shutil.rmtree(folder, ignore_errors=True)
 
 

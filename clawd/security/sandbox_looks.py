@@ -21,6 +21,9 @@ class Overseer(Protocol):
         Raises OSError when the command must not run.
         """
 
+    def may_begin(self) -> bool:
+        """Whether the command may begin now; asked again if not."""
+
     def overuse(self) -> str:
         """Return why the command must be killed now; empty when it need not. Asked repeatedly."""
 
@@ -53,6 +56,10 @@ class Looks:
             self._on_overuse()
             return
         self._ask_in(_FIRST_LOOK_S, self._overseer)
+
+    def may_begin(self) -> bool:
+        """Whether the command may begin now; ask again if not."""
+        return self._overseer is None or self._overseer.may_begin()
 
     def end(self) -> None:
         """Ask no more; `overuse` is final after this."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from clawd.security.sandbox_cgroup import CommandCgroup, ToolsCgroup
 from clawd.security.sandbox_disk import DiskUse, DiskWatch
+from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import DEFAULT_PATH, ResourceLimits
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Oversight:
         limits: what the command may use.
         cgroup: of all commands, where there is one.
         has_namespace: whether the command has namespaces of its own.
+        neighbour: it, among the commands at work, and whether it may begin beside them.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Oversight:
         cgroup: ToolsCgroup | None,
         *,
         has_namespace: bool = True,
+        neighbour: tuple[Neighbour, Neighbours] | None = None,
     ) -> None:
         self._has_namespace = has_namespace
+        self._neighbour = neighbour
         self._limits = limits
         self._cgroups = cgroup
         self._cgroup: CommandCgroup | None = None
@@ -57,6 +61,8 @@ class Oversight:
     def begin(self, init: int) -> None:
         """Take the namespace's init before the command runs. Raises OSError: it may not run."""
         self._init = init
+        if self._neighbour is not None:
+            self._neighbour[0].init = init
         has_cgroup = self._cgroups is not None and "pids" in self._cgroups.controllers
         if self._has_namespace and not has_cgroup and can_bind_numbers():
             self._namespace = _process_namespace(init)
@@ -65,6 +71,13 @@ class Oversight:
                 memory_bytes=self._limits.total_memory_bytes, processes=self._limits.processes
             )
             self._cgroup.add(init)
+
+    def may_begin(self) -> bool:
+        """Whether the command may begin now; ask again if not."""
+        if self._neighbour is None:
+            return True
+        neighbour, others = self._neighbour
+        return others.may_begin(neighbour)
 
     def overuse(self) -> str:
         """Return why the command must be killed now; empty when it need not."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.security.sandbox_neighbours import check_place
 from clawd.security.sandbox_orphans import marked
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -312,18 +313,16 @@ def hidden_paths(host: Surroundings) -> list[Path]:
 
 
 def checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
-    """Return the workspace without links in its path.
+    """Return the workspace, in whose path there are no links.
 
     Raises:
         InvalidRequestError: the command cannot be meant.
-        SandboxUnavailableError: the workspace is a system folder or lies under a forbidden path.
+        SandboxUnavailableError: the workspace is not what was judged, is a system folder or lies
+            under a forbidden path.
     """
     _check_command(command)
-    workspace = command.workspace.resolve()
-    if not workspace.is_dir():
-        raise SandboxUnavailableError(
-            f"workspace {workspace} is no folder", hint="Create it or set workspace_dir."
-        )
+    workspace = command.workspace
+    check_place(workspace)
     if workspace == Path("/") or any(_is_under(workspace, folder) for folder in _RESERVED):
         raise SandboxUnavailableError(
             f"workspace {workspace} is a system folder, which no command may change",

@@ -26,6 +26,7 @@ from clawd.security.sandbox_plan import ChildCommand, Plan
 _READ_BYTES = 64 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
+_SETUP_LOOK_S = 0.001
 _PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 _NO_FILE = ": No such file or directory"
 
@@ -157,6 +158,11 @@ class _Child:
             self._open_gate()
 
     def _open_gate(self) -> None:
+        if self._init == -1 or self._kill_wanted or self._gate == -1:
+            return  # it ends before it began
+        if not self._looks.may_begin():
+            self._loop.call_later(_SETUP_LOOK_S, self._open_gate)
+            return
         # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._gate, b"x")
@@ -330,6 +336,7 @@ class _Child:
             self._unwatch(descriptor)
         if self._gate != -1:
             os.close(self._gate)
+            self._gate = -1
         if self._process is not None:
             self._process.poll()
         self.output.close()

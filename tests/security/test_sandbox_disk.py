@@ -1,5 +1,6 @@
 """What a command may write in all: real commands that fill a disk, and what the walk counts."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from clawd.security import sandbox_disk
 from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
-from clawd.security.sandbox_disk import DiskUse, changed_since
+from clawd.security.sandbox_disk import DiskUse, DiskWatch, changed_since
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
 
 _LIMITS = ResourceLimits(disk_bytes=16 << 20, new_files=2_000)
@@ -89,3 +90,37 @@ def test_who_hides_what_it_holds_is_not_believed(
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
         monkeypatch.setattr(sandbox_disk, "_descendants", lambda init: [init])
         assert changed_since(tmp_path, 0, ended.pid) == DiskUse(written_bytes=0, files=0)
+
+
+def test_a_file_of_many_names_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 100_000)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).hardlink_to(tmp_path / "f")
+    used = changed_since(tmp_path, 0, 0)
+    assert used is not None
+    assert used.files == 1
+    assert used.written_bytes < 200_000
+
+
+async def test_what_others_write_ends_nobody_and_is_walked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = DiskUse(written_bytes=0, files=0)
+    walks: list[Path] = []
+
+    def walked(workspace: Path, _since_ns: int, _init: int) -> DiskUse:
+        walks.append(workspace)
+        return DiskUse(written_bytes=10, files=1)
+
+    monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: taken)
+    monkeypatch.setattr(sandbox_disk, "changed_since", walked)
+    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    taken = DiskUse(written_bytes=1_000_000, files=0)
+    assert not watch.is_over(0)
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+        assert not watch.is_over(0)
+    assert walks == [tmp_path]
+    taken = DiskUse(written_bytes=1_000_300, files=0)
+    assert not watch.is_over(0)
+    assert walks == [tmp_path]
