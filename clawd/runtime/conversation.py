@@ -33,6 +33,7 @@ class LiveConversation:
         broadcast: everybody who follows it.
         lock: held by the turn that runs; first come, first served.
         waiting: turns that run or wait.
+        calls: calls outside of turns that run or wait.
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
         read: how many tokens of it which model has read.
@@ -44,14 +45,15 @@ class LiveConversation:
         self.broadcast = Broadcast()
         self.lock = asyncio.Lock()
         self.waiting = 0
+        self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
         self.read = tokens_read(history)
         self._shown = shown_facts(history)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether turns run or wait in it, or somebody follows it."""
-        return bool(self.waiting) or self.broadcast.is_followed
+        """Whether something runs or waits in it, or somebody follows it."""
+        return bool(self.waiting or self.calls) or self.broadcast.is_followed
 
     def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
         """Return the block for the next user message and the facts it shows."""
@@ -175,9 +177,9 @@ class ConversationBook:
                 self.forget(live.record.id)
 
     def forget(self, conversation_id: str) -> None:
-        """Drop a deleted conversation that no turn is using."""
+        """Drop a deleted conversation in which nothing runs: what runs needs its taint."""
         live = self._live.get(conversation_id)
-        if live is not None and not live.waiting:
+        if live is not None and not (live.waiting or live.calls):
             del self._live[conversation_id]
             self._taint.forget(conversation_id)
 
