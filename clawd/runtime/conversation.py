@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -129,6 +130,20 @@ class ConversationBook:
                     self._taint.mark(record.id, source)
             self._keep(live)
             return live
+
+    @asynccontextmanager
+    async def in_use(self, conversation_id: str, principal: Principal) -> AsyncIterator[None]:
+        """Hold a conversation of the principal's own while a call runs in it outside of turns.
+
+        Raises:
+            NotFoundError: there is none that the principal may see.
+        """
+        live = await self.load(conversation_id, principal)
+        live.calls += 1
+        try:
+            yield
+        finally:
+            live.calls -= 1
 
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""
