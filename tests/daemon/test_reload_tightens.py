@@ -1,7 +1,7 @@
 """What a reload forbids is forbidden at once: to commands, and to calls that wait for a person."""
 
-import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,16 @@ import pytest
 
 from clawd.memory.rows import TAINT, Conversation
 from clawd.security.principal import Principal
+from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.events import ApprovalRequested
+from clawd.wire.messages import Answer, EventFrame, Result
 from clawd.wire.methods import ClearMemory, Reload, RunTool
 from clawd.wire.reports import ToolOutcome
+from tests.channels.rpc.rig import request
 from tests.support.inprocess import OWNER, Inside, daemon_in
 
 SOURCE = "http://news.example"
 BOB = Principal(uid=OWNER.uid + 1, gid=OWNER.gid, pid=OWNER.pid)
-LIMIT_S = 10.0
 
 
 def tool(name: str, conversation_id: str = "", **arguments: Any) -> RunTool:
@@ -61,17 +64,22 @@ async def test_a_reload_reaches_every_setting_of_the_sandbox(tmp_path: Path) -> 
         assert settings.limits.disk_bytes == 1 << 20
 
 
-async def approve_after(inside: Inside, call: RunTool, between: Any) -> ToolOutcome:
+async def approve_after(
+    inside: Inside, call: RunTool, between: Callable[[], Awaitable[None]]
+) -> ToolOutcome:
     """Make a call, do something while it waits for a person, and say yes to it."""
-    running = asyncio.create_task(inside.ask(call, OWNER))
-    async with asyncio.timeout(LIMIT_S):
-        while not (asked := inside.daemon.handlers.parts.approvals.pending(OWNER)):
-            await asyncio.sleep(0)
+    client = await inside.client(OWNER)
+    client.send(request(1, call))
+    frame = await client.read()
+    assert isinstance(frame, EventFrame)
+    asked = unpack_event(frame.event)
+    assert isinstance(asked, ApprovalRequested)
     await between()
-    inside.daemon.handlers.parts.approvals.answer(
-        asked[0].id, "once", OWNER, digest=asked[0].digest
-    )
-    return await running
+    client.send(Answer(id=1, question=asked.approval_id, value="once", digest=asked.digest))
+    while isinstance(frame, EventFrame):
+        frame = await client.read()
+    assert isinstance(frame, Result)
+    return unpack(frame.value, ToolOutcome)
 
 
 async def test_a_call_that_waited_is_judged_by_the_policy_that_is_in_force_then(
