@@ -136,10 +136,12 @@ async def test_a_folder_with_too_much_in_it_is_marked_as_a_whole(
 ) -> None:
     origins = FileOrigins(clock=in_an_hour)
     old = put(tmp_path, "d/old.txt")
-    if not is_late:
+    with monkeypatch.context() as patch:
+        if not is_late:
+            patch.setattr(origin_walk, "MAX_WALKED", 1)
+        span = await origins.begin_span(tmp_path, WEB)
+    if is_late:
         monkeypatch.setattr(origin_walk, "MAX_WALKED", 1)
-    span = await origins.begin_span(tmp_path, WEB)
-    monkeypatch.setattr(origin_walk, "MAX_WALKED", 1)
     await origins.end_span(span)
     assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
     assert await origins.sources((tmp_path.parent / "other",)) != ()
