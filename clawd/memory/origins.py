@@ -6,7 +6,7 @@ import msgspec
 
 from clawd.memory.rows import clean, encode
 from clawd.memory.writer import Database
-from clawd.security.origins import Mark
+from clawd.security.origin_marks import Mark
 
 _sources: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class LiveConversation:
         broadcast: everybody who follows it.
         lock: held by the turn that runs; first come, first served.
         waiting: turns that run or wait.
+        calls: calls outside of turns that run or wait.
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
         read: how many tokens of it which model has read.
@@ -44,14 +46,15 @@ class LiveConversation:
         self.broadcast = Broadcast()
         self.lock = asyncio.Lock()
         self.waiting = 0
+        self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
         self.read = tokens_read(history)
         self._shown = shown_facts(history)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether turns run or wait in it, or somebody follows it."""
-        return bool(self.waiting) or self.broadcast.is_followed
+        """Whether something runs or waits in it, or somebody follows it."""
+        return bool(self.waiting or self.calls) or self.broadcast.is_followed
 
     def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
         """Return the block for the next user message and the facts it shows."""
@@ -128,6 +131,20 @@ class ConversationBook:
             self._keep(live)
             return live
 
+    @asynccontextmanager
+    async def in_use(self, conversation_id: str, principal: Principal) -> AsyncIterator[None]:
+        """Hold a conversation of the principal's own while a call runs in it outside of turns.
+
+        Raises:
+            NotFoundError: there is none that the principal may see.
+        """
+        live = await self.load(conversation_id, principal)
+        live.calls += 1
+        try:
+            yield
+        finally:
+            live.calls -= 1
+
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""
         page = await self._conversations.list(owner=principal.uid, limit=1000)
@@ -175,9 +192,9 @@ class ConversationBook:
                 self.forget(live.record.id)
 
     def forget(self, conversation_id: str) -> None:
-        """Drop a deleted conversation that no turn is using."""
+        """Drop a deleted conversation in which nothing runs: what runs needs its taint."""
         live = self._live.get(conversation_id)
-        if live is not None and not live.waiting:
+        if live is not None and not (live.waiting or live.calls):
             del self._live[conversation_id]
             self._taint.forget(conversation_id)
 

@@ -7,43 +7,29 @@ and no program can set. Marks are kept, so that they hold for later conversation
 """
 
 import asyncio
-import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from clawd.security.origin_marks import Mark, MarkIndex
 from clawd.security.origin_patterns import PathPatterns
-from clawd.security.paths import is_under
+from clawd.security.origin_walk import Span, marks_of, walk
 from clawd.wire.safe_text import visible_line
 
 MAX_MARKS = 50_000
-MAX_WALKED = 20_000
-MAX_CHANGED = 1_000
-FOREVER_NS = 2**63 - 1
+MAX_SEARCHED = 20_000
+MAX_TOLD = 50
 CLOCK_STEP_NS = 50_000_000  # the kernel's clock for files lags behind by a tick
 UNKNOWN = "unknown sources"
 
 _NAME_LIMIT = 200
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something untrusted.
-
-    Attributes:
-        path: a file, or a folder with all that is below it; absolute and resolved.
-        sources: where its text came from.
-        began_at_ns: what was changed before is not meant.
-        ended_at_ns: what was changed after is not meant.
-    """
-
-    path: str
-    sources: tuple[str, ...]
-    began_at_ns: int = 0
-    ended_at_ns: int = FOREVER_NS
+_PRUNE_STEP = 1_000
 
 
 class OriginStore(Protocol):
@@ -77,8 +63,9 @@ class FileOrigins:
         self._store = store
         self._patterns = patterns
         self._clock = clock
-        self._marks: dict[tuple[str, int], Mark] = {}
-        self._folders: dict[tuple[str, int], dict[tuple[int, int], str]] = {}
+        self._marks = MarkIndex()
+        self._prune_at = MAX_MARKS
+        self._held: Counter[str] = Counter()
 
     async def load(self) -> None:
         """Take what was kept; a command that a crash broke off has ended by now.
@@ -91,156 +78,145 @@ class FileOrigins:
         now = self._clock()
         kept = await self._store.load()
         closed = tuple(
-            msgspec.structs.replace(mark, ended_at_ns=now) for mark in kept if _is_open(mark)
+            msgspec.structs.replace(mark, ended_at_ns=now) for mark in kept if mark.is_open
         )
         if closed:
             await self._store.keep(closed)
-        self._marks = {_key(mark): mark for mark in (*kept, *closed)}
+        self._marks = MarkIndex((*kept, *closed))
 
     async def sources(self, paths: tuple[Path, ...]) -> tuple[str, ...]:
-        """Return what stands at or under these paths and is untrusted, and where it came from."""
+        """Return what stands at or under these paths and is untrusted, and where it came from.
+
+        It stops at `MAX_TOLD` marks for each path.
+        """
         patterns = PathPatterns(self._patterns())
-        if not paths or not (self._marks or patterns):
+        if not paths or not (len(self._marks) or patterns):
             return ()
         if len(self._marks) >= MAX_MARKS:
             return (UNKNOWN,)
-        marks = tuple(self._marks.values())
+        places = await asyncio.to_thread(lambda: [_place(path) for path in paths])
+        looks = [
+            (place, self._marks.over(place.path), self._marks.below(place.path)) for place in places
+        ]
         found = await asyncio.to_thread(
-            lambda: [each for path in paths for each in _sources(path, marks, patterns)]
+            lambda: [each for look in looks for each in _sources(*look, patterns)]
         )
         return tuple(dict.fromkeys(found))
 
     async def mark(self, path: Path, sources: tuple[str, ...]) -> None:
-        """Mark a file, given by its resolved path, for good.
+        """Mark a file, given by its resolved path, for good; `release` when it is written.
 
         Raises:
             StorageError: it cannot be kept; the file must not be written.
         """
+        self._held[str(path)] += 1
         await self._keep(Mark(path=str(path), sources=sources))
 
-    async def begin_span(
-        self, folder: Path, sources: tuple[str, ...], *, began_at_ns: int = 0
-    ) -> Mark:
+    def release(self, path: Path) -> None:
+        """Say that a file which was marked is written, or will not be."""
+        self._held -= Counter([str(path)])
+
+    async def begin_span(self, folder: Path, sources: tuple[str, ...]) -> Span:
         """Mark what changes in a folder (resolved) from now on, until `end_span`.
 
         Raises:
             StorageError: it cannot be kept; the command must not run.
         """
-        began = (began_at_ns or self._clock()) - CLOCK_STEP_NS
-        span = Mark(path=str(folder), sources=sources, began_at_ns=began)
-        await self._keep(span)
-        self._folders[_key(span)] = await asyncio.to_thread(_folders, str(folder))
-        return span
+        began = self._clock() - CLOCK_STEP_NS
+        mark = Mark(path=str(folder), sources=sources, began_at_ns=began)
+        await self._keep(mark)
+        seen = await asyncio.to_thread(walk, mark)
+        return Span(mark=mark, before=None if seen is None else seen.folders)
 
-    async def end_span(self, span: Mark) -> None:
-        """Mark the files that were changed, or the span as a whole where they are too many.
+    async def end_span(self, span: Span) -> None:
+        """Mark what was changed, and more than that where it cannot be told.
 
         Raises:
             StorageError: it cannot be kept; the span stays open.
         """
-        closed = msgspec.structs.replace(span, ended_at_ns=self._clock())
-        before = self._folders.pop(_key(span), {})
-        after = await asyncio.to_thread(_folders, span.path)
-        # What lies in a folder that was moved has not changed, and stands at another path.
-        moved = [path for key, path in after.items() if before.get(key, path) != path]
-        changed = await asyncio.to_thread(_changed, closed)
-        marks = tuple(Mark(path=path, sources=span.sources) for path in (*moved, *(changed or ())))
-        if changed is None:
-            await self._keep(closed, *marks)
-        else:
-            await self._keep(*marks, dropped=(span,))
+        marks = await asyncio.to_thread(marks_of, span, self._clock())
+        replaced = any(mark.began_at_ns for mark in marks)
+        await self._keep(*marks, dropped=() if replaced else (span.mark,))
+
+    async def mark_since(self, folder: Path, sources: tuple[str, ...], began_at_ns: int) -> None:
+        """Mark what changed in a folder (resolved) from a moment until now.
+
+        Raises:
+            StorageError: it cannot be kept.
+        """
+        began = began_at_ns - CLOCK_STEP_NS
+        mark = Mark(path=str(folder), sources=sources, began_at_ns=began)
+        await self._keep(mark)
+        # Folders that moved need no mark: nothing in here was untrusted when it began.
+        await self.end_span(Span(mark=mark, before={}))
 
     async def _keep(self, *marks: Mark, dropped: tuple[Mark, ...] = ()) -> None:
-        news = tuple(mark for mark in marks if self._marks.get(_key(mark)) != mark)
-        if self._store is not None and (news or dropped):
-            await self._store.keep(news, dropped=dropped)
+        news = tuple(mark for mark in marks if mark not in self._marks)
+        is_full = len(self._marks) + len(news) >= self._prune_at
+        gone = await self._gone() if is_full else []
+        for mark in gone:  # at once: who marks one of them meanwhile has it stored anew
+            self._marks.remove(mark)
+        try:
+            if self._store is not None and (news or dropped or gone):
+                await self._store.keep(news, dropped=(*dropped, *gone))
+        except BaseException:
+            for mark in gone:
+                self._marks.add(mark)
+            raise
         for mark in dropped:
-            self._marks.pop(_key(mark), None)
-        self._marks |= {_key(mark): mark for mark in news}
+            self._marks.remove(mark)
+        for mark in news:
+            self._marks.add(mark)
+        if is_full:
+            count = len(self._marks)
+            self._prune_at = MAX_MARKS if count < MAX_MARKS else count + _PRUNE_STEP
+
+    async def _gone(self) -> list[Mark]:
+        """Return the marks of files that are gone, except of those that are being written."""
+        whole = [mark for mark in self._marks if not mark.began_at_ns]
+        gone = await asyncio.to_thread(
+            lambda: [mark for mark in whole if not os.path.lexists(mark.path)]
+        )
+        return [mark for mark in gone if not self._held[mark.path]]
 
 
-def _key(mark: Mark) -> tuple[str, int]:
-    return mark.path, mark.began_at_ns
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    is_folder: bool
+    changed_at_ns: int
 
 
-def _is_open(mark: Mark) -> bool:
-    return mark.began_at_ns > 0 and mark.ended_at_ns == FOREVER_NS
-
-
-def _sources(path: Path, marks: tuple[Mark, ...], patterns: PathPatterns) -> Iterator[str]:
-    """Yield the sources of a file, or of anything in a folder; of a missing file its folder's.
-
-    A file that is missing is answered with the names beside it.
-    """
+def _place(path: Path) -> _Place:
+    """Resolve a path; for a missing file take its folder, for it is answered with its names."""
     real = Path(os.path.realpath(path))
     try:
         changed_at_ns = real.stat().st_ctime_ns
     except OSError:
         real, changed_at_ns = real.parent, 0
-    if os.path.isdir(real):  # noqa: PTH112 - unlike Path, it has no errors
-        found = [mark for mark in marks if _touches_folder(mark, real)]
-        named = patterns.first_below(real, limit=MAX_WALKED) if patterns else None
+    is_folder = os.path.isdir(real)  # noqa: PTH112 - unlike Path, it has no errors
+    return _Place(path=str(real), is_folder=is_folder, changed_at_ns=changed_at_ns)
+
+
+def _sources(
+    place: _Place, over: list[Mark], below: list[Mark], patterns: PathPatterns
+) -> Iterator[str]:
+    """Yield the sources of a file, or of anything in a folder."""
+    if place.is_folder:
+        named = patterns.first_below(Path(place.path), limit=MAX_SEARCHED) if patterns else None
+        found = (mark for mark in (*over, *below) if _may_be_there(mark))
     else:
-        found = [mark for mark in marks if _holds(mark, real, changed_at_ns)]
-        named = str(real) if patterns.match(str(real)) else None
-    for mark in found:
+        named = place.path if patterns.match(place.path) else None
+        at = place.changed_at_ns
+        found = (mark for mark in over if mark.began_at_ns <= at <= mark.ended_at_ns)
+    for mark in islice(found, MAX_TOLD):
         yield f"the file {_shown(mark.path)}"
         yield from mark.sources
     if named is not None:
         yield f"the untrusted path {_shown(named)}"
 
 
-def _holds(mark: Mark, real: Path, changed_at_ns: int) -> bool:
-    is_in_time = mark.began_at_ns <= changed_at_ns <= mark.ended_at_ns
-    return is_in_time and is_under(real, Path(mark.path))
-
-
-def _touches_folder(mark: Mark, folder: Path) -> bool:
-    """Tell whether a mark is about something in a folder that may still be there."""
-    path = Path(mark.path)
-    if mark.began_at_ns:
-        return is_under(path, folder) or is_under(folder, path)
-    return is_under(path, folder) and os.path.lexists(path)
-
-
-def _changed(span: Mark) -> list[str] | None:
-    """Return the files that a span covers; None when they are too many to list."""
-    found: list[str] = []
-    waiting, walked = [span.path], 0
-    while waiting:
-        try:
-            entries = list(os.scandir(waiting.pop()))
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return None  # what is in there may be opened again later
-        walked += len(entries)
-        if walked > MAX_WALKED:
-            return None
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(entry.path)
-            elif _is_changed_in(entry, span):
-                found.append(os.path.realpath(entry.path))
-    return found if len(found) <= MAX_CHANGED else None
-
-
-def _folders(root: str) -> dict[tuple[int, int], str]:
-    """Return the folders below a folder by what they are, whatever they are called."""
-    found: dict[tuple[int, int], str] = {}
-    for folder, _fd_dirs, _files in os.walk(root):
-        with contextlib.suppress(OSError):
-            facts = os.lstat(folder)
-            found[facts.st_dev, facts.st_ino] = os.path.realpath(folder)
-    return found
-
-
-def _is_changed_in(entry: os.DirEntry[str], span: Mark) -> bool:
-    try:
-        changed_at_ns = entry.stat(follow_symlinks=False).st_ctime_ns
-    except OSError:
-        return True
-    return span.began_at_ns <= changed_at_ns <= span.ended_at_ns
+def _may_be_there(mark: Mark) -> bool:
+    return bool(mark.began_at_ns) or os.path.lexists(mark.path)
 
 
 def _shown(path: str) -> str:

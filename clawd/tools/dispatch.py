@@ -12,7 +12,13 @@ from typing import Any
 
 import msgspec
 
-from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    ReceiptError,
+    StorageError,
+)
 from clawd.receipts.record import Status
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
@@ -110,13 +116,7 @@ class Dispatcher:
             _log.error("a call could not be judged, it is denied", exc_info=error)
             refusal = denied(f"the approval failed: {type(error).__name__}")
         if refusal is None and entry.approval == "user":
-            # It waited for a person: the policy may have been reloaded, so it is judged anew.
-            again = self._prepare(request, scope, entry)
-            if isinstance(again, Refused):
-                refusal = again
-            else:
-                prepared, verdict = again, self._gate.may_start(again.action)
-                refusal = refused_by(verdict) if isinstance(verdict, Deny) else None
+            refusal = self._judge_again(prepared, request, scope)
         if refusal is not None:
             return await self._refuse(entry, refusal, request, scope)
         return await self._run(prepared, entry, request, scope)
@@ -265,6 +265,23 @@ class Dispatcher:
             raise asyncio.CancelledError
         return outcome
 
+    def _judge_again(
+        self, prepared: _Prepared, request: CallRequest, scope: CallScope
+    ) -> Refused | None:
+        """Judge a call that waited for a person: meanwhile the policy may have been reloaded.
+
+        The entry stays as it was approved.
+        """
+        try:
+            tool = self.registry.get(prepared.tool.name)
+            arguments = decode_arguments(request.arguments, tool.parameters)
+        except (NotFoundError, InvalidRequestError) as error:
+            return denied(f"the tool was changed while the call waited: {error.message}")
+        prepared.tool, prepared.arguments = tool, arguments
+        prepared.action = self._action(tool, arguments, request, scope)
+        verdict = self._gate.may_start(prepared.action)
+        return refused_by(verdict) if isinstance(verdict, Deny) else None
+
     # --- the act
 
     async def _run(
@@ -274,9 +291,14 @@ class Dispatcher:
         execution: Execution | None = None
         if prepared.tool.holds_until_cleared:
             execution = await self._execute(prepared, entry, clearance)
-        cancelled = False
-        if not clearance.is_given:
+        try:
             _, cancelled = await settled(clearance.written())
+        except (ReceiptError, StorageError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect on the way to the act is a no
+            _log.error("a call could not be prepared, it is denied", exc_info=error)
+            unprepared = denied(f"it could not be prepared: {type(error).__name__}")
+            return await self._refuse(entry, unprepared, request, scope)
         if execution is None and not cancelled:
             with contextlib.suppress(ForbiddenError):
                 await clearance()

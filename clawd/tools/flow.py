@@ -8,11 +8,12 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from clawd.security.origins import Mark
+from clawd.security.origin_walk import Span
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult, Touched
 
@@ -20,12 +21,19 @@ _log = logging.getLogger(__name__)
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
-    """A call between its begin and its end; `span` covers what changes in its workspace."""
+    """A call between its begin and its end.
+
+    Attributes:
+        conversation_id: where it is made; "" outside of conversations.
+        touched: what it reads and writes.
+        spans: cover what changes in its folders.
+        unmarked_since_ns: when it began, if there was nothing to mark then; else 0.
+    """
 
     conversation_id: str
     touched: Touched
-    span: Mark | None = None
-    began_at_ns: int = 0
+    spans: tuple[Span, ...] = ()
+    unmarked_since_ns: int = 0
 
 
 class Flow:
@@ -48,18 +56,20 @@ class Flow:
         """
         touched = _touched(tool, arguments, context)
         passage = Passage(
-            conversation_id=context.conversation_id, touched=touched, began_at_ns=time.time_ns()
+            conversation_id=context.conversation_id,
+            touched=touched,
+            unmarked_since_ns=time.time_ns(),
         )
         sources = await self._sources(passage)
         if not sources:
             return passage
-        span = None
+        files, spans = self._taint.files, []
         for path in touched.writes:
-            if os.path.isdir(path):  # noqa: ASYNC240, PTH112 - one stat, and no error for a bad name
-                span = await self._taint.files.begin_span(path, sources)
+            if _is_folder(path):
+                spans.append(await files.begin_span(path, sources))
             else:
-                await self._taint.files.mark(path, sources)
-        return msgspec.structs.replace(passage, span=span)
+                await files.mark(path, sources)
+        return msgspec.structs.replace(passage, spans=tuple(spans), unmarked_since_ns=0)
 
     async def end(self, passage: Passage, result: ToolResult | None = None) -> None:
         """Taint the conversation by what the call read, before its result is told.
@@ -71,26 +81,38 @@ class Flow:
         Raises:
             StorageError: a mark is not on disk; the result must not be told.
         """
+        files = self._taint.files
         if result is not None:
-            found = await self._taint.files.sources(passage.touched.reads)
+            found = await files.sources(passage.touched.reads)
             if passage.conversation_id:
                 for each in (*_brought(result), *found):
                     self._taint.mark(passage.conversation_id, each)
-            if found and passage.span is None:
-                # What it read was written under taint while it ran: so was what it wrote.
-                for path in passage.touched.writes:
-                    if os.path.isdir(path):  # noqa: ASYNC240, PTH112
-                        span = await self._taint.files.begin_span(
-                            path, found, began_at_ns=passage.began_at_ns
-                        )
-                        await self._taint.files.end_span(span)
-        if passage.span is not None:
-            await self._taint.files.end_span(passage.span)
+            if found and passage.unmarked_since_ns:
+                await self._mark_late(passage, found)
+        for span in passage.spans:
+            await files.end_span(span)
+        if not passage.unmarked_since_ns:
+            for path in passage.touched.writes:
+                files.release(path)
+
+    async def _mark_late(self, passage: Passage, sources: tuple[str, ...]) -> None:
+        """Mark what a call wrote when it read what was written under taint while it ran."""
+        for path in passage.touched.writes:
+            if _is_folder(path):
+                since = passage.unmarked_since_ns
+                await self._taint.files.mark_since(path, sources, since)
+            else:
+                await self._taint.files.mark(path, sources)
+                self._taint.files.release(path)
 
     async def _sources(self, passage: Passage) -> tuple[str, ...]:
         found = await self._taint.files.sources(passage.touched.reads)
         known = self._taint.sources(passage.conversation_id) if passage.conversation_id else ()
         return tuple(dict.fromkeys((*known, *found)))
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - unlike Path, it has no errors
 
 
 def _touched(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Touched:

@@ -224,6 +224,32 @@ async def test_a_forgotten_conversation_is_read_again(bench: Bench) -> None:
         await house.book.load(conversation_id, ADA)
 
 
+async def test_what_one_owner_clears_leaves_the_conversations_of_others(bench: Bench) -> None:
+    house = House(bench, says("ok"))
+    live = await house.inbox.open(ADA, workspace="")
+    bobs = await house.inbox.open(BOB, workspace="")
+    subscription = live.broadcast.subscribe()
+    for conversation in (live, bobs):
+        bench.taint.mark(conversation.record.id, "example.org")
+    house.book.forget_owner(BOB.uid)
+    assert bench.taint.sources(live.record.id) == ("example.org",)
+    assert bench.taint.sources(bobs.record.id) == ()
+    assert await house.book.load(live.record.id, ADA) is live
+    assert await house.book.load(bobs.record.id, BOB) is not bobs
+    live.broadcast.unsubscribe(subscription)
+
+
+async def test_a_conversation_in_which_a_call_runs_keeps_its_taint(bench: Bench) -> None:
+    house = House(bench, says("ok"))
+    live = await house.inbox.open(ADA, workspace="")
+    bench.taint.mark(live.record.id, "example.org")
+    async with house.book.in_use(live.record.id, ADA):
+        house.book.forget_owner(ADA.uid)
+        assert bench.taint.sources(live.record.id) == ("example.org",)
+    house.book.forget_owner(ADA.uid)
+    assert bench.taint.sources(live.record.id) == ()
+
+
 async def test_a_turn_samples_by_its_preset_else_by_its_agents(bench: Bench) -> None:
     from clawd.runtime.settings import AgentSettings
 

@@ -3,12 +3,19 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from clawd.errors import StorageError
 from clawd.memory.store import Memory
+from clawd.security import origin_walk
+from clawd.security import origins as origins_module
+from clawd.security.origin_marks import FOREVER_NS, Mark, MarkIndex
 from clawd.security.origin_patterns import PathPatterns
-from clawd.security.origins import FOREVER_NS, MAX_CHANGED, MAX_MARKS, UNKNOWN, FileOrigins, Mark
+from clawd.security.origin_walk import MAX_CHANGED, Span
+from clawd.security.origins import MAX_MARKS, UNKNOWN, FileOrigins
 from clawd.security.shell_reads import files_read
 
 WEB = ("example.org",)
@@ -66,11 +73,10 @@ async def test_what_changes_during_a_span_is_marked(tmp_path: Path) -> None:
     assert await origins.sources((old,)) == ()
 
 
-def _at(span: Mark, began_at_ns: int) -> Mark:
+def _at(span: Span, began_at_ns: int) -> Span:
     """Return the span as if it had begun then, for no test can wait for a clock."""
-    import msgspec
-
-    return msgspec.structs.replace(span, began_at_ns=began_at_ns)
+    mark = msgspec.structs.replace(span.mark, began_at_ns=began_at_ns)
+    return msgspec.structs.replace(span, mark=mark)
 
 
 async def test_a_command_that_changed_very_much_leaves_its_span(tmp_path: Path) -> None:
@@ -82,10 +88,144 @@ async def test_a_command_that_changed_very_much_leaves_its_span(tmp_path: Path) 
     assert await origins.sources((tmp_path / "7",)) == (f"the file {tmp_path}", "example.org")
 
 
+def in_an_hour() -> int:
+    """Return a time for commands at which no file of a test was changed."""
+    return time.time_ns() + 3600 * 10**9
+
+
+async def test_what_lies_in_a_folder_that_was_moved_is_marked(tmp_path: Path) -> None:
+    origins = FileOrigins(clock=in_an_hour)
+    put(tmp_path, "d/sub/old.txt")
+    stays = put(tmp_path, "stays/old.txt")
+    span = await origins.begin_span(tmp_path, WEB)
+    (tmp_path / "d").rename(tmp_path / "e")
+    await origins.end_span(span)
+    for path in ("e/sub/old.txt", "e/sub", "e", "."):
+        expected = (f"the file {tmp_path}/e", "example.org")
+        assert await origins.sources((tmp_path / path,)) == expected, path
+    assert await origins.sources((stays,)) == ()
+
+
+async def test_a_folder_that_cannot_be_read_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permission bits do not bind root, so the answer of the kernel is put in here."""
+    origins = FileOrigins(clock=in_an_hour)
+    put(tmp_path, "d/old.txt")
+    stays = put(tmp_path, "stays.txt")
+    span = await origins.begin_span(tmp_path, WEB)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "d").rename(tmp_path / "closed/d")
+    scandir = os.scandir
+
+    def scan(folder: str) -> Any:
+        if Path(folder) == tmp_path / "closed":
+            raise PermissionError
+        return scandir(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scan)
+        await origins.end_span(span)
+    assert await origins.sources((tmp_path / "closed/d/old.txt",))
+    assert await origins.sources((stays,)) == ()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_folder_with_too_much_in_it_is_marked_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+) -> None:
+    origins = FileOrigins(clock=in_an_hour)
+    old = put(tmp_path, "d/old.txt")
+    with monkeypatch.context() as patch:
+        if not is_late:
+            patch.setattr(origin_walk, "MAX_WALKED", 1)
+        span = await origins.begin_span(tmp_path, WEB)
+    if is_late:
+        monkeypatch.setattr(origin_walk, "MAX_WALKED", 1)
+    await origins.end_span(span)
+    assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
+    assert await origins.sources((tmp_path.parent / "other",)) != ()
+
+
+async def test_very_many_moved_folders_mark_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origins = FileOrigins(clock=in_an_hour)
+    old = put(tmp_path, "stays/old.txt")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    span = await origins.begin_span(tmp_path, WEB)
+    for name in ("a", "b"):
+        (tmp_path / name).rename(tmp_path / f"{name}{name}")
+    monkeypatch.setattr(origin_walk, "MAX_CHANGED", 1)
+    await origins.end_span(span)
+    assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
+
+
 async def test_too_many_marks_make_everything_untrusted(tmp_path: Path) -> None:
     origins = FileOrigins()
-    origins._marks = {(str(n), 0): Mark(path=str(n), sources=()) for n in range(MAX_MARKS)}
+    origins._marks = MarkIndex(Mark(path=f"/{n}", sources=()) for n in range(MAX_MARKS))
     assert await origins.sources((tmp_path,)) == (UNKNOWN,)
+
+
+async def test_when_there_are_too_many_marks_those_of_files_that_are_gone_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins_module, "MAX_MARKS", 4)
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    origins = FileOrigins(memory.origins)
+    origins._prune_at = 4
+    there, held, new = put(tmp_path, "there"), tmp_path / "held", put(tmp_path, "new")
+    await origins.mark(held, WEB)
+    for path in (there, tmp_path / "gone"):
+        await origins.mark(path, WEB)
+        origins.release(path)
+    span = (await origins.begin_span(tmp_path / "none", WEB)).mark
+    kept = {there, held, Path(span.path)}
+    assert {Path(mark.path) for mark in await memory.origins.load()} == kept
+    held.write_text("written at last")
+    assert await origins.sources((held,)) == (f"the file {held}", "example.org")
+    await origins.mark(new, WEB)
+    assert await origins.sources((tmp_path,)) == (UNKNOWN,), "all of them are needed"
+    await memory.close()
+
+
+async def test_marks_that_could_not_be_dropped_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        async def load(self) -> tuple[Mark, ...]:
+            return ()
+
+        async def keep(self, marks: tuple[Mark, ...], *, dropped: tuple[Mark, ...] = ()) -> None:
+            if dropped:
+                raise StorageError("no disk")
+
+    origins = FileOrigins(Failing())
+    origins._prune_at = 2
+    gone = tmp_path / "gone"
+    await origins.mark(gone, WEB)
+    origins.release(gone)
+    with pytest.raises(StorageError):
+        await origins.mark(tmp_path / "other", WEB)
+    gone.touch()
+    assert await origins.sources((gone,))
+
+
+def test_the_index_finds_what_is_above_and_below() -> None:
+    paths = ["/a", "/a/b", "/a/b/c", "/a-b", "/a0", "/a/", "/ab/c", "/"]
+    marks = {path: Mark(path=path, sources=()) for path in paths}
+    index = MarkIndex(marks.values())
+    span = Mark(path="/a/b", sources=(), began_at_ns=5)
+    index.add(span)
+    assert index.over("/a/b") == [marks["/a/b"], span, marks["/a"], marks["/"]]
+    assert index.over("/x/y") == [marks["/"]]
+    assert {mark.path for mark in index.below("/a")} == {"/a/", "/a/b", "/a/b/c"}
+    assert len(index.below("/")) == len(paths)
+    assert len(index) == len(list(index)) == len(paths) + 1
+    for mark in (*marks.values(), span, span):
+        index.remove(mark)
+    assert (len(index), index.below("/"), index.over("/a/b")) == (0, [], [])
 
 
 async def test_marks_survive_a_restart_and_a_crash_ends_a_span(tmp_path: Path) -> None:
@@ -95,11 +235,11 @@ async def test_marks_survive_a_restart_and_a_crash_ends_a_span(tmp_path: Path) -
     first = FileOrigins(memory.origins)
     await first.mark(odd, ("a\ud800",))
     span = await first.begin_span(tmp_path / "w", WEB)
-    second = FileOrigins(memory.origins, clock=lambda: span.began_at_ns + 5)
+    second = FileOrigins(memory.origins, clock=lambda: span.mark.began_at_ns + 5)
     await second.load()
     assert await second.sources((odd,)) == (f"the file {tmp_path}/a‹U+DCFF›‹U+000A›.txt", "a�")
     kept = {mark.path: mark for mark in await memory.origins.load()}
-    assert kept[span.path].ended_at_ns == span.began_at_ns + 5
+    assert kept[span.mark.path].ended_at_ns == span.mark.began_at_ns + 5
     assert kept[str(odd)].ended_at_ns == FOREVER_NS
     await first.end_span(span)
     assert {mark.path for mark in await memory.origins.load()} == {str(odd)}
@@ -175,7 +315,7 @@ def test_files_that_a_plain_command_names_are_told(
         "file -f list", "python x.py", "cd sub; cat c.txt", "xargs cat < list", "./cat a.txt",
         "/tmp/cat a.txt", "sh -c 'cat a.txt'", "A=b cat a.txt", "cat <<x\nx", "git log", "(", "\0",
         "for f in *; do cat $f; done", "cat {a,b}*", "env cat a.txt", "sed -n p a.txt",
-        "diff -r a b c $y",
+        "diff -r a b c $y", "date -ufa.txt", "grep -nfa.txt b.txt", "file -bfa.txt",
     ],
 )  # fmt: skip
 def test_what_else_a_command_reads_cannot_be_told(tmp_path: Path, command: str) -> None:

@@ -360,3 +360,18 @@ async def test_explaining_makes_no_call_and_leaves_no_receipt(bench: Bench) -> N
         dispatcher.explain(request("four"), bench.scope())
     assert [tool.calls for tool in tools] == [0, 0, 0]
     assert bench.receipts() == []
+
+
+async def test_a_call_whose_tool_went_while_it_waited_is_denied(bench: Bench) -> None:
+    tool = Probe(risk="medium")
+    dispatcher = bench.dispatcher([tool])
+    call = asyncio.create_task(dispatcher.call(request("probe"), bench.scope()))
+    async with asyncio.timeout(LIMIT_S):
+        pending = await bench.asked.get()
+    dispatcher.registry.replace([])
+    bench.approvals.answer(pending.id, "once", ADA, digest=pending.digest)
+    outcome = await call
+    assert (outcome.status, tool.calls) == ("denied", 0)
+    assert "was changed while the call waited" in outcome.text
+    receipt = await bench.only_receipt()
+    assert (receipt.status, receipt.approval, receipt.risk) == ("denied", "none", "medium")

@@ -1,5 +1,6 @@
 """Untrusted text is followed through calls, files and conversations."""
 
+import asyncio
 from typing import Any, ClassVar
 
 import msgspec
@@ -9,7 +10,8 @@ from clawd.errors import StorageError
 from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
-from clawd.security.origins import FileOrigins, Mark
+from clawd.security.origin_marks import Mark
+from clawd.security.origins import FileOrigins
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
@@ -18,7 +20,7 @@ from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.outcome import CallOutcome
 from tests.security.fakes import ADA
-from tests.support.dispatching import Bench, Probe, request
+from tests.support.dispatching import Bench, Held, Probe, request
 
 WEB = "example.org"
 
@@ -213,3 +215,78 @@ async def test_a_call_outside_of_conversations_taints_nothing(full: Full) -> Non
     assert full.sources("") == ()
     await full.call("c1", "probe", text="x")
     assert full.sources("c1") == (WEB, "b.example")
+
+
+async def test_a_name_that_no_file_can_have_is_one_failed_call(full: Full) -> None:
+    full.taint("c1")
+    outcome = await full.call("c1", "file_write", path="a" * 300, content="x")
+    assert outcome.status == "failed"
+    assert (await full.bench.only_receipt()).status == "failed"
+
+
+async def test_a_call_that_cannot_be_prepared_is_denied_with_a_receipt(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_args: object) -> tuple[str, ...]:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(full.bench.taint.files, "sources", fail)
+    outcome = await full.call("c1", "file_write", path="a.txt", content="x")
+    assert (outcome.status, outcome.text) == (
+        "denied",
+        "denied: it could not be prepared: ValueError",
+    )
+    assert (await full.bench.only_receipt()).status == "denied"
+    assert list(full.workspace.iterdir()) == []
+
+
+async def test_what_is_written_while_a_call_that_reads_it_runs_is_followed(full: Full) -> None:
+    copied = Held()
+
+    class Copying(Probe):
+        """Reads and writes all of the workspace, as a command does."""
+
+        def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+            return Touched(reads=(context.workspace,), writes=(context.workspace,))
+
+    async def copy(arguments: Arguments, context: ToolContext) -> ToolResult:
+        result = await copied(arguments, context)
+        (context.workspace / "b.txt").write_text((context.workspace / "a.txt").read_text())
+        return result
+
+    full.taint("c1")
+    tools, full.tools = full.tools, [Copying(act=copy)]
+    call = asyncio.create_task(full.call("c2", "probe", text="x"))
+    await copied.has_begun()
+    full.tools = tools
+    await full.call("c1", "file_write", path="a.txt", content="hello")
+    copied.let_go.set()
+    await call
+    assert WEB in full.sources("c2")
+    await full.call("c3", "file_read", path="b.txt")
+    assert WEB in full.sources("c3")
+
+
+@pytest.mark.sandbox
+async def test_a_moved_folder_takes_its_untrusted_files_along(full: Full) -> None:
+    full.taint("c1")
+    await full.call("c1", "file_write", path="d/a.txt", content="hello")
+    await full.call("c2", "shell", command="mv d e")
+    await full.call("c3", "file_read", path="e/a.txt")
+    assert WEB in full.sources("c3")
+
+
+async def test_what_adds_to_a_file_or_takes_changes_back_has_read_it(full: Full) -> None:
+    """Or what only the time of a command marks would be clean once it was changed anew."""
+    file = full.workspace / "a.txt"
+    file.write_text("hello")
+    for conversation, tool, arguments in (
+        ("c2", "file_append", {"path": "a.txt", "content": "x"}),
+        ("c3", "undo", {}),
+    ):
+        span = Mark(path=str(full.workspace), sources=(WEB,), began_at_ns=1)
+        await full.bench.taint.files._keep(span)
+        await full.call(conversation, tool, **arguments)
+        assert WEB in full.sources(conversation)
+        await full.call(f"after {conversation}", "file_read", path="a.txt")
+        assert WEB in full.sources(f"after {conversation}")

@@ -1,5 +1,6 @@
 """Handlers about acting: tools, their changes and approvals."""
 
+from contextlib import AsyncExitStack
 from typing import Literal
 
 from clawd.channels.rpc.connection import Call
@@ -55,13 +56,15 @@ class ActHandlers(Handler):
     async def run_tool(self, params: RunTool, call: Call) -> ToolOutcome:
         """Run one tool through the gate."""
         workspace, conversation_id = params.workspace, ""
-        if params.conversation_id:
-            workspace, conversation_id = await self._conversation(params.conversation_id, call)
-            # Loaded, so that the untrusted text it holds counts for the call.
-            await self.parts.inbox.book.load(conversation_id, call.principal)
         events = Subscription()
-        call.on_answer = lambda answer: self.take_answer(answer, call.principal)
-        async with streaming(events, call):
+        async with AsyncExitStack() as stack:
+            if params.conversation_id:
+                workspace, conversation_id = await self._conversation(params.conversation_id, call)
+                # The untrusted text that it holds counts for the call, to its end.
+                held = self.parts.inbox.book.in_use(conversation_id, call.principal)
+                await stack.enter_async_context(held)
+            call.on_answer = lambda answer: self.take_answer(answer, call.principal)
+            await stack.enter_async_context(streaming(events, call))
             outcome = await self.parts.calls.run(
                 CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments),
                 call.principal,
