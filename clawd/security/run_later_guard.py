@@ -29,7 +29,7 @@ import msgspec
 
 from clawd.security.open_beneath import open_beneath
 from clawd.security.run_later import VENV_PARTS, is_plain_git_config
-from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, read_small
+from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, open_up, read_small
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.
@@ -38,6 +38,7 @@ _BEFORE = 1_000
 _AFTERWARDS = 10_000
 _WHOLE = 1_000_000
 _MAX_PLACES = 32
+_MAX_NAME_BYTES = 255
 _CLOCK_SLACK_NS = 50_000_000
 _MAX_CONTENT = 2_000
 _CONTENT_DEPTH = 3
@@ -353,13 +354,14 @@ def _put_aside(spot: Spot, workspace: Path) -> bool:
     try:
         top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            folder = open_beneath(top, relative or ".", os.O_RDONLY | os.O_DIRECTORY)
+            folder = open_beneath(top, relative or ".", os.O_PATH | os.O_DIRECTORY)
         finally:
             os.close(top)
         try:
             about = os.fstat(folder)
             if (about.st_dev, about.st_ino) != spot.key[:2]:
                 return False
+            open_up(folder)
             os.rename(name, _free_name(name, folder), src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
@@ -369,9 +371,15 @@ def _put_aside(spot: Spot, workspace: Path) -> bool:
 
 
 def _free_name(name: str, folder: int) -> str:
-    taken = set(os.listdir(folder))
-    wanted, number = name + HELD_SUFFIX, 1
-    while wanted in taken:
+    taken = {entry.name for entry in Path(f"/proc/self/fd/{folder}").iterdir()}
+    ending, number = HELD_SUFFIX, 1
+    while (wanted := _shortened(name, ending)) in taken:
         number += 1
-        wanted = f"{name}{HELD_SUFFIX}-{number}"
+        ending = f"{HELD_SUFFIX}-{number}"
     return wanted
+
+
+def _shortened(name: str, ending: str) -> str:
+    while len(os.fsencode(name + ending)) > _MAX_NAME_BYTES:
+        name = name[:-1]
+    return name + ending

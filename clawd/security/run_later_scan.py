@@ -1,4 +1,6 @@
-"""Finds the files of a workspace that run later outside, at a bounded cost; changes nothing.
+"""Finds the files of a workspace that run later outside, at a bounded cost.
+
+It changes nothing, but opens folders of ours that are closed to us: a command hides files so.
 
 A folder is read once and then only asked for its change time, which moves with every entry that
 comes, goes or is renamed, and which no command can set back.
@@ -133,7 +135,7 @@ class WorkspaceScan:
             if known is not None and known.is_settled and known.stamp == stamp:
                 return known
             is_settled = time.time_ns() - about.st_ctime_ns - _UNSETTLED_NS >= 0
-            with os.scandir(path) as entries:
+            with _opened(path, about) as entries:
                 types = {entry.name: _type(entry) for entry in entries}
         except OSError:
             return None
@@ -197,6 +199,34 @@ def read_small(path: str) -> str | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def open_up(descriptor: int) -> None:
+    """Let the owner of a folder, if that is us, read and change it.
+
+    A command can close one: what is in it is then not seen, or stays, and programs that know its
+    name run it all the same.
+
+    Raises:
+        OSError: the mode cannot be changed.
+    """
+    about = os.fstat(descriptor)
+    mode = stat.S_IMODE(about.st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode | stat.S_IRWXU)
+
+
+def _opened(path: str, about: os.stat_result) -> "os._ScandirIterator[str]":
+    needed = stat.S_IRUSR | stat.S_IXUSR
+    if about.st_mode & needed != needed:
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
+        try:
+            if os.path.samestat(os.fstat(descriptor), about):
+                open_up(descriptor)
+        finally:
+            os.close(descriptor)
+    return os.scandir(path)
 
 
 def _sorted_out(

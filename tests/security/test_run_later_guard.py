@@ -6,6 +6,7 @@ is the escape matrix's to show.
 
 import asyncio
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -115,6 +116,33 @@ async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) ->
     desk.put("trap/.git/hooks/post-commit")
     desk.put("trap/.git/config", "[alias]\n\tst = !x\n")
     assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444, 0o555])
+async def test_a_folder_that_a_command_closed_keeps_nothing_back(desk: Desk, mode: int) -> None:
+    folder = desk.put("a/b/conftest.py").parent.parent
+    (folder / "b/conftest.py").unlink()
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("a/b/conftest.py")
+    for closed in (folder / "b", folder):
+        closed.chmod(mode)
+    assert await desk.guard.leave(visit) == PutAside(held=("a/b/conftest.py",))
+    # Root is not kept out, so this is what shows it there.
+    assert stat.S_IMODE((folder / "b").stat().st_mode) == mode | 0o700
+
+
+async def test_a_name_too_long_for_the_ending_is_shortened(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    names = ("a" * 251 + ".pth", "a" * 250 + "b.pth", "é" * 125 + ".pth")
+    for name in names:
+        desk.put(name)
+    assert await desk.guard.leave(visit) == PutAside(held=tuple(sorted(names)))
+    ending = ".clawd-held"
+    assert desk.names() == {
+        "a" * 244 + ending,
+        "a" * 242 + f"{ending}-2",
+        "é" * 122 + ending,
+    }
 
 
 @pytest.mark.parametrize("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"])

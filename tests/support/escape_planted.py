@@ -68,6 +68,13 @@ PLANTED = (
              "; mv e/.git e/g; mkdir n; ln -s ../e/g n/.git", owner=_IN_NEW),
     _planted("repository-by-file", "git init -q e; git -C e config core.fsmonitor " + _MONITOR +
              "; mv e/.git e/g; mkdir n; echo gitdir: ../e/g > n/.git", owner=_IN_NEW),
+    _planted("closed-repository", "git init -q n; " + _SETTINGS + "chmod 111 n", owner=_IN_NEW),
+    _planted("closed-parent", "git init -q d/n; " + _SETTINGS.replace("n ", "d/n ", 1) +
+             "chmod 111 d", owner="cd d; " + _IN_NEW),
+    _planted("closed-folder", f"mkdir n; {_PYTHON_PAYLOAD} > n/conftest.py; chmod 555 n",
+             owner=_CONFTEST),
+    _planted("long-name", f"mkdir n; {_PYTHON_PAYLOAD} > n/$(printf 'a%.0s' {{1..250}}).pth",
+             owner="/usr/bin/python3 -c 'import site; site.addsitedir(\"n\")'"),
     _planted("conftest", f"{_PYTHON_PAYLOAD} > conftest.py", owner=_CONFTEST),
     _planted("old-conftest", f"{_PYTHON_PAYLOAD} > conftest.py", owner=_CONFTEST,
              before="echo > conftest.py"),
