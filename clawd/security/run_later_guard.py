@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.security.open_beneath import open_beneath
-from clawd.security.run_later import VENV_PARTS, is_plain_git_config
+from clawd.security.run_later import VENV_NAMES, VENV_PARTS, is_plain_git_config
 from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, open_up, read_small
 
 HELD_SUFFIX = ".clawd-held"
@@ -271,8 +271,10 @@ def _is_changed(spot: Spot, visit: Visit, content: Content | None, *, is_alone: 
 def _was_there(spot: Spot, visit: Visit) -> bool:
     """Whether a spot that was not seen before was there all the same."""
     if spot.kind == "folder" and spot.identity[:2] in visit.folders:
-        # A folder as others, until its parent was made a virtual environment; that is undone.
-        return spot.path.rpartition("/")[2].casefold() in VENV_PARTS
+        # A folder as others, until its parent was made a virtual environment; that is undone,
+        # unless the name of the parent makes it one.
+        parent, name = spot.path.casefold().split("/")[-2:]
+        return name in VENV_PARTS and parent not in VENV_NAMES
     if visit.is_whole or spot.key[:2] in visit.folders:
         return False
     try:

@@ -24,6 +24,7 @@ from clawd.security.run_later import (
     GIT_FILES,
     GIT_FOLDERS,
     VENV_FILE,
+    VENV_NAMES,
     VENV_PARTS,
     hooks_path,
     is_named_run_later,
@@ -37,6 +38,9 @@ _NOT_ENTERED = frozenset(
     {"node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 )
 _REPOSITORY_MARKS = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
+
+# As links: what they lead to is found under its own name only.
+_LINKED = FOLDERS | VENV_NAMES | {".config"}
 
 Kind = Literal["file", "folder", "link", "repository"]
 Key = tuple[int, int, str]
@@ -236,8 +240,12 @@ def _sorted_out(
     own_name = path.rpartition("/")[2].casefold()
     names = set(types)
     is_repository = own_name == ".git" or any(marks <= names for marks in _REPOSITORY_MARKS)
-    entered = {"modules", "worktrees"} if own_name == ".git" else names - _NOT_ENTERED
-    is_venv = VENV_FILE in names
+    if own_name == ".git":
+        entered = {"modules", "worktrees"}
+    else:  # a module can have any name
+        entered = names if "/.git/" in path else names - _NOT_ENTERED
+    # By its name as well: another could stand in its place, without the mark.
+    is_venv = VENV_FILE in names or own_name in VENV_NAMES
     spots: list[tuple[str, Kind]] = []
     folders: list[str] = []
     for name, kind in types.items():
@@ -258,8 +266,10 @@ def _sorted_out(
 def _runs_later(folded: str, kind: Kind, own_name: str) -> bool:
     if kind == "folder":
         return folded in FOLDERS or (own_name == ".config" and folded in CONFIG_FOLDERS)
-    is_named = is_named_run_later(folded) or folded == ".git"
-    return is_named or (kind == "link" and folded in FOLDERS)
+    if is_named_run_later(folded) or folded == ".git":
+        return True
+    below_config = own_name == ".config" and folded in CONFIG_FOLDERS
+    return kind == "link" and (folded in _LINKED or below_config)
 
 
 def _type(entry: os.DirEntry[str]) -> Kind:

@@ -315,6 +315,41 @@ async def test_a_mark_of_an_environment_puts_itself_aside_and_not_its_neighbours
     assert (desk.workspace / "lib/code.py").exists()
 
 
+async def test_a_folder_named_as_an_environment_is_one(desk: Desk) -> None:
+    desk.put(".venv/bin/activate")
+    assert await desk.bound() == {".venv/bin": False}
+    desk.put("venv/main.py")
+    desk.put("tools/lib/a")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("venv/bin/python")
+    (desk.workspace / ".venv").rename(desk.workspace / "old")
+    (desk.workspace / "tools").rename(desk.workspace / ".venv")
+    (desk.workspace / "virtualenv").symlink_to("old")
+    held = (".venv/lib", "old", "venv/bin", "virtualenv")  # the link, and what it leads to
+    assert await desk.guard.leave(visit) == PutAside(held=held)
+
+
+async def test_a_module_of_a_repository_may_have_any_name(desk: Desk) -> None:
+    desk.repository()
+    visit = await desk.guard.enter(desk.workspace)
+    module = ".git/modules/node_modules/__pycache__"
+    desk.put(f"{module}/HEAD")
+    for part in ("objects", "refs"):
+        (desk.workspace / module / part).mkdir()
+    desk.put(f"{module}/config", "[alias]\n\tst = !x\n")
+    assert await desk.guard.leave(visit) == PutAside(held=(f"{module}/config",))
+
+
+async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
+    desk.put("real/x.desktop")
+    desk.put("sub/.config/app.toml")
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "sub/.config/autostart").symlink_to("../../real")
+    (desk.workspace / ".config").symlink_to("real")
+    held = (".config", "real", "sub/.config/autostart")
+    assert await desk.guard.leave(visit) == PutAside(held=held)
+
+
 async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/conftest.py").touch()
