@@ -8,6 +8,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,34 @@ async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk:
     assert await desk.guard.leave(second) == PutAside(held=expected)
     desk.put("sub/conftest.py", "and by the first, whose bind is gone")
     assert await desk.guard.leave(first) == PutAside(held=("sub/conftest.py",))
+
+
+@pytest.mark.parametrize(("folder", "files"), [("v/lib", 2_100), ("v/lib/a/b/c/d", 1)])
+async def test_beside_a_running_command_a_guarded_folder_is_read_whole_and_in_a_thread(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: str, files: int
+) -> None:
+    (desk.workspace / folder).mkdir(parents=True)
+    for number in range(files):
+        (desk.workspace / folder / f"{number}.py").touch()
+    desk.put("v/pyvenv.cfg")
+    readers: set[int] = set()
+    content = run_later_guard._content
+
+    def read(path: str, depth: int = 0) -> run_later_guard.Content:
+        readers.add(threading.get_ident())
+        return content(path, depth)
+
+    monkeypatch.setattr(run_later_guard, "_content", read)
+    first = await desk.guard.enter(desk.workspace)
+    assert not readers
+    second = await desk.guard.enter(desk.workspace)
+    assert str(desk.workspace / "v/lib") not in {path for _, path in second.binds}
+    last = list((desk.workspace / folder).iterdir())[-1]
+    last.write_text("written by the second")
+    assert await desk.guard.leave(second) == PutAside(held=("v/lib",))
+    assert not await desk.guard.leave(first)
+    assert readers
+    assert threading.get_ident() not in readers
 
 
 async def test_what_is_granted_is_left_alone(tmp_path: Path) -> None:
