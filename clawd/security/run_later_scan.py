@@ -6,7 +6,8 @@ A folder is read once and then only asked for its change time, which moves with 
 comes, goes or is renamed, and which no command can set back.
 
 The caller bounds the number of folders; the nearest come first, and a repository's own at once,
-so that no crowd of others hides them. Caches and node_modules are not entered.
+so that no crowd of others hides them. Caches and node_modules are not entered, but for what a
+repository's index names in them.
 """
 
 import os
@@ -29,8 +30,11 @@ from clawd.security.run_later import (
     hooks_path,
     is_named_run_later,
 )
+from clawd.security.run_later_index import gitlinks
 
 _MAX_CONFIG_BYTES = 64 << 10
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_INDEXES = 1_000
 _MAX_KEPT = 20_000
 # A folder changed so recently may change again within one tick of the file system's clock.
 _UNSETTLED_NS = 50_000_000
@@ -95,6 +99,7 @@ class WorkspaceScan:
         self._left_out = left_out
         self._listings: dict[str, _Listing] = {}
         self._configs: dict[Identity, str] = {}
+        self._gitlinks: dict[Identity, tuple[str, ...]] = {}
 
     @property
     def size(self) -> int:
@@ -110,9 +115,14 @@ class WorkspaceScan:
         folders: set[tuple[int, int]] = set()
         kept: dict[str, _Listing] = {}
         waiting = deque([self._root])
-        while waiting and len(folders) < max_folders:
+        tops: list[tuple[str, Kind]] = []
+        while (waiting or tops) and len(folders) < max_folders:
+            if not waiting:
+                waiting.extend(self._hidden_repositories(tops))
+                tops = []
+                continue
             path = waiting.popleft()
-            listing = self._listing(path)
+            listing = None if path in kept else self._listing(path)
             if listing is None:
                 continue
             kept[path] = listing
@@ -120,14 +130,16 @@ class WorkspaceScan:
             folders.add((device, inode))
             for name, kind in listing.spots:
                 self._add(spots, f"{path}/{name}", kind, (device, inode, name))
+                if name == ".git":
+                    tops.append((path, kind))
             for name in listing.folders:
                 child = f"{path}/{name}"
                 if child not in self._left_out:
                     (waiting.appendleft if name == ".git" else waiting.append)(child)
-        if waiting and len(self._listings) < _MAX_KEPT:
+        if (waiting or tops) and len(self._listings) < _MAX_KEPT:
             kept = self._listings | kept  # a later, longer look asks for the rest again
         self._listings = kept
-        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting)
+        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting and not tops)
 
     def _listing(self, path: str) -> _Listing | None:
         known = self._listings.get(path)
@@ -178,6 +190,39 @@ class WorkspaceScan:
         if spot is not None:
             spots.setdefault(key, spot)
 
+    def _hidden_repositories(self, tops: list[tuple[str, Kind]]) -> list[str]:
+        """Return what the indexes of repositories name below folders that are not entered."""
+        hidden: list[str] = []
+        for top, kind in tops:
+            folder = f"{top}/.git"
+            if kind == "file":
+                wanted = (read_small(folder) or "").removeprefix("gitdir: ").strip()
+                folder = os.path.join(top, wanted)  # noqa: PTH118 - strings for speed
+            try:
+                names = os.listdir(folder)  # noqa: PTH208 - likewise
+            except OSError:
+                continue
+            for name in names:
+                if name == "index" or name.startswith("sharedindex."):
+                    hidden += [f"{top}/{link}" for link in self._links_of(f"{folder}/{name}")]
+        return [path for path in hidden if os.path.realpath(path) == path]
+
+    def _links_of(self, index: str) -> tuple[str, ...]:
+        try:
+            about = os.stat(index)  # noqa: PTH116 - likewise
+        except OSError:
+            return ()
+        identity = (about.st_dev, about.st_ino, about.st_ctime_ns)
+        if identity in self._gitlinks:
+            return self._gitlinks[identity]
+        found = gitlinks(_read(os.path.realpath(index), _MAX_INDEX_BYTES) or b"")
+        links = tuple(link for link in found if _NOT_ENTERED & set(link.split("/")))
+        if time.time_ns() - about.st_ctime_ns >= _UNSETTLED_NS:
+            if len(self._gitlinks) >= _MAX_INDEXES:
+                self._gitlinks = {}
+            self._gitlinks[identity] = links
+        return links
+
     def _hooks_path(self, config: Spot) -> str:
         if config.identity not in self._configs:
             self._configs = {
@@ -190,15 +235,20 @@ class WorkspaceScan:
 
 def read_small(path: str) -> str | None:
     """Return the text of a small regular file; None for anything else."""
+    data = _read(path, _MAX_CONFIG_BYTES)
+    return None if data is None else data.decode(errors="replace")
+
+
+def _read(path: str, max_bytes: int) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_CONFIG_BYTES:
+        if not stat.S_ISREG(about.st_mode) or about.st_size > max_bytes:
             return None
-        return os.read(descriptor, _MAX_CONFIG_BYTES).decode(errors="replace")
+        return os.read(descriptor, max_bytes)
     except OSError:
         return None
     finally:

@@ -369,6 +369,24 @@ async def test_a_module_of_a_repository_may_have_any_name(desk: Desk) -> None:
     assert await desk.guard.leave(visit) == PutAside(held=(f"{module}/config",))
 
 
+async def test_a_repository_among_caches_is_found_by_the_index(desk: Desk) -> None:
+    desk.repository()
+    for path in ("node_modules/old/.git/config", "node_modules/e/.git/config"):
+        desk.put(path, "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/old")
+    assert ("node_modules/old/.git/config", False) in (await desk.bound()).items()
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("node_modules/e/node_modules/f/.git/config", "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/e")
+    (desk.workspace / ".git").chmod(0o111)
+    assert await desk.guard.leave(visit) == PutAside(held=("node_modules/e/.git/config",))
+
+
+async def _name_in_index(desk: Desk, path: str) -> None:
+    words = ("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}")
+    await asyncio.to_thread(subprocess.run, ["git", *words], cwd=desk.workspace, check=True)
+
+
 async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
     desk.put("real/x.desktop")
     desk.put("sub/.config/app.toml")

@@ -64,6 +64,10 @@ PLANTED = (
                    f" git init -q --bare $m; git -C $m config core.fsmonitor {_MONITOR};"
                    " git -C $m config core.bare false; mkdir n;"
                    " echo gitdir: ../$m > n/.git", owner=_IN_NEW),
+    _in_repository("repository-among-caches", "git init -q node_modules/e; cd node_modules/e;"
+                   " git -c user.email=a@example.org -c user.name=a commit -q --allow-empty -m x;"
+                   f" h=$(git rev-parse HEAD); git config core.fsmonitor {_MONITOR}; cd ../..;"
+                   " git update-index --add --cacheinfo 160000,$h,node_modules/e"),
     _planted("new-repository", _NEW_REPOSITORY, owner=_IN_NEW),
     _planted("new-settings", "git init -q n; " + _SETTINGS, owner=_IN_NEW),
     _planted("bare-repository", "git init -q --bare n; " + _SETTINGS +
