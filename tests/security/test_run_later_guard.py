@@ -382,9 +382,31 @@ async def test_a_repository_among_caches_is_found_by_the_index(desk: Desk) -> No
     assert await desk.guard.leave(visit) == PutAside(held=("node_modules/e/.git/config",))
 
 
-async def _name_in_index(desk: Desk, path: str) -> None:
-    words = ("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}")
-    await asyncio.to_thread(subprocess.run, ["git", *words], cwd=desk.workspace, check=True)
+async def test_the_index_of_a_module_and_one_in_two_files_name_repositories_too(
+    desk: Desk,
+) -> None:
+    desk.repository()
+    desk.put("m/x")
+    (desk.workspace / ".git/modules").mkdir()
+    await _git(desk, "init", "-q", "--separate-git-dir", "../.git/modules/m", at="m")
+    visit = await desk.guard.enter(desk.workspace)
+    hidden = ("__pycache__/n", "m/node_modules/n")
+    for path in hidden:
+        desk.put(f"{path}/.git/config", "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/n", at="m")
+    await _name_in_index(desk, "__pycache__/n")
+    await _git(desk, "update-index", "--split-index")
+    assert await desk.guard.leave(visit) == PutAside(
+        held=tuple(f"{path}/.git/config" for path in hidden)
+    )
+
+
+async def _name_in_index(desk: Desk, path: str, at: str = ".") -> None:
+    await _git(desk, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}", at=at)
+
+
+async def _git(desk: Desk, *words: str, at: str = ".") -> None:
+    await asyncio.to_thread(subprocess.run, ["git", *words], cwd=desk.workspace / at, check=True)
 
 
 async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
