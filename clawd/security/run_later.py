@@ -18,8 +18,7 @@ FILES = frozenset(
         ".envrc", ".inputrc", ".kshrc", ".login", ".logout", ".profile", ".tcshrc", ".xinitrc",
         ".xprofile", ".xsession", ".xsessionrc", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
         ".zshrc",
-        "conftest.py", "sitecustomize.py", "usercustomize.py", ".pdbrc", ".pythonrc",
-        ".pythonrc.py",
+        "conftest.py", "conftest.pyc", ".pdbrc", ".pythonrc", ".pythonrc.py",
         ".gitconfig", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml",
         ".lefthook.yml", ".mise.toml", "mise.toml", ".npmrc", ".yarnrc", ".yarnrc.yml",
         ".pnpmfile.cjs",
@@ -28,6 +27,7 @@ FILES = frozenset(
     }
 )  # fmt: skip
 SUFFIXES = (".pth",)
+_CUSTOMIZE = re.compile(r"(site|user)customize\.(.*\.)?(pyc?|so)")
 FOLDERS = frozenset(
     {
         ".cargo", ".devcontainer", ".fleet", ".githooks", ".husky", ".idea", ".vscode", ".zed",
@@ -84,7 +84,7 @@ def is_run_later(parts: tuple[str, ...]) -> bool:
 
 def is_named_run_later(name: str) -> bool:
     """Return whether a file of this name, already without case, runs later wherever it lies."""
-    return name in FILES or name.endswith(SUFFIXES)
+    return name in FILES or name.endswith(SUFFIXES) or bool(_CUSTOMIZE.fullmatch(name))
 
 
 def hooks_path(config: str) -> str:

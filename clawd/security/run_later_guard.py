@@ -28,8 +28,8 @@ from pathlib import Path
 import msgspec
 
 from clawd.security.open_beneath import open_beneath
-from clawd.security.run_later import VENV_PARTS, is_plain_git_config
-from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, read_small
+from clawd.security.run_later import VENV_NAMES, VENV_PARTS, is_plain_git_config
+from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, open_up, read_small
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.
@@ -38,9 +38,10 @@ _BEFORE = 1_000
 _AFTERWARDS = 10_000
 _WHOLE = 1_000_000
 _MAX_PLACES = 32
+_MAX_NAME_BYTES = 255
 _CLOCK_SLACK_NS = 50_000_000
-_MAX_CONTENT = 2_000
-_CONTENT_DEPTH = 3
+_MAX_CONTENT = 200_000
+_CONTENT_DEPTH = 32
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +127,10 @@ class RunLaterGuard:
             started_ns = time.time_ns() - _CLOCK_SLACK_NS
             found = await _found(place, _BEFORE)
             visit = self._entered(place, workspace, found, started_ns=started_ns, binds=binds)
+            if not (binds and place.visits == 0):
+                spots = [each for key, each in visit.present.items() if key not in visit.bound]
+                new = [each for each in spots if each.key not in place.contents]
+                place.contents.update(await _contents(new))
             place.visits += 1
             place.entries += 1
         return visit
@@ -151,7 +156,10 @@ class RunLaterGuard:
         try:
             async with place.lock:
                 found = await _found(place, _WHOLE if visit.is_whole else _AFTERWARDS)
-                put_aside = self._left(place, visit, found)
+                watched = [each for key, each in found.spots.items() if key in place.contents]
+                now = await _contents(watched)
+                changed = {key for key, content in now.items() if content != place.contents[key]}
+                put_aside = self._left(place, visit, found, changed)
         finally:
             place.visits -= 1  # not before: who enters meanwhile must not trust what is there
         if put_aside:
@@ -186,10 +194,6 @@ class RunLaterGuard:
             for key, spot in present.items()
             if binds and (is_alone or _is_fixed(spot, place.known, workspace)) and _can_bind(spot)
         }
-        if not (is_alone and binds):
-            for key, spot in present.items():
-                if spot.kind == "folder" and key not in bound:
-                    place.contents.setdefault(key, _content(spot.path))
         return Visit(
             workspace=workspace,
             binds=tuple(
@@ -205,15 +209,15 @@ class RunLaterGuard:
             started_ns=started_ns,
         )
 
-    def _left(self, place: _Place, visit: Visit, found: Found) -> PutAside:
+    def _left(self, place: _Place, visit: Visit, found: Found, changed: set[Key]) -> PutAside:
         is_alone = visit.entry == place.entries
         held: list[str] = []
         left: list[str] = []
         for spot in _innermost_first(found):
             if self._is_granted(spot, visit.workspace):
                 continue
-            content = place.contents.get(spot.key)
-            if not _is_changed(spot, visit, content, is_alone=is_alone):
+            is_rewritten = spot.key in changed
+            if not _is_changed(spot, visit, is_rewritten=is_rewritten, is_alone=is_alone):
                 continue
             name = os.path.relpath(spot.path, visit.workspace)
             is_held = _put_aside(spot, visit.workspace)
@@ -253,7 +257,7 @@ def _is_fixed(spot: Spot, known: dict[Key, Spot], workspace: Path) -> bool:
     return folder == workspace or in_repository
 
 
-def _is_changed(spot: Spot, visit: Visit, content: Content | None, *, is_alone: bool) -> bool:
+def _is_changed(spot: Spot, visit: Visit, *, is_rewritten: bool, is_alone: bool) -> bool:
     """Whether a command may have made it, or written to it, during the visit."""
     before = visit.known.get(spot.key)
     if before is None:
@@ -264,14 +268,16 @@ def _is_changed(spot: Spot, visit: Visit, content: Content | None, *, is_alone: 
         return False
     if spot.identity != visit.present.get(spot.key, before).identity:
         return not _is_harmless(spot)
-    return content is not None and content != _content(spot.path)
+    return is_rewritten
 
 
 def _was_there(spot: Spot, visit: Visit) -> bool:
     """Whether a spot that was not seen before was there all the same."""
     if spot.kind == "folder" and spot.identity[:2] in visit.folders:
-        # A folder as others, until its parent was made a virtual environment; that is undone.
-        return spot.path.rpartition("/")[2].casefold() in VENV_PARTS
+        # A folder as others, until its parent was made a virtual environment; that is undone,
+        # unless the name of the parent makes it one.
+        parent, name = spot.path.casefold().split("/")[-2:]
+        return name in VENV_PARTS and parent not in VENV_NAMES
     if visit.is_whole or spot.key[:2] in visit.folders:
         return False
     try:
@@ -325,6 +331,14 @@ def _leads_into_a_repository(path: str) -> bool:
     return False
 
 
+async def _contents(spots: list[Spot]) -> dict[Key, Content]:
+    """Read folders in a thread: an environment can hold tens of thousands of files."""
+    folders = {spot.key: spot.path for spot in spots if spot.kind == "folder"}
+    if not folders:
+        return {}
+    return await asyncio.to_thread(lambda: {key: _content(at) for key, at in folders.items()})
+
+
 def _content(folder: str, depth: int = 0) -> Content:
     """Return what can tell that something under a folder was changed, up to a bound."""
     told: list[tuple[str, int, int]] = []
@@ -353,13 +367,14 @@ def _put_aside(spot: Spot, workspace: Path) -> bool:
     try:
         top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            folder = open_beneath(top, relative or ".", os.O_RDONLY | os.O_DIRECTORY)
+            folder = open_beneath(top, relative or ".", os.O_PATH | os.O_DIRECTORY)
         finally:
             os.close(top)
         try:
             about = os.fstat(folder)
             if (about.st_dev, about.st_ino) != spot.key[:2]:
                 return False
+            open_up(folder)
             os.rename(name, _free_name(name, folder), src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
@@ -369,9 +384,15 @@ def _put_aside(spot: Spot, workspace: Path) -> bool:
 
 
 def _free_name(name: str, folder: int) -> str:
-    taken = set(os.listdir(folder))
-    wanted, number = name + HELD_SUFFIX, 1
-    while wanted in taken:
+    taken = {entry.name for entry in Path(f"/proc/self/fd/{folder}").iterdir()}
+    ending, number = HELD_SUFFIX, 1
+    while (wanted := _shortened(name, ending)) in taken:
         number += 1
-        wanted = f"{name}{HELD_SUFFIX}-{number}"
+        ending = f"{HELD_SUFFIX}-{number}"
     return wanted
+
+
+def _shortened(name: str, ending: str) -> str:
+    while len(os.fsencode(name + ending)) > _MAX_NAME_BYTES:
+        name = name[:-1]
+    return name + ending

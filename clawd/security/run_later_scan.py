@@ -1,10 +1,13 @@
-"""Finds the files of a workspace that run later outside, at a bounded cost; changes nothing.
+"""Finds the files of a workspace that run later outside, at a bounded cost.
+
+It changes nothing, but opens folders of ours that are closed to us: a command hides files so.
 
 A folder is read once and then only asked for its change time, which moves with every entry that
 comes, goes or is renamed, and which no command can set back.
 
 The caller bounds the number of folders; the nearest come first, and a repository's own at once,
-so that no crowd of others hides them. Caches and node_modules are not entered.
+so that no crowd of others hides them. Caches and node_modules are not entered, but for what a
+repository's index names in them.
 """
 
 import os
@@ -22,12 +25,16 @@ from clawd.security.run_later import (
     GIT_FILES,
     GIT_FOLDERS,
     VENV_FILE,
+    VENV_NAMES,
     VENV_PARTS,
     hooks_path,
     is_named_run_later,
 )
+from clawd.security.run_later_index import gitlinks
 
 _MAX_CONFIG_BYTES = 64 << 10
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_INDEXES = 1_000
 _MAX_KEPT = 20_000
 # A folder changed so recently may change again within one tick of the file system's clock.
 _UNSETTLED_NS = 50_000_000
@@ -35,6 +42,9 @@ _NOT_ENTERED = frozenset(
     {"node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 )
 _REPOSITORY_MARKS = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
+
+# As links: what they lead to is found under its own name only.
+_LINKED = FOLDERS | VENV_NAMES | {".config"}
 
 Kind = Literal["file", "folder", "link", "repository"]
 Key = tuple[int, int, str]
@@ -89,6 +99,7 @@ class WorkspaceScan:
         self._left_out = left_out
         self._listings: dict[str, _Listing] = {}
         self._configs: dict[Identity, str] = {}
+        self._gitlinks: dict[Identity, tuple[str, ...]] = {}
 
     @property
     def size(self) -> int:
@@ -104,9 +115,14 @@ class WorkspaceScan:
         folders: set[tuple[int, int]] = set()
         kept: dict[str, _Listing] = {}
         waiting = deque([self._root])
-        while waiting and len(folders) < max_folders:
+        tops: list[tuple[str, Kind]] = []
+        while (waiting or tops) and len(folders) < max_folders:
+            if not waiting:
+                waiting.extend(self._hidden_repositories(tops))
+                tops = []
+                continue
             path = waiting.popleft()
-            listing = self._listing(path)
+            listing = None if path in kept else self._listing(path)
             if listing is None:
                 continue
             kept[path] = listing
@@ -114,14 +130,16 @@ class WorkspaceScan:
             folders.add((device, inode))
             for name, kind in listing.spots:
                 self._add(spots, f"{path}/{name}", kind, (device, inode, name))
+                if name == ".git":
+                    tops.append((path, kind))
             for name in listing.folders:
                 child = f"{path}/{name}"
                 if child not in self._left_out:
                     (waiting.appendleft if name == ".git" else waiting.append)(child)
-        if waiting and len(self._listings) < _MAX_KEPT:
+        if (waiting or tops) and len(self._listings) < _MAX_KEPT:
             kept = self._listings | kept  # a later, longer look asks for the rest again
         self._listings = kept
-        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting)
+        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting and not tops)
 
     def _listing(self, path: str) -> _Listing | None:
         known = self._listings.get(path)
@@ -133,7 +151,7 @@ class WorkspaceScan:
             if known is not None and known.is_settled and known.stamp == stamp:
                 return known
             is_settled = time.time_ns() - about.st_ctime_ns - _UNSETTLED_NS >= 0
-            with os.scandir(path) as entries:
+            with _opened(path, about) as entries:
                 types = {entry.name: _type(entry) for entry in entries}
         except OSError:
             return None
@@ -172,6 +190,39 @@ class WorkspaceScan:
         if spot is not None:
             spots.setdefault(key, spot)
 
+    def _hidden_repositories(self, tops: list[tuple[str, Kind]]) -> list[str]:
+        """Return what the indexes of repositories name below folders that are not entered."""
+        hidden: list[str] = []
+        for top, kind in tops:
+            folder = f"{top}/.git"
+            if kind == "file":
+                wanted = (read_small(folder) or "").removeprefix("gitdir: ").strip()
+                folder = os.path.join(top, wanted)  # noqa: PTH118 - strings for speed
+            try:
+                names = os.listdir(folder)  # noqa: PTH208 - likewise
+            except OSError:
+                continue
+            for name in names:
+                if name == "index" or name.startswith("sharedindex."):
+                    hidden += [f"{top}/{link}" for link in self._links_of(f"{folder}/{name}")]
+        return [path for path in hidden if os.path.realpath(path) == path]
+
+    def _links_of(self, index: str) -> tuple[str, ...]:
+        try:
+            about = os.stat(index)  # noqa: PTH116 - likewise
+        except OSError:
+            return ()
+        identity = (about.st_dev, about.st_ino, about.st_ctime_ns)
+        if identity in self._gitlinks:
+            return self._gitlinks[identity]
+        found = gitlinks(_read(os.path.realpath(index), _MAX_INDEX_BYTES) or b"")
+        links = tuple(link for link in found if _NOT_ENTERED & set(link.split("/")))
+        if time.time_ns() - about.st_ctime_ns >= _UNSETTLED_NS:
+            if len(self._gitlinks) >= _MAX_INDEXES:
+                self._gitlinks = {}
+            self._gitlinks[identity] = links
+        return links
+
     def _hooks_path(self, config: Spot) -> str:
         if config.identity not in self._configs:
             self._configs = {
@@ -184,19 +235,52 @@ class WorkspaceScan:
 
 def read_small(path: str) -> str | None:
     """Return the text of a small regular file; None for anything else."""
+    data = _read(path, _MAX_CONFIG_BYTES)
+    return None if data is None else data.decode(errors="replace")
+
+
+def _read(path: str, max_bytes: int) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_CONFIG_BYTES:
+        if not stat.S_ISREG(about.st_mode) or about.st_size > max_bytes:
             return None
-        return os.read(descriptor, _MAX_CONFIG_BYTES).decode(errors="replace")
+        return os.read(descriptor, max_bytes)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def open_up(descriptor: int) -> None:
+    """Let the owner of a folder, if that is us, read and change it.
+
+    A command can close one: what is in it is then not seen, or stays, and programs that know its
+    name run it all the same.
+
+    Raises:
+        OSError: the mode cannot be changed.
+    """
+    about = os.fstat(descriptor)
+    mode = stat.S_IMODE(about.st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode | stat.S_IRWXU)
+
+
+def _opened(path: str, about: os.stat_result) -> "os._ScandirIterator[str]":
+    needed = stat.S_IRUSR | stat.S_IXUSR
+    if about.st_mode & needed != needed:
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
+        try:
+            if os.path.samestat(os.fstat(descriptor), about):
+                open_up(descriptor)
+        finally:
+            os.close(descriptor)
+    return os.scandir(path)
 
 
 def _sorted_out(
@@ -206,8 +290,12 @@ def _sorted_out(
     own_name = path.rpartition("/")[2].casefold()
     names = set(types)
     is_repository = own_name == ".git" or any(marks <= names for marks in _REPOSITORY_MARKS)
-    entered = {"modules", "worktrees"} if own_name == ".git" else names - _NOT_ENTERED
-    is_venv = VENV_FILE in names
+    if own_name == ".git":
+        entered = {"modules", "worktrees"}
+    else:  # a module can have any name
+        entered = names if "/.git/" in path else names - _NOT_ENTERED
+    # By its name as well: another could stand in its place, without the mark.
+    is_venv = VENV_FILE in names or own_name in VENV_NAMES
     spots: list[tuple[str, Kind]] = []
     folders: list[str] = []
     for name, kind in types.items():
@@ -228,8 +316,10 @@ def _sorted_out(
 def _runs_later(folded: str, kind: Kind, own_name: str) -> bool:
     if kind == "folder":
         return folded in FOLDERS or (own_name == ".config" and folded in CONFIG_FOLDERS)
-    is_named = is_named_run_later(folded) or folded == ".git"
-    return is_named or (kind == "link" and folded in FOLDERS)
+    if is_named_run_later(folded) or folded == ".git":
+        return True
+    below_config = own_name == ".config" and folded in CONFIG_FOLDERS
+    return kind == "link" and (folded in _LINKED or below_config)
 
 
 def _type(entry: os.DirEntry[str]) -> Kind:

@@ -29,6 +29,9 @@ _PLAIN = """\
         "tests/unit/conftest.py",
         "Conftest.PY",
         "sitecustomize.py",
+        "sitecustomize.pyc",
+        "usercustomize.cpython-311-x86_64-linux-gnu.so",
+        "conftest.pyc",
         "x/zero.pth",
         ".venv/bin/activate",
         "venv/pyvenv.cfg",
@@ -64,6 +67,8 @@ def test_these_run_later(path: str) -> None:
         "bin/activate",
         ".github/workflows/ci.yml",
         "conftest.py.clawd-held",
+        "sitecustomize.py.clawd-held",
+        "sitecustomize.md",
     ],
 )
 def test_these_do_not(path: str) -> None:

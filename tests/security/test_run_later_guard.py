@@ -6,7 +6,9 @@ is the escape matrix's to show.
 
 import asyncio
 import os
+import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,33 @@ async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) ->
     assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444, 0o555])
+async def test_a_folder_that_a_command_closed_keeps_nothing_back(desk: Desk, mode: int) -> None:
+    folder = desk.put("a/b/conftest.py").parent.parent
+    (folder / "b/conftest.py").unlink()
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("a/b/conftest.py")
+    for closed in (folder / "b", folder):
+        closed.chmod(mode)
+    assert await desk.guard.leave(visit) == PutAside(held=("a/b/conftest.py",))
+    # Root is not kept out, so this is what shows it there.
+    assert stat.S_IMODE((folder / "b").stat().st_mode) == mode | 0o700
+
+
+async def test_a_name_too_long_for_the_ending_is_shortened(desk: Desk) -> None:
+    visit = await desk.guard.enter(desk.workspace)
+    names = ("a" * 251 + ".pth", "a" * 250 + "b.pth", "é" * 125 + ".pth")
+    for name in names:
+        desk.put(name)
+    assert await desk.guard.leave(visit) == PutAside(held=tuple(sorted(names)))
+    ending = ".clawd-held"
+    assert desk.names() == {
+        "a" * 244 + ending,
+        "a" * 242 + f"{ending}-2",
+        "é" * 122 + ending,
+    }
+
+
 @pytest.mark.parametrize("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"])
 async def test_settings_that_cannot_be_read_whole_are_not_plain(
     desk: Desk, text: str | None
@@ -225,6 +254,34 @@ async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk:
     assert await desk.guard.leave(first) == PutAside(held=("sub/conftest.py",))
 
 
+@pytest.mark.parametrize(("folder", "files"), [("v/lib", 2_100), ("v/lib/a/b/c/d", 1)])
+async def test_beside_a_running_command_a_guarded_folder_is_read_whole_and_in_a_thread(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: str, files: int
+) -> None:
+    (desk.workspace / folder).mkdir(parents=True)
+    for number in range(files):
+        (desk.workspace / folder / f"{number}.py").touch()
+    desk.put("v/pyvenv.cfg")
+    readers: set[int] = set()
+    content = run_later_guard._content
+
+    def read(path: str, depth: int = 0) -> run_later_guard.Content:
+        readers.add(threading.get_ident())
+        return content(path, depth)
+
+    monkeypatch.setattr(run_later_guard, "_content", read)
+    first = await desk.guard.enter(desk.workspace)
+    assert not readers
+    second = await desk.guard.enter(desk.workspace)
+    assert str(desk.workspace / "v/lib") not in {path for _, path in second.binds}
+    last = list((desk.workspace / folder).iterdir())[-1]
+    last.write_text("written by the second")
+    assert await desk.guard.leave(second) == PutAside(held=("v/lib",))
+    assert not await desk.guard.leave(first)
+    assert readers
+    assert threading.get_ident() not in readers
+
+
 async def test_what_is_granted_is_left_alone(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "conftest.py", ".vscode", "a/*")
     desk.put("conftest.py")
@@ -285,6 +342,81 @@ async def test_a_mark_of_an_environment_puts_itself_aside_and_not_its_neighbours
     desk.put("pyvenv.cfg")
     assert await desk.guard.leave(visit) == PutAside(held=("pyvenv.cfg",))
     assert (desk.workspace / "lib/code.py").exists()
+
+
+async def test_a_folder_named_as_an_environment_is_one(desk: Desk) -> None:
+    desk.put(".venv/bin/activate")
+    assert await desk.bound() == {".venv/bin": False}
+    desk.put("venv/main.py")
+    desk.put("tools/lib/a")
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("venv/bin/python")
+    (desk.workspace / ".venv").rename(desk.workspace / "old")
+    (desk.workspace / "tools").rename(desk.workspace / ".venv")
+    (desk.workspace / "virtualenv").symlink_to("old")
+    held = (".venv/lib", "old", "venv/bin", "virtualenv")  # the link, and what it leads to
+    assert await desk.guard.leave(visit) == PutAside(held=held)
+
+
+async def test_a_module_of_a_repository_may_have_any_name(desk: Desk) -> None:
+    desk.repository()
+    visit = await desk.guard.enter(desk.workspace)
+    module = ".git/modules/node_modules/__pycache__"
+    desk.put(f"{module}/HEAD")
+    for part in ("objects", "refs"):
+        (desk.workspace / module / part).mkdir()
+    desk.put(f"{module}/config", "[alias]\n\tst = !x\n")
+    assert await desk.guard.leave(visit) == PutAside(held=(f"{module}/config",))
+
+
+async def test_a_repository_among_caches_is_found_by_the_index(desk: Desk) -> None:
+    desk.repository()
+    for path in ("node_modules/old/.git/config", "node_modules/e/.git/config"):
+        desk.put(path, "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/old")
+    assert ("node_modules/old/.git/config", False) in (await desk.bound()).items()
+    visit = await desk.guard.enter(desk.workspace)
+    desk.put("node_modules/e/node_modules/f/.git/config", "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/e")
+    (desk.workspace / ".git").chmod(0o111)
+    assert await desk.guard.leave(visit) == PutAside(held=("node_modules/e/.git/config",))
+
+
+async def test_the_index_of_a_module_and_one_in_two_files_name_repositories_too(
+    desk: Desk,
+) -> None:
+    desk.repository()
+    desk.put("m/x")
+    (desk.workspace / ".git/modules").mkdir()
+    await _git(desk, "init", "-q", "--separate-git-dir", "../.git/modules/m", at="m")
+    visit = await desk.guard.enter(desk.workspace)
+    hidden = ("__pycache__/n", "m/node_modules/n")
+    for path in hidden:
+        desk.put(f"{path}/.git/config", "[alias]\n\tst = !x\n")
+    await _name_in_index(desk, "node_modules/n", at="m")
+    await _name_in_index(desk, "__pycache__/n")
+    await _git(desk, "update-index", "--split-index")
+    assert await desk.guard.leave(visit) == PutAside(
+        held=tuple(f"{path}/.git/config" for path in hidden)
+    )
+
+
+async def _name_in_index(desk: Desk, path: str, at: str = ".") -> None:
+    await _git(desk, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}", at=at)
+
+
+async def _git(desk: Desk, *words: str, at: str = ".") -> None:
+    await asyncio.to_thread(subprocess.run, ["git", *words], cwd=desk.workspace / at, check=True)
+
+
+async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
+    desk.put("real/x.desktop")
+    desk.put("sub/.config/app.toml")
+    visit = await desk.guard.enter(desk.workspace)
+    (desk.workspace / "sub/.config/autostart").symlink_to("../../real")
+    (desk.workspace / ".config").symlink_to("real")
+    held = (".config", "real", "sub/.config/autostart")
+    assert await desk.guard.leave(visit) == PutAside(held=held)
 
 
 async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:

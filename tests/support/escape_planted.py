@@ -34,6 +34,8 @@ def _in_repository(name: str, script: str, *, owner: str = _GIT, before: str = "
 
 
 _VENV = "/usr/bin/python3 -m venv --without-pip v\n"
+_OWN_VENV = "/usr/bin/python3 -m venv --without-pip .venv\n"
+_ACTIVATE = f"{_PAYLOAD} > .venv/bin/activate"
 _NEW_REPOSITORY = "git init -q n; " + _hook("n/.git")
 _IN_NEW = (
     "cd n && git -c user.email=a@example.org -c user.name=a commit -q --allow-empty -m x;"
@@ -58,6 +60,14 @@ PLANTED = (
                    " ln -s ../../s/hook .git/hooks/post-commit"),
     _in_repository("folder-of-hooks", "(echo '#!/bin/sh'; " + _PAYLOAD + ") > h/post-commit;"
                    " chmod +x h/post-commit", before="mkdir h; git config core.hooksPath h"),
+    _in_repository("module-named-as-a-cache", "m=.git/modules/node_modules; mkdir -p .git/modules;"
+                   f" git init -q --bare $m; git -C $m config core.fsmonitor {_MONITOR};"
+                   " git -C $m config core.bare false; mkdir n;"
+                   " echo gitdir: ../$m > n/.git", owner=_IN_NEW),
+    _in_repository("repository-among-caches", "git init -q node_modules/e; cd node_modules/e;"
+                   " git -c user.email=a@example.org -c user.name=a commit -q --allow-empty -m x;"
+                   f" h=$(git rev-parse HEAD); git config core.fsmonitor {_MONITOR}; cd ../..;"
+                   " git update-index --add --cacheinfo 160000,$h,node_modules/e"),
     _planted("new-repository", _NEW_REPOSITORY, owner=_IN_NEW),
     _planted("new-settings", "git init -q n; " + _SETTINGS, owner=_IN_NEW),
     _planted("bare-repository", "git init -q --bare n; " + _SETTINGS +
@@ -68,6 +78,13 @@ PLANTED = (
              "; mv e/.git e/g; mkdir n; ln -s ../e/g n/.git", owner=_IN_NEW),
     _planted("repository-by-file", "git init -q e; git -C e config core.fsmonitor " + _MONITOR +
              "; mv e/.git e/g; mkdir n; echo gitdir: ../e/g > n/.git", owner=_IN_NEW),
+    _planted("closed-repository", "git init -q n; " + _SETTINGS + "chmod 111 n", owner=_IN_NEW),
+    _planted("closed-parent", "git init -q d/n; " + _SETTINGS.replace("n ", "d/n ", 1) +
+             "chmod 111 d", owner="cd d; " + _IN_NEW),
+    _planted("closed-folder", f"mkdir n; {_PYTHON_PAYLOAD} > n/conftest.py; chmod 555 n",
+             owner=_CONFTEST),
+    _planted("long-name", f"mkdir n; {_PYTHON_PAYLOAD} > n/$(printf 'a%.0s' {{1..250}}).pth",
+             owner="/usr/bin/python3 -c 'import site; site.addsitedir(\"n\")'"),
     _planted("conftest", f"{_PYTHON_PAYLOAD} > conftest.py", owner=_CONFTEST),
     _planted("old-conftest", f"{_PYTHON_PAYLOAD} > conftest.py", owner=_CONFTEST,
              before="echo > conftest.py"),
@@ -81,6 +98,12 @@ PLANTED = (
              owner="v/bin/python -c pass", before=_VENV),
     _planted("activate", f"{_PAYLOAD} >> v/bin/activate", owner=". v/bin/activate", before=_VENV),
     _planted("new-environment", f"{_VENV}{_PAYLOAD} >> v/bin/activate", owner=". v/bin/activate"),
+    _planted("exchanged-environment", f"mv .venv v; mkdir -p .venv/bin; {_ACTIVATE}",
+             owner=". .venv/bin/activate", before=_OWN_VENV),
+    _planted("environment-by-rename", f"mv .venv v; mv t .venv; {_ACTIVATE}",
+             owner=". .venv/bin/activate", before=_OWN_VENV + "mkdir -p t/bin"),
+    _planted("environment-by-link", f"mv .venv v; ln -s t .venv; {_ACTIVATE}",
+             owner=". .venv/bin/activate", before=_OWN_VENV + "mkdir -p t/bin"),
     _planted("profile", f"{_PAYLOAD} > .bashrc; {_PAYLOAD} > .profile",
              owner='HOME="$PWD" bash -lc true; HOME="$PWD" bash -ic true'),
     _planted("old-profile", f"{_PAYLOAD} >> .profile", owner='HOME="$PWD" bash -lc true',
