@@ -41,6 +41,10 @@ def _first_key(path: Path) -> str:
     return read_public_key(path.with_name("checkpoint.pub"))
 
 
+def _failing(_path: Path) -> None:
+    raise OSError(5, "Input/output error")
+
+
 @contextmanager
 def _signing_seen() -> Iterator[threading.Event]:
     """Give an event that is set when a checkpoint is on disk."""
@@ -239,12 +243,8 @@ async def test_a_key_that_cannot_be_replaced_stops_the_chain_and_loses_nothing(
 ) -> None:
     path = tmp_path / "log"
     chain = await ReceiptChain.open(path, max_file_bytes=1)
-
-    def failing(_path: Path) -> None:
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patched:
-        patched.setattr(keys, "_overwrite", failing)
+        patched.setattr(keys, "_overwrite", _failing)
         receipt = await chain.append(draft())
         assert "was not replaced: Input/output error" in chain.failure
         with pytest.raises(ReceiptError, match="since a write failed"):
@@ -286,6 +286,32 @@ async def test_a_torn_checkpoint_is_set_aside_and_made_again(tmp_path: Path) -> 
     found = verify(path, public_key=_first_key(path))
     assert (found.ok, found.signed) == (True, 2)
     assert (tmp_path / "log.torn").read_bytes().count(b'{"checkpoint_hash"') == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_checkpoint_that_a_crash_tore_off_is_made_before_the_next_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, failing: bool
+) -> None:
+    path, key = tmp_path / "log", tmp_path / "checkpoint.key"
+    await _append(path, 256)
+    chain = await ReceiptChain.open(path)
+    await asyncio.gather(*(chain.append(draft()) for _ in range(255)))
+    kept = key.read_bytes()
+    await chain.append(draft())
+    await chain.close()
+    os.truncate(path, path.stat().st_size - 40)
+    key.write_bytes(kept)
+    monkeypatch.setattr(ReceiptChain, "_housekeep", lambda _chain: None)
+    chain = await ReceiptChain.open(path)
+    assert verify(path).signed == 256
+    if failing:
+        monkeypatch.setattr(keys, "_overwrite", _failing)
+    waiting = [chain.append(draft()) for _ in range(300)]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {isinstance(answer, ReceiptError) for answer in answers} == {failing}
+    await chain.close()
+    found = verify(path, public_key=_first_key(path))
+    assert (found.ok, found.signed) == (True, 512 if failing else 812)
 
 
 async def test_a_new_chain_begins_with_the_key_that_is_there(tmp_path: Path) -> None:
