@@ -118,29 +118,11 @@ class Changes:
         self, scope: ChangeScope, *, calls: int, reverting: bool
     ) -> list[list[Change]]:
         """Do what `newest` does, for the loop."""
-        where = (
-            "owner = :owner AND workspace = :workspace AND is_undone = 0 "
-            "AND (reverts != 0) = :reverting "
-            "AND (:conversation = '' OR conversation_id = :conversation)"
-        )
-        query = (
-            f"SELECT call_id, number, change FROM changes WHERE {where} AND call_id IN "  # noqa: S608
-            f"(SELECT call_id FROM changes WHERE {where} GROUP BY call_id "
-            "ORDER BY max(number) DESC LIMIT :calls) ORDER BY number DESC"
-        )
-        values = {
-            "owner": scope.owner,
-            "reverting": reverting,
-            "workspace": scope.workspace,
-            "conversation": scope.conversation_id,
-            "calls": calls,
-        }
-        rows = await self._database.read(lambda c: c.execute(query, values).fetchall())
-        groups: dict[str, list[Change]] = {}
-        for call_id, number, text in rows:
-            change = msgspec.structs.replace(_change.decode(text), number=number)
-            groups.setdefault(call_id, []).append(change)
-        return list(groups.values())
+        return await self._database.read(lambda c: _newest(c, scope, calls, reverting=reverting))
+
+    def peek(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+        """Do what `newest` does, from the loop; it looks at few rows."""
+        return self._database.read_here(lambda c: _newest(c, scope, calls, reverting=reverting))
 
     def content(self, change: Change) -> BinaryIO:
         """Open the content that a change replaced."""
@@ -253,6 +235,37 @@ class Changes:
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _newest(
+    connection: sqlite3.Connection, scope: ChangeScope, calls: int, *, reverting: bool
+) -> list[list[Change]]:
+    where = (
+        "owner = :owner AND workspace = :workspace AND is_undone = 0 "
+        "AND (reverts != 0) = :reverting "
+        "AND (:conversation = '' OR conversation_id = :conversation)"
+    )
+    values: dict[str, object] = {
+        "owner": scope.owner,
+        "reverting": reverting,
+        "workspace": scope.workspace,
+        "conversation": scope.conversation_id,
+    }
+    found: dict[str, None] = {}
+    query = f"SELECT call_id FROM changes WHERE {where} ORDER BY number DESC"  # noqa: S608
+    for (call_id,) in connection.execute(query, values):
+        found[call_id] = None
+        if len(found) == calls:
+            break
+    query = f"SELECT number, change FROM changes WHERE {where} AND call_id = :call "  # noqa: S608
+    query += "ORDER BY number DESC"
+    groups = []
+    for call_id in found:
+        rows = connection.execute(query, {**values, "call": call_id}).fetchall()
+        groups.append(
+            [msgspec.structs.replace(_change.decode(text), number=number) for number, text in rows]
+        )
+    return groups
 
 
 def _deleted(connection: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[str]:

@@ -130,7 +130,10 @@ async def test_what_took_the_place_of_a_file_is_left_alone(desk: Desk, what: str
     elif what == "link":
         file.symlink_to("../secret")
     told = await desk.undo()
-    assert told.startswith("|nothing of this call is undone. f: ")
+    if what == "link":
+        assert told == f"|{file} leads to another place by now; it is left as it is"
+    else:
+        assert told.startswith("|nothing of this call is undone. f: ")
     if what != "gone":
         assert "restored" not in await desk.undo(force=True)
     else:
@@ -185,6 +188,69 @@ async def test_what_lies_outside_the_workspace_needs_full_autonomy(desk: Desk) -
     desk.bench.policy = msgspec.structs.replace(policy, workspace_only=False, autonomy="full")
     await desk.undo()
     assert not outside.exists()
+
+
+@pytest.mark.parametrize("path", ["./ AGENTS.md", "./~/notes", "sub /f", "~ /f", "./~"])
+async def test_undo_writes_where_the_change_was_made_whatever_its_name(
+    desk: Desk, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    (tmp_path / "user").mkdir()
+    for name in ("AGENTS.md", "sub/f", "f"):
+        desk.bench.put(name, "a person's")
+    policy = desk.bench.policy
+    desk.bench.policy = msgspec.structs.replace(policy, workspace_only=False, autonomy="full")
+    file = desk.bench.workspace / path.removeprefix("./")
+    for text in ("first", "second"):
+        await desk.call("file_write", path=path, content=text)
+    assert (await desk.undo(force=True)).startswith("undone: ")
+    assert file.read_text() == "first"
+    await desk.undo(redo=True)
+    assert file.read_text() == "second"
+    await desk.undo(steps=2)
+    assert not file.exists()
+    kept = ("AGENTS.md", "sub/f", "f")
+    assert {(desk.bench.workspace / name).read_text() for name in kept} == {"a person's"}
+    assert list((tmp_path / "user").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_undo_follows_no_link_that_was_put_in_the_place_of_a_folder(
+    desk: Desk, *, is_new: bool
+) -> None:
+    hooks = desk.bench.workspace / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    if not is_new:
+        desk.bench.put("hk/pre-push", "#!/bin/sh\n")
+    await desk.call("file_write", path="hk/pre-push", content="x")
+    (desk.bench.workspace / "hk").rename(desk.bench.workspace / "old")
+    (desk.bench.workspace / "hk").symlink_to(".git/hooks")
+    (hooks / "pre-push").write_text("x")
+    for force in (False, True):
+        told = await desk.undo(force=force)
+        assert "leads to another place by now" in told
+        assert "--force" not in told
+    assert (hooks / "pre-push").read_text() == "x"
+
+
+async def test_undo_of_what_others_obey_counts_as_outward(desk: Desk) -> None:
+    def outward(**given: Any) -> bool | None:
+        return desk.bench.risk("undo", **given).outward
+
+    assert outward() is False
+    await desk.call("file_write", path="AGENTS.md", content="x")
+    assert (outward(), outward(redo=True)) == (True, False)
+    assert "obey later" in desk.bench.risk("undo").reason
+    await desk.call("file_write", path="f", content="x")
+    assert (outward(), outward(steps=2), outward(steps=0)) == (False, True, False)
+    touched = desk.bench.tool("undo").touches({"steps": 2}, desk.context())
+    assert set(touched.writes) == {desk.bench.workspace / name for name in ("AGENTS.md", "f")}
+    await desk.undo(steps=2)
+    assert (outward(), outward(redo=True, steps=2)) == (False, True)
+    policy = desk.bench.policy
+    desk.bench.policy = msgspec.structs.replace(policy, workspace_only=False, autonomy="full")
+    await desk.call("file_write", path="../outside", content="x")
+    assert outward() is True
 
 
 async def test_a_change_that_fails_leaves_nothing_to_undo(desk: Desk) -> None:
