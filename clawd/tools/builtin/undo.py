@@ -30,7 +30,7 @@ from clawd.tools.base import (
 from clawd.tools.builtin.changing import ChangingTool
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import shown_name
-from clawd.tools.changes import Change, ChangeKeeper, ChangeLog, ChangeScope
+from clawd.tools.changes import Change, ChangeKeeper, ChangeLog, ChangeScope, Undoing
 
 MAX_STEPS = 100
 
@@ -108,10 +108,13 @@ class UndoTool(ChangingTool):
         if not calls:
             return failed(_nothing(scope, redo=redo))
         done: list[str] = []
+        ids = tuple(call[0].call.call_id for call in calls)
         for call in calls:
             try:
                 self._check_places(call)
-                done += await self._change(context, _Undoing(log, call, force=force, redo=redo))
+                done += await self._change(
+                    context, _Undoing(log, call, ids, force=force, redo=redo)
+                )
             except ClawError as error:
                 return _broken_off(error, done)
         missing = steps - len(calls)
@@ -132,11 +135,14 @@ class UndoTool(ChangingTool):
 
 
 class _Undoing:
-    """Takes one call back; runs in a thread."""
+    """Takes one call back of those that shall be; runs in a thread."""
 
-    def __init__(self, log: ChangeLog, call: list[Change], *, force: bool, redo: bool) -> None:
+    def __init__(
+        self, log: ChangeLog, call: list[Change], calls: tuple[str, ...], *, force: bool, redo: bool
+    ) -> None:
         self._log = log
         self._call = call
+        self._calls = calls
         self._force = force
         self._redo = redo
 
@@ -146,8 +152,9 @@ class _Undoing:
             change = step.change
             if step.now is not None or change.file.before is not None:
                 keeper.reverts = 0 if self._redo else change.number
+                keeper.undoing = Undoing(number=change.number, calls=self._calls)
                 told.append(self._take_back(workspace, step))
-            self._log.mark_undone(change.number)
+            self._log.drop(change.number)
         return told or [f"{_word(redo=self._redo)}: nothing had to be changed"]
 
     def _planned(self, workspace: Workspace) -> list[Step]:
@@ -170,7 +177,7 @@ class _Undoing:
             elif not _same(now, before):  # else a crash came between the note and the act
                 conflicts.append(Conflict(path=path, reason=_since(now)))
             else:
-                self._log.mark_undone(change.number)
+                self._log.drop(change.number)
             expected[path] = before
         if conflicts:
             raise _refusal(conflicts, redo=self._redo)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError, InvalidRequestError
-from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.changes import ROW_COST, ChangeLimits, Changes
 from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.principal import Principal
@@ -190,6 +190,42 @@ async def test_what_lies_outside_the_workspace_needs_full_autonomy(desk: Desk) -
     assert not outside.exists()
 
 
+@pytest.fixture
+def tight(desk: Desk) -> tuple[Desk, list[ChangeLimits]]:
+    """Three files of 3 KiB each written anew, as one call or as three, and the limits in force."""
+    limits = [ChangeLimits(max_bytes=12 * ROW_COST)]
+    desk.changes._limits = lambda: limits[-1]
+    return desk, limits
+
+
+@pytest.mark.parametrize("one_call", [False, True])
+async def test_undo_makes_no_room_with_what_it_is_about_to_take_back(
+    tight: tuple[Desk, list[ChangeLimits]], *, one_call: bool
+) -> None:
+    desk, limits = tight
+    batch = desk.context(receipt_id="batch") if one_call else None
+    old, new, larger = "o" * 3 * ROW_COST, "n" * 3 * ROW_COST, "l" * 5 * ROW_COST
+    files = [desk.bench.put(name, old) for name in ("a", "b", "c")]
+
+    def texts() -> set[str]:
+        return {file.read_text() for file in files}
+
+    for file in files:
+        await desk.call("file_write", batch, path=file.name, content=new)
+    assert (await desk.undo(steps=3)).count("undone: ") == 3
+    assert texts() == {old}
+    assert (await desk.undo(redo=True, steps=3)).count("redone: ") == 3
+    assert texts() == {new}
+    # What is there now is larger than what comes back: it finds no room, and nothing is lost.
+    for file in files:
+        file.write_text(larger)
+    assert "Raise undo_mb" in await desk.undo(steps=3, force=True)
+    assert old not in texts() - {larger}
+    limits.append(ChangeLimits())
+    await desk.undo(steps=3, force=True)
+    assert texts() == {old}
+
+
 @pytest.mark.parametrize("path", ["./ AGENTS.md", "./~/notes", "sub /f", "~ /f", "./~"])
 async def test_undo_writes_where_the_change_was_made_whatever_its_name(
     desk: Desk, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -285,8 +321,8 @@ class Interposed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def keep(self, call: CallFacts, change: FileChange, old: int, *, reverts: int = 0) -> int:
-        number = self._log.keep(call, change, old, reverts=reverts)
+    def keep(self, call: CallFacts, change: FileChange, old: int, **given: Any) -> int:
+        number = self._log.keep(call, change, old, **given)
         self._act()
         return number
 
