@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -25,8 +26,8 @@ from tests.receipts.samples import draft, receipts, write
 from tests.support import second_verifier
 
 
-async def _append(path: Path, count: int) -> None:
-    chain = await ReceiptChain.open(path)
+async def _append(path: Path, count: int, *, key_path: Path | None = None) -> None:
+    chain = await ReceiptChain.open(path, key_path=key_path)
     await asyncio.gather(*(chain.append(draft()) for _ in range(count)))
     await chain.close()
 
@@ -314,15 +315,45 @@ async def test_a_checkpoint_that_a_crash_tore_off_is_made_before_the_next_receip
     assert (found.ok, found.signed) == (True, 512 if failing else 812)
 
 
-async def test_a_new_chain_begins_with_the_key_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+async def test_a_log_that_is_missing_at_one_start_does_not_cost_its_key(tmp_path: Path) -> None:
+    folder, key = tmp_path / "disk", tmp_path / "checkpoint.key"
+    folder.mkdir()
+    await _append(folder / "log", 1, key_path=key)
+    before = key.read_bytes()
+    folder.rename(tmp_path / "not mounted")
+    folder.mkdir()
+    for _ in range(2):
+        with pytest.raises(ReceiptError, match="that log is not there or") as caught:
+            await ReceiptChain.open(folder / "log", key_path=key)
+        assert "mounted" in caught.value.hint
+        with pytest.raises(ReceiptError, match="that log is not there or"):
+            first_public_key(key)
+        assert key.read_bytes() == before
+    shutil.rmtree(folder)
+    (tmp_path / "not mounted").rename(folder)
+    await _append(folder / "log", 1, key_path=key)
+    found = verify(folder / "log", public_key=_first_key(key))
+    assert (found.ok, found.signed) == (True, 2)
+
+
+async def test_a_new_chain_begins_when_log_and_key_are_moved_away(tmp_path: Path) -> None:
+    path, key = tmp_path / "log", tmp_path / "checkpoint.key"
     await _append(path, 1)
     old = _first_key(path)
     path.rename(tmp_path / "kept")
+    key.rename(tmp_path / "kept.key")
     await _append(path, 1)
     assert _first_key(path) != old
     assert verify(path, public_key=_first_key(path)).level == "signed"
     assert verify(path, public_key=old).kind == "bad signature"
+
+
+async def test_a_chain_that_never_signed_takes_its_first_key_again(tmp_path: Path) -> None:
+    first = first_public_key(tmp_path / "checkpoint.key")
+    (tmp_path / "checkpoint.key.next").write_bytes(b"\7" * 32)
+    (tmp_path / "checkpoint.key.next").chmod(0o600)
+    await _append(tmp_path / "log", 1)
+    assert verify(tmp_path / "log", public_key=first).signed == 1
 
 
 async def test_init_makes_the_first_key_once_and_the_chain_begins_with_it(tmp_path: Path) -> None:
