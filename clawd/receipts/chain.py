@@ -75,6 +75,7 @@ class ReceiptChain:
         self._fd = -1
         self._size = 0
         self._writer: GroupCommit[ReceiptDraft, Receipt] | None = None
+        self._reopening = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -135,9 +136,15 @@ class ReceiptChain:
         Raises:
             ReceiptError: it still cannot be written; the chain stays failed.
         """
-        await self._stop_writer()
-        await asyncio.to_thread(self._reload)
-        self._start_writer()
+        async with self._reopening:
+            await self._stop_writer()
+            try:
+                await asyncio.to_thread(self._reload)
+            except ReceiptError as error:
+                self._failure = self._failure or error.message
+                raise
+            finally:
+                self._start_writer()
 
     async def close(self) -> None:
         """Write what waits, sign it and release the file; idempotent."""
