@@ -21,7 +21,7 @@ from clawd.memory.rows import timestamp_now
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 from clawd.security.file_content import CHUNK_BYTES, FileChange, write_all
-from clawd.tools.changes import CallFacts, Change, ChangeScope
+from clawd.tools.changes import NOT_UNDOING, CallFacts, Change, ChangeScope, Undoing
 
 # What a row costs of the quota beside its content, so that changes without one are bounded too.
 ROW_COST = 1024
@@ -68,7 +68,15 @@ class Changes:
         known = await self._database.write(act)
         await asyncio.to_thread(self._sweep, known)
 
-    def keep(self, call: CallFacts, change: FileChange, old: int, *, reverts: int = 0) -> int:
+    def keep(
+        self,
+        call: CallFacts,
+        change: FileChange,
+        old: int,
+        *,
+        reverts: int = 0,
+        undoing: Undoing = NOT_UNDOING,
+    ) -> int:
         """Keep the old content and the change, and make room for both."""
         limits = self._limits()
         if limits.max_bytes <= 0:
@@ -87,7 +95,9 @@ class Changes:
             number=0, call=call, file=change, at=timestamp_now(), kept=kept, reverts=reverts
         )
         try:
-            number, dropped = self._wait(self._database.write(lambda c: self._insert(c, row)))
+            number, dropped = self._wait(
+                self._database.write(lambda c: self._insert(c, row, undoing))
+            )
         except BaseException:
             self._discard([kept])
             raise
@@ -95,20 +105,12 @@ class Changes:
         return number
 
     def drop(self, number: int) -> None:
-        """Forget a change that was not made."""
+        """Forget a change that was not made, or was taken back."""
 
         def act(connection: sqlite3.Connection) -> list[str]:
             return _deleted(connection, "number = ?", (number,))
 
         self._discard(self._wait(self._database.write(act)))
-
-    def mark_undone(self, number: int) -> None:
-        """Remember that a change was taken back."""
-
-        def act(connection: sqlite3.Connection) -> None:
-            connection.execute("UPDATE changes SET is_undone = 1 WHERE number = ?", (number,))
-
-        self._wait(self._database.write(act))
 
     def newest(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
         """Return what the newest calls changed, newest first, where it is not undone already."""
@@ -118,29 +120,11 @@ class Changes:
         self, scope: ChangeScope, *, calls: int, reverting: bool
     ) -> list[list[Change]]:
         """Do what `newest` does, for the loop."""
-        where = (
-            "owner = :owner AND workspace = :workspace AND is_undone = 0 "
-            "AND (reverts != 0) = :reverting "
-            "AND (:conversation = '' OR conversation_id = :conversation)"
-        )
-        query = (
-            f"SELECT call_id, number, change FROM changes WHERE {where} AND call_id IN "  # noqa: S608
-            f"(SELECT call_id FROM changes WHERE {where} GROUP BY call_id "
-            "ORDER BY max(number) DESC LIMIT :calls) ORDER BY number DESC"
-        )
-        values = {
-            "owner": scope.owner,
-            "reverting": reverting,
-            "workspace": scope.workspace,
-            "conversation": scope.conversation_id,
-            "calls": calls,
-        }
-        rows = await self._database.read(lambda c: c.execute(query, values).fetchall())
-        groups: dict[str, list[Change]] = {}
-        for call_id, number, text in rows:
-            change = msgspec.structs.replace(_change.decode(text), number=number)
-            groups.setdefault(call_id, []).append(change)
-        return list(groups.values())
+        return await self._database.read(lambda c: _newest(c, scope, calls, reverting=reverting))
+
+    def peek(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+        """Do what `newest` does, from the loop; it looks at few rows."""
+        return self._database.read_here(lambda c: _newest(c, scope, calls, reverting=reverting))
 
     def content(self, change: Change) -> BinaryIO:
         """Open the content that a change replaced."""
@@ -153,10 +137,12 @@ class Changes:
             ) from error
         return os.fdopen(descriptor, "rb")
 
-    def _insert(self, connection: sqlite3.Connection, row: Change) -> tuple[int, list[str]]:
+    def _insert(
+        self, connection: sqlite3.Connection, row: Change, undoing: Undoing
+    ) -> tuple[int, list[str]]:
         call, before = row.call, row.file.before
         cost = ROW_COST + (before.size if before is not None else 0)
-        dropped = self._make_room(connection, call, cost)
+        dropped = self._make_room(connection, call, cost, undoing)
         cursor = connection.execute(
             "INSERT INTO changes (owner, conversation_id, workspace, call_id, at, cost, kept, "
             "reverts, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -175,23 +161,31 @@ class Changes:
         assert cursor.lastrowid is not None
         return cursor.lastrowid, dropped
 
-    def _make_room(self, connection: sqlite3.Connection, call: CallFacts, cost: int) -> list[str]:
-        """Drop the owner's oldest calls until there is room; returns the contents to remove."""
+    def _make_room(
+        self, connection: sqlite3.Connection, call: CallFacts, cost: int, undoing: Undoing
+    ) -> list[str]:
+        """Drop the owner's oldest calls until there is room; returns the contents to remove.
+
+        What was undone goes first; what is being undone stays.
+        """
+        kept = (call.call_id, *undoing.calls)
+        others = f"owner = ? AND call_id NOT IN ({', '.join('?' * len(kept))})"
         dropped = _deleted(
             connection,
-            "owner = ? AND at < ? AND call_id != ?",
-            (call.owner, self._oldest(), call.call_id),
+            f"{others} AND at < ?",
+            (call.owner, *kept, self._oldest()),
         )
         allowed = self._limits().max_bytes
         (used,) = connection.execute(
-            "SELECT coalesce(sum(cost), 0) FROM changes WHERE owner = ?", (call.owner,)
+            "SELECT coalesce(sum(cost), 0) FROM changes WHERE owner = ? AND number != ?",
+            (call.owner, undoing.number),
         ).fetchone()
         calls = 0
         while used + cost > allowed:
             found = connection.execute(
-                "SELECT call_id FROM changes WHERE owner = ? AND call_id != ? "
-                "ORDER BY number LIMIT 1",
-                (call.owner, call.call_id),
+                f"SELECT call_id FROM changes WHERE {others} "  # noqa: S608
+                "ORDER BY is_undone DESC, number LIMIT 1",
+                (call.owner, *kept),
             ).fetchone()
             if found is None:
                 raise InvalidRequestError(
@@ -253,6 +247,37 @@ class Changes:
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _newest(
+    connection: sqlite3.Connection, scope: ChangeScope, calls: int, *, reverting: bool
+) -> list[list[Change]]:
+    where = (
+        "owner = :owner AND workspace = :workspace AND is_undone = 0 "
+        "AND (reverts != 0) = :reverting "
+        "AND (:conversation = '' OR conversation_id = :conversation)"
+    )
+    values: dict[str, object] = {
+        "owner": scope.owner,
+        "reverting": reverting,
+        "workspace": scope.workspace,
+        "conversation": scope.conversation_id,
+    }
+    found: dict[str, None] = {}
+    query = f"SELECT call_id FROM changes WHERE {where} ORDER BY number DESC"  # noqa: S608
+    for (call_id,) in connection.execute(query, values):
+        found[call_id] = None
+        if len(found) == calls:
+            break
+    query = f"SELECT number, change FROM changes WHERE {where} AND call_id = :call "  # noqa: S608
+    query += "ORDER BY number DESC"
+    groups = []
+    for call_id in found:
+        rows = connection.execute(query, {**values, "call": call_id}).fetchall()
+        groups.append(
+            [msgspec.structs.replace(_change.decode(text), number=number) for number, text in rows]
+        )
+    return groups
 
 
 def _deleted(connection: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[str]:

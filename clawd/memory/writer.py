@@ -97,6 +97,16 @@ class Database:
         finally:
             self._waiting_reads -= 1
 
+    def read_here(self, act: Act[_T]) -> _T:
+        """Run a function that looks at few rows on a read-only connection of this thread.
+
+        Raises:
+            StorageError: it failed.
+        """
+        if self._readers is None:
+            raise self._closed()
+        return self._read(act)
+
     async def close(self) -> None:
         """Write what waits and close all connections; idempotent."""
         if self._writer is not None:

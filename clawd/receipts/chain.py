@@ -75,6 +75,7 @@ class ReceiptChain:
         self._fd = -1
         self._size = 0
         self._writer: GroupCommit[ReceiptDraft, Receipt] | None = None
+        self._reopening = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -135,9 +136,15 @@ class ReceiptChain:
         Raises:
             ReceiptError: it still cannot be written; the chain stays failed.
         """
-        await self._stop_writer()
-        await asyncio.to_thread(self._reload)
-        self._start_writer()
+        async with self._reopening:
+            await self._stop_writer()
+            try:
+                await asyncio.to_thread(self._reload)
+            except ReceiptError as error:
+                self._failure = self._failure or error.message
+                raise
+            finally:
+                self._start_writer()
 
     async def close(self) -> None:
         """Write what waits, sign it and release the file; idempotent."""
@@ -213,23 +220,21 @@ class ReceiptChain:
     def _commit(self, drafts: list[ReceiptDraft]) -> Sequence[Receipt | Exception]:
         answers: list[Receipt | Exception] = []
         while rest := drafts[len(answers) :]:
-            room = CHECKPOINT_RECEIPTS - self._end.unsigned
             try:
-                answers += self._commit_part(rest[: max(1, room)])
+                answers += self._commit_part(rest)
             except ReceiptError as error:
                 answers += [error] * len(rest)
         return answers
 
     def _commit_part(self, drafts: list[ReceiptDraft]) -> list[Receipt]:
-        if self._failure:
-            raise ReceiptError(
-                f"the receipt chain {self.path} takes nothing since a write failed: "
-                f"{self._failure}",
-                hint="Make room or repair the disk, then reload or restart clawd.",
-            )
+        """Write as many as may stand before the next checkpoint; return their receipts."""
+        self._check_failure()
+        if self._end.unsigned >= CHECKPOINT_RECEIPTS:  # a crash tore the checkpoint off
+            self._write(b"", self._end, with_checkpoint=True)
+            self._check_failure()
         end = self._end
         receipts: list[Receipt] = []
-        for draft in drafts:
+        for draft in drafts[: CHECKPOINT_RECEIPTS - end.unsigned]:
             receipt = seal(
                 draft,
                 seq=end.head.seq + 1,
@@ -242,6 +247,14 @@ class ReceiptChain:
             self._unsigned_since = time.monotonic()
         self._write(b"".join(canonical(receipt) + b"\n" for receipt in receipts), end)
         return receipts
+
+    def _check_failure(self) -> None:
+        if self._failure:
+            raise ReceiptError(
+                f"the receipt chain {self.path} takes nothing since a write failed: "
+                f"{self._failure}",
+                hint="Make room or repair the disk, then reload or restart clawd.",
+            )
 
     def _housekeep(self) -> float | None:
         """Sign what waited long enough; return in how many seconds to look again."""

@@ -9,6 +9,7 @@ import msgspec
 
 from clawd.errors import ReceiptError
 from clawd.receipts.checkpoint import (
+    CHECKPOINT_RECEIPTS,
     LINE_START,
     Checkpoint,
     canonical_checkpoint,
@@ -66,6 +67,8 @@ class Walk(msgspec.Struct, kw_only=True):
         """Go one line further and return True; stay and return False when it does not fit."""
         if line.startswith(LINE_START):
             return self._take_checkpoint(line)
+        if self.awaits_checkpoint():
+            return False
         receipt, why = _judge_receipt(line)
         if receipt is None or why or not self.continues_with(receipt):
             return False
@@ -89,6 +92,10 @@ class Walk(msgspec.Struct, kw_only=True):
     def may_sign(self, checkpoint: Checkpoint) -> bool:
         """Tell whether the checkpoint is signed, and with the key that is due."""
         return self.next_key in {None, checkpoint.public_key} and is_signed(checkpoint)
+
+    def awaits_checkpoint(self) -> bool:
+        """Tell whether no receipt may follow: a daemon that signs never writes more unsigned."""
+        return self.signed > 0 and self.seq - self.signed >= CHECKPOINT_RECEIPTS
 
     def before_last(self) -> "Walk":
         """Return how far it held before the last receipt."""
@@ -181,6 +188,10 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
             return self._behind(entry, rest)
         if entry.previous_hash != self.walk.head:
             return self._unlinked(entry, rest)
+        if self.walk.continues_with(entry):
+            why = "no checkpoint signs it though one was due, so nothing after "
+            why += f"receipt {self.walk.signed} is proven"
+            return Fault(number=self.walk.seq, kind="bad signature", why=why)
         return self._unmarked(entry, rest)
 
     def _fault(self, kind: Kind, why: str) -> Fault:

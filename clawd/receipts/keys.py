@@ -43,7 +43,7 @@ class CheckpointKey:
         Args:
             path: of the private key.
             promised: the public key that the chain's last checkpoint names; None for a chain
-                without checkpoints, which takes the key that is there or a new one.
+                without checkpoints, which takes the first key that is there or a new one.
 
         Raises:
             ReceiptError: the promised key is not there, or others may read or write its file.
@@ -54,6 +54,8 @@ class CheckpointKey:
         if promised is None and not current and not following:
             _create(path)
             current = _read_key(path)
+        elif promised is None:
+            _check_first(path, {public_key_of(each) for each in (current, following) if each})
         is_current = bool(current) and promised in {None, public_key_of(current)}
         if is_current:
             key._private = current
@@ -113,12 +115,15 @@ def first_public_key(path: Path) -> str:
     """Return the first public key of a chain without checkpoints, making its key if need be.
 
     Raises:
-        ReceiptError: the key cannot be made or read.
+        ReceiptError: the key cannot be made or read, or belongs to a log that is missing.
     """
     try:
-        if not path.exists():
+        is_new = not path.exists()
+        if is_new:
             _create(path)
         public_key = public_key_of(_read_key(path))
+        if not is_new:
+            _check_first(path, {public_key})
         _publish(path, public_key)
     except (OSError, ValueError) as error:
         raise ReceiptError(
@@ -148,6 +153,7 @@ def _read_key(path: Path) -> bytes:
 
 
 def _create(path: Path) -> None:
+    path.with_suffix(".pub").unlink(missing_ok=True)  # of a chain whose key was moved away
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         write_private(partial, secrets.token_bytes(KEY_BYTES), os.O_EXCL)
@@ -158,6 +164,21 @@ def _create(path: Path) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path)
+
+
+def _check_first(path: Path, keys: set[str]) -> None:
+    """Refuse a key that signs no first checkpoint: the log that it belongs to is missing.
+
+    A new chain would destroy it, and the old one could never go on.
+    """
+    first = _published(path)
+    if first and first not in keys:
+        raise ReceiptError(
+            f"{path} belongs to a receipt log that began with the public key {first}, and that log "
+            "is not there or lost its end",
+            hint="Put the log back (is its disk mounted?). To begin a new chain, move the key away "
+            "and keep it together with the old log.",
+        )
 
 
 def _destroy(path: Path) -> None:

@@ -74,8 +74,10 @@ def path_rules(settings: PolicySettings, *, workspace: Path, home: Path | None) 
     )
 
 
-def classify(path: str, rules: PathRules) -> Location:
+def classify(path: str | Path, rules: PathRules) -> Location:
     """Tell where a path leads now; what does not exist is judged by where it would be.
+
+    See `absolute` for what text and a `Path` mean.
 
     Raises:
         InvalidRequestError: it is no path (NUL, too long).
@@ -109,13 +111,16 @@ def acts_later(path: Path) -> bool:
     )
 
 
-def absolute(path: str, rules: PathRules) -> str:
+def absolute(path: str | Path, rules: PathRules) -> str:
     """Return the path as an absolute one, `..` and links as they are.
+
+    Text is what a model wrote: blanks around it are dropped and `~` is the user's home. A `Path`
+    was made from that, so it is taken as it is: names may begin or end with a blank.
 
     Raises:
         InvalidRequestError: it is no path (NUL, too long).
     """
-    text = path.strip()
+    text = path.strip() if isinstance(path, str) else str(path)
     if "\0" in text:
         raise InvalidRequestError("a path cannot hold NUL characters")
     try:
@@ -124,6 +129,6 @@ def absolute(path: str, rules: PathRules) -> str:
         raise InvalidRequestError(f"{text!r} is no path: it is not valid Unicode") from error
     if size > MAX_PATH_BYTES:
         raise InvalidRequestError(f"a path has at most {MAX_PATH_BYTES} bytes")
-    if text.startswith("~"):
+    if isinstance(path, str) and text.startswith("~"):
         text = os.path.expanduser(text)  # noqa: PTH111 - keeps `..` and unknown users as they are
     return os.path.join(rules.workspace, text)  # noqa: PTH118 - Path would drop `.` and slashes

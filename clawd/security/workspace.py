@@ -49,7 +49,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Workspace:
     """The files of one workspace, for one call: a context manager that holds its folder open.
 
-    Paths are as a model writes them: relative to the workspace, absolute or with `~`. All
+    Paths as text are as a model writes them: relative to the workspace, absolute or with `~`. A
+    `Path` is one that was resolved before; it is refused once a link makes it lead elsewhere. All
     methods block and raise `ForbiddenError` for what leads elsewhere, `NotFoundError` for what
     is not there, `InvalidRequestError` for what is of the wrong kind and `StorageError` for what
     the system refuses.
@@ -82,14 +83,14 @@ class Workspace:
     ) -> None:
         os.close(self._root)
 
-    def open_read(self, path: str) -> BinaryIO:
+    def open_read(self, path: str | Path) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
-        with Told(path):
+        with Told(str(path)):
             handle = self._open(path, os.O_PATH)
             try:
                 mode = os.fstat(handle).st_mode
                 if not stat.S_ISREG(mode):
-                    raise wrong_kind(path, mode)
+                    raise wrong_kind(str(path), mode)
                 # The handle was checked; its own magic link opens just that file.
                 descriptor = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
             finally:
@@ -135,9 +136,9 @@ class Workspace:
         finally:
             os.close(folder)
 
-    def state(self, path: str) -> FileState | None:
+    def state(self, path: str | Path) -> FileState | None:
         """Return what a regular file holds, or None when nothing is there."""
-        with Told(path):
+        with Told(str(path)):
             try:
                 with self._target(path, makes_folders=False) as target, opened(target) as file:
                     return state_of(file) if file >= 0 else None
@@ -152,9 +153,9 @@ class Workspace:
         """
         return self.restore(path, (data,), Plan(replaces=was))
 
-    def restore(self, path: str, chunks: Iterable[bytes], plan: Plan) -> bool:
+    def restore(self, path: str | Path, chunks: Iterable[bytes], plan: Plan) -> bool:
         """Do what `write` does, with the bytes in pieces, when the plan fits."""
-        with Told(path), self._target(path, makes_folders=True) as target:
+        with Told(str(path)), self._target(path, makes_folders=True) as target:
             return replace(target, chunks, self._keeper, plan)
 
     def append(self, path: str, data: bytes) -> bool:
@@ -168,18 +169,26 @@ class Workspace:
                 append(target, data, self._keeper)
             return is_new
 
-    def remove(self, path: str, was: FileState | None, folders: tuple[str, ...] = ()) -> None:
+    def remove(
+        self, path: str | Path, was: FileState | None, folders: tuple[str, ...] = ()
+    ) -> None:
         """Remove a file that holds just that, and of these folders those that are empty then.
 
         `folders` are named outermost first, as a `FileChange` does.
         """
-        with Told(path), self._target(path, makes_folders=False) as target:
+        with Told(str(path)), self._target(path, makes_folders=False) as target:
             remove(target, self._keeper, Plan(replaces=was))
         self._remove_folders(folders)
 
-    def _open(self, path: str, flags: int) -> int:
+    def _locate(self, path: str | Path) -> Location:
+        location = classify(path, self.rules)
+        if isinstance(path, Path) and location.path != path:
+            raise ForbiddenError(f"{path} leads to another place by now; it is left as it is")
+        return location
+
+    def _open(self, path: str | Path, flags: int) -> int:
         rules = self.rules
-        location = classify(path, rules)
+        location = self._locate(path)
         if location.place == "forbidden" or (rules.workspace_only and location.place == "outside"):
             raise ForbiddenError(location.reason, hint=_hint(location))
         if location.place == "outside":
@@ -203,14 +212,14 @@ class Workspace:
             raise ForbiddenError(f"{real} lies under the forbidden path {folder}")
 
     @contextlib.contextmanager
-    def _target(self, path: str, *, makes_folders: bool) -> Iterator[Target]:
+    def _target(self, path: str | Path, *, makes_folders: bool) -> Iterator[Target]:
         """Open the folder that holds (or will hold) a file; `classify` has resolved links.
 
         Folders that were made for a change that fails are removed again.
         """
-        if path.strip().endswith("/"):
+        if isinstance(path, str) and path.strip().endswith("/"):
             raise InvalidRequestError(f"{path} ends with a slash; a file's path was expected")
-        location = classify(path, self.rules)
+        location = self._locate(path)
         if location.path in {self.rules.workspace, Path("/")}:
             raise InvalidRequestError(f"{path} is a folder; a file's path was expected")
         made: list[str] = []
@@ -221,7 +230,7 @@ class Workspace:
                 yield Target(
                     folder=folder,
                     name=location.path.name,
-                    shown=path,
+                    shown=str(path),
                     path=self._named(location.path),
                     folders=tuple(made),
                 )
@@ -234,12 +243,12 @@ class Workspace:
     def _open_parent(self, parent: Path, made: list[str], *, makes_folders: bool) -> int:
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
-            return self._open(str(parent), flags)
+            return self._open(parent, flags)
         except FileNotFoundError:
             if not makes_folders:
                 raise
         self._make_folders(parent, made)
-        return self._open(str(parent), flags)
+        return self._open(parent, flags)
 
     def _named(self, path: Path) -> str:
         """Return a resolved path relative to the workspace, or absolute when it lies outside."""
@@ -250,7 +259,7 @@ class Workspace:
         for name in reversed(folders):
             folder = Path(self.rules.workspace, name)
             try:
-                above = self._open(str(folder.parent), os.O_RDONLY | os.O_DIRECTORY)
+                above = self._open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     os.rmdir(folder.name, dir_fd=above)
                 finally:
@@ -265,10 +274,10 @@ class Workspace:
 
     def _make_folders(self, folder: Path, made: list[str]) -> None:
         try:
-            os.close(self._open(str(folder), os.O_PATH | os.O_DIRECTORY))
+            os.close(self._open(folder, os.O_PATH | os.O_DIRECTORY))
         except FileNotFoundError:
             self._make_folders(folder.parent, made)
-            above = self._open(str(folder.parent), os.O_RDONLY | os.O_DIRECTORY)
+            above = self._open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._check_name(above, folder.name)
                 os.mkdir(folder.name, dir_fd=above)

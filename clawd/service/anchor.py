@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Anchor:
-    """Compares once at start, then tells heads. One of a daemon that records.
+    """Compares at start and after a reopen, and tells heads. One of a daemon that records.
 
     Attributes:
         problem: what is wrong with the log; empty while it is the one that memory remembers.
@@ -41,6 +41,17 @@ class Anchor:
             ReceiptError: the log cannot be read.
             StorageError: memory cannot be read.
         """
+        await self.compare()
+        self._tell()
+        self._telling = asyncio.create_task(self._keep_telling())
+
+    async def compare(self) -> None:
+        """Hold the log, as it was opened last, against the remembered head.
+
+        Raises:
+            ReceiptError: the log cannot be read.
+            StorageError: memory cannot be read.
+        """
         remembered = await self._ledger.last_head()
         head = self._chain.head()
         if remembered is None:
@@ -55,8 +66,6 @@ class Anchor:
         if self.problem:
             self._ledger.hold_head()
             _log.error(self.problem, extra={"log_seq": head.seq, "log_hash": head.receipt_hash})
-        self._tell()
-        self._telling = asyncio.create_task(self._keep_telling())
 
     async def accept(self, by: Principal) -> str:
         """Take the log as it stands for the right one; return what to tell.

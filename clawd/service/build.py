@@ -15,7 +15,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import StorageError
+from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
@@ -280,10 +280,11 @@ class Daemon:
     # --- what handlers and the life cycle ask for
 
     async def reload(self) -> str:
-        """Read the config again; return what to tell.
+        """Read the config again, and open a receipt log that failed; return what to tell.
 
         Raises:
             ConfigError: it is invalid; the old one stays in force.
+            ReceiptError: the config is in force, but receipts cannot be written.
         """
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
@@ -291,7 +292,25 @@ class Daemon:
         self.registry.replace(self._tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
-        return f"reloaded {loaded.path}" + (f"; {late}" if late else "")
+        told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
+        return "; ".join(filter(None, told))
+
+    async def _reopen_receipts(self) -> str:
+        """Take receipts again after a failed write; return what to tell."""
+        if self.chain is None or self.anchor is None or not self.chain.failure:
+            return ""
+        try:
+            await self.chain.reopen()
+            await self.anchor.compare()
+        except ReceiptError as error:
+            raise ReceiptError(
+                f"the config was reloaded, but receipts still cannot be written: {error.message}",
+                hint=error.hint,
+            ) from error
+        _log.warning("receipts are written again", extra={"path": str(self.chain.path)})
+        return "receipts are written again" + (
+            self.anchor.problem and f", but {self.anchor.problem}"
+        )
 
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)

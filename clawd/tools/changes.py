@@ -57,29 +57,48 @@ class ChangeScope(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
 
 
+class Undoing(msgspec.Struct, frozen=True, kw_only=True):
+    """What is being taken back while a change is kept.
+
+    Attributes:
+        number: the change whose content is needed no more when this one is made.
+        calls: ids of the calls that must not be dropped to make room.
+    """
+
+    number: int = 0
+    calls: tuple[str, ...] = ()
+
+
+NOT_UNDOING = Undoing()
+
+
 class ChangeLog(Protocol):
-    """Keeps changes. Every method blocks, and is called from a thread other than the loop's.
+    """Keeps changes. Methods block, and are called from a thread other than the loop's.
 
     All of them raise `StorageError` when the disk fails. What belongs to another owner is never
     returned and never dropped to make room.
     """
 
-    def keep(self, call: CallFacts, change: FileChange, old: int, *, reverts: int = 0) -> int:
+    def keep(
+        self,
+        call: CallFacts,
+        change: FileChange,
+        old: int,
+        *,
+        reverts: int = 0,
+        undoing: Undoing = NOT_UNDOING,
+    ) -> int:
         """Keep the content of the open file `old` (-1: there is none) and the change; durable.
 
         Returns the change's number. `reverts` is the number of a change that this one takes back.
 
         Raises:
-            InvalidRequestError: the content is larger than what may be kept.
+            InvalidRequestError: there is no room for the content; the change must not be made.
         """
         ...
 
     def drop(self, number: int) -> None:
-        """Forget a change that was not made."""
-        ...
-
-    def mark_undone(self, number: int) -> None:
-        """Remember that a change was taken back."""
+        """Forget a change that was not made, or was taken back."""
         ...
 
     def newest(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
@@ -87,6 +106,10 @@ class ChangeLog(Protocol):
 
         `reverting` chooses between what undo did and what other tools did.
         """
+        ...
+
+    def peek(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+        """Do what `newest` does, quickly; unlike the others it is called from the loop's thread."""
         ...
 
     def content(self, change: Change) -> BinaryIO:
@@ -100,6 +123,7 @@ class ChangeKeeper(Keeper):
     Attributes:
         is_cancelled: set when nobody wants the call's changes any more.
         reverts: number of the change that is being taken back, or 0.
+        undoing: what must not be dropped meanwhile.
     """
 
     def __init__(self, log: ChangeLog | None, call: CallFacts) -> None:
@@ -108,12 +132,15 @@ class ChangeKeeper(Keeper):
         self._last = 0
         self.is_cancelled = threading.Event()
         self.reverts = 0
+        self.undoing = NOT_UNDOING
 
     @override
     def keep(self, change: FileChange, old: int) -> None:
         self._last = 0
         if self._log is not None and not _is_nothing(change):
-            self._last = self._log.keep(self._call, change, old, reverts=self.reverts)
+            self._last = self._log.keep(
+                self._call, change, old, reverts=self.reverts, undoing=self.undoing
+            )
         if self.is_cancelled.is_set():
             self.drop()
             raise CancelledByUserError("the call was cancelled; nothing was changed")

@@ -90,7 +90,7 @@ async def test_changes_of_one_call_come_together_and_newest_first(book: Book) ->
     numbers = [[change.number for change in group] for group in await book.listed()]
     assert numbers == [[3], [2, 1]]
     assert len(await book.listed(calls=1)) == 1
-    await asyncio.to_thread(book.changes.mark_undone, 3)
+    await asyncio.to_thread(book.changes.drop, 3)
     await book.keep(b"4", call(3), reverts=3)
     assert [[c.number for c in group] for group in await book.listed()] == [[2, 1]]
     [[reverting]] = await book.listed(reverting=True)

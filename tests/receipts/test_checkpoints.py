@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -25,8 +26,8 @@ from tests.receipts.samples import draft, receipts, write
 from tests.support import second_verifier
 
 
-async def _append(path: Path, count: int) -> None:
-    chain = await ReceiptChain.open(path)
+async def _append(path: Path, count: int, *, key_path: Path | None = None) -> None:
+    chain = await ReceiptChain.open(path, key_path=key_path)
     await asyncio.gather(*(chain.append(draft()) for _ in range(count)))
     await chain.close()
 
@@ -39,6 +40,10 @@ def _checkpoints(path: Path) -> list[Checkpoint]:
 
 def _first_key(path: Path) -> str:
     return read_public_key(path.with_name("checkpoint.pub"))
+
+
+def _failing(_path: Path) -> None:
+    raise OSError(5, "Input/output error")
 
 
 @contextmanager
@@ -239,12 +244,8 @@ async def test_a_key_that_cannot_be_replaced_stops_the_chain_and_loses_nothing(
 ) -> None:
     path = tmp_path / "log"
     chain = await ReceiptChain.open(path, max_file_bytes=1)
-
-    def failing(_path: Path) -> None:
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patched:
-        patched.setattr(keys, "_overwrite", failing)
+        patched.setattr(keys, "_overwrite", _failing)
         receipt = await chain.append(draft())
         assert "was not replaced: Input/output error" in chain.failure
         with pytest.raises(ReceiptError, match="since a write failed"):
@@ -288,15 +289,71 @@ async def test_a_torn_checkpoint_is_set_aside_and_made_again(tmp_path: Path) -> 
     assert (tmp_path / "log.torn").read_bytes().count(b'{"checkpoint_hash"') == 1
 
 
-async def test_a_new_chain_begins_with_the_key_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_checkpoint_that_a_crash_tore_off_is_made_before_the_next_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, failing: bool
+) -> None:
+    path, key = tmp_path / "log", tmp_path / "checkpoint.key"
+    await _append(path, 256)
+    chain = await ReceiptChain.open(path)
+    await asyncio.gather(*(chain.append(draft()) for _ in range(255)))
+    kept = key.read_bytes()
+    await chain.append(draft())
+    await chain.close()
+    os.truncate(path, path.stat().st_size - 40)
+    key.write_bytes(kept)
+    monkeypatch.setattr(ReceiptChain, "_housekeep", lambda _chain: None)
+    chain = await ReceiptChain.open(path)
+    assert verify(path).signed == 256
+    if failing:
+        monkeypatch.setattr(keys, "_overwrite", _failing)
+    waiting = [chain.append(draft()) for _ in range(300)]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {isinstance(answer, ReceiptError) for answer in answers} == {failing}
+    await chain.close()
+    found = verify(path, public_key=_first_key(path))
+    assert (found.ok, found.signed) == (True, 512 if failing else 812)
+
+
+async def test_a_log_that_is_missing_at_one_start_does_not_cost_its_key(tmp_path: Path) -> None:
+    folder, key = tmp_path / "disk", tmp_path / "checkpoint.key"
+    folder.mkdir()
+    await _append(folder / "log", 1, key_path=key)
+    before = key.read_bytes()
+    folder.rename(tmp_path / "not mounted")
+    folder.mkdir()
+    for _ in range(2):
+        with pytest.raises(ReceiptError, match="that log is not there or") as caught:
+            await ReceiptChain.open(folder / "log", key_path=key)
+        assert "mounted" in caught.value.hint
+        with pytest.raises(ReceiptError, match="that log is not there or"):
+            first_public_key(key)
+        assert key.read_bytes() == before
+    shutil.rmtree(folder)
+    (tmp_path / "not mounted").rename(folder)
+    await _append(folder / "log", 1, key_path=key)
+    found = verify(folder / "log", public_key=_first_key(key))
+    assert (found.ok, found.signed) == (True, 2)
+
+
+async def test_a_new_chain_begins_when_log_and_key_are_moved_away(tmp_path: Path) -> None:
+    path, key = tmp_path / "log", tmp_path / "checkpoint.key"
     await _append(path, 1)
     old = _first_key(path)
     path.rename(tmp_path / "kept")
+    key.rename(tmp_path / "kept.key")
     await _append(path, 1)
     assert _first_key(path) != old
     assert verify(path, public_key=_first_key(path)).level == "signed"
     assert verify(path, public_key=old).kind == "bad signature"
+
+
+async def test_a_chain_that_never_signed_takes_its_first_key_again(tmp_path: Path) -> None:
+    first = first_public_key(tmp_path / "checkpoint.key")
+    (tmp_path / "checkpoint.key.next").write_bytes(b"\7" * 32)
+    (tmp_path / "checkpoint.key.next").chmod(0o600)
+    await _append(tmp_path / "log", 1)
+    assert verify(tmp_path / "log", public_key=first).signed == 1
 
 
 async def test_init_makes_the_first_key_once_and_the_chain_begins_with_it(tmp_path: Path) -> None:

@@ -139,6 +139,27 @@ def test_who_has_the_current_private_key_rewrites_only_what_no_checkpoint_signs(
     assert both(tmp_path / "log", last_head()) == (COUNT, "edited")
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_who_drops_the_later_checkpoints_cannot_rewrite_what_follows(
+    tmp_path: Path, kept: int
+) -> None:
+    seq = SIGNED_AT[kept - 1]
+    log = list(entries()[: index_of(seq + 1)])
+    previous, mark = chain()[seq - 1].receipt_hash, _checkpoint_of(seq).checkpoint_hash
+    for number in range(seq + 1, seq + 302):
+        filled = draft(reason="rewritten")
+        receipt = seal(filled, seq=number, previous_hash=previous, checkpoint_hash=mark)
+        log.append(receipt)
+        previous, mark = receipt.receipt_hash, ""
+    due = seq + 256
+    assert found(tmp_path, map(line, log), key=FIRST_KEY) == (due, "bad signature")
+    assert both(tmp_path / "log") == (due, "bad signature")
+    # What a daemon may leave unsigned, and not one more.
+    assert found(tmp_path, map(line, log[: index_of(seq + 1) + 256]), key=FIRST_KEY) == NONE
+    at_257 = map(line, log[: index_of(seq + 1) + 257])
+    assert found(tmp_path, at_257, key=FIRST_KEY) == (due, "bad signature")
+
+
 def test_a_checkpoint_with_any_field_changed_and_its_hash_made_anew_is_found(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,16 @@ def test_the_tilde_is_the_home_of_the_user(
     assert classify("~/x", rules).place == "outside"
 
 
+@pytest.mark.parametrize("name", [" a ", "a /b", "~", "~/b", "./~/b", " ~", "a\u00a0", "\ta"])
+def test_only_text_of_a_model_is_trimmed_and_what_was_resolved_is_not(
+    rules: PathRules, name: str
+) -> None:
+    place = rules.workspace / name
+    assert classify(place, rules).path == place
+    assert classify(f" {rules.workspace}/f \n", rules).path == rules.workspace / "f"
+    assert classify(f"{rules.workspace}/f ", rules).path == rules.workspace / "f"
+
+
 def test_a_workspace_inside_the_home_is_no_part_of_it(tmp_path: Path) -> None:
     rules = PathRules(workspace=tmp_path / "home" / "workspace", home=tmp_path / "home")
     assert classify("file", rules).place == "inside"

@@ -22,7 +22,7 @@ from clawd.errors import (
     NotFoundError,
 )
 from clawd.security import open_beneath as beneath
-from clawd.security.file_content import FileState
+from clawd.security.file_content import FileState, Plan
 from clawd.security.open_beneath import open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
@@ -328,6 +328,29 @@ def test_a_write_through_a_link_changes_what_it_leads_to(workspace: Workspace, r
     workspace.write("link", b"new")
     assert (root / "link").is_symlink()
     assert (root / "a.txt").read_text() == "new"
+
+
+def test_a_resolved_path_is_taken_as_it_is_and_never_through_a_link(
+    workspace: Workspace, root: Path
+) -> None:
+    plan = Plan(must_be_new=True)
+    for name in ("sub /a", " sub/~", "~/notes", "b "):
+        assert workspace.restore(root / name, (b"x",), plan)
+        assert (root / name).read_bytes() == b"x"
+        with workspace.open_read(root / name) as file:
+            assert file.read() == b"x"
+    (root / "link").symlink_to("sub")
+    (root / "to-a").symlink_to("a.txt")
+    for path in (root / "link" / "new", root / "to-a", root / "sub" / ".." / "a.txt"):
+        for act in (
+            partial(workspace.state, path),
+            partial(workspace.restore, path, (b"x",), Plan()),
+            partial(workspace.remove, path, None),
+            partial(workspace.open_read, path),
+        ):
+            with pytest.raises(ForbiddenError, match="another place"):
+                act()
+    assert (root / "a.txt").read_text() == "first\nsecond\n"
 
 
 def test_a_write_breaks_hard_links_and_an_append_refuses_them(

@@ -36,9 +36,10 @@ def verify(log: Path, head: tuple[int, str] | None = None, key: str | None = Non
     files = sorted(log.parent.glob(log.name + ".[0-9]*"), key=lambda file: int(file.suffix[1:]))
     files += [log] if log.exists() else []
     lines = [line for file in files for line in io.BytesIO(file.read_bytes())]
-    entries, seq, last, mark, signed = [read(line) for line in lines], 0, "0" * 64, "", 0
+    entries, seq, last, mark, signed = [*map(read, lines)], 0, "0" * 64, "", 0
     for index, (line, entry) in enumerate(zip(lines, entries, strict=True)):
-        may_sign = not entry.keys or (entry.keys[0] != "" and key in {None, entry.keys[0]})
+        is_signer = bool(entry.keys and entry.keys[0]) and key in {None, entry.keys[0]}
+        may_sign = is_signer if entry.keys else not 0 < signed <= seq - 256
         if not (entry.is_sound and entry.place == (seq, last, mark) and may_sign):
             if index == len(lines) - 1 and not line.endswith(b"\n") and len(line) < 1 << 20:
                 return seq, signed, seq + 1, "torn tail"
@@ -71,7 +72,7 @@ def read(line: bytes) -> Entry:
             is_sound = is_sound and line == _canonical(all_of) + b"\n"
             if kind == "receipt":
                 return Entry(kind, is_sound, (seq - 1, all_of["previous_hash"], named), own)
-            keys = (_signer(all_of), all_of["next_public_key"])
+            keys = _signer(all_of), all_of["next_public_key"]
             return Entry(kind, is_sound, (seq or -1, all_of["head_hash"], ""), own, keys)
     if "type" not in found or not all(isinstance(x, str) for name, x in pairs if name == "type"):
         return Entry()
@@ -97,8 +98,7 @@ def _canonical(fields: dict[str, Any], *out: str) -> bytes:
 def _explain(entries: list[Entry], at: int, end: Place, *, may_sign: bool) -> tuple[int, str]:
     entry, (seq, last, mark), due = entries[at], end, end[0] + 1
     after = [other for other in entries[at + 1 :] if other.kind in SHAPES]
-    later = [other for other in after if not other.keys]
-    is_put_in = bool(after) and after[0].place == end
+    later, is_put_in = [x for x in after if not x.keys], bool(after) and after[0].place == end
     names_it = bool(later) and later[0].place[1] == entry.hash
     if not entry.is_sound:
         word = {"": "not a receipt", "typed": "unknown line type"}.get(entry.kind, "edited")
@@ -111,7 +111,7 @@ def _explain(entries: list[Entry], at: int, end: Place, *, may_sign: bool) -> tu
         is_copy = any(other.hash == entry.hash for other in entries[:at])
         is_rival = names_it and entry.place[0] == seq - 1 and not is_copy
         return due - is_rival, "duplicated" if is_copy else "inserted"
-    if entry.keys:
+    if entry.keys or entry.place == end:
         return seq, "edited" if may_sign else "bad signature"
     if entry.place[1] != last:
         return due - (seq > 0 and (names_it or not later)), "edited"

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
-from clawd.security.paths import PathRules
+from clawd.security.paths import PathRules, classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
@@ -124,7 +125,7 @@ def _grep(arguments: Arguments, rules: PathRules, limit: int, watch: _Watch) -> 
     pattern = compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
     found = _Found(lines=[])
     with Workspace(rules) as workspace:
-        for path in _files(workspace, arguments, watch):
+        for shown, path in _files(workspace, arguments, watch):
             for number, line in _lines(workspace, path):
                 if number % 1000 == 0 and watch.is_over():
                     break
@@ -132,7 +133,7 @@ def _grep(arguments: Arguments, rules: PathRules, limit: int, watch: _Watch) -> 
                     if len(found.lines) == limit:
                         found.stopped = f"only {limit} lines are shown"
                         return found
-                    found.lines.append(f"{shown_name(path)}:{number}:{line[:_MAX_LINE]}")
+                    found.lines.append(f"{shown_name(shown)}:{number}:{line[:_MAX_LINE]}")
     if watch.is_over():
         found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
     return found
@@ -158,10 +159,12 @@ def _glob(arguments: Arguments, rules: PathRules, watch: _Watch) -> _Found:
     return found
 
 
-def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterator[str]:
+def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterator[tuple[str, Path]]:
+    """Yield the files to look into: what to call each, and where it is."""
     path = arguments.get("path") or "."
+    real = classify(path, workspace.rules).path
     if workspace.stat(path).kind != "folder":
-        yield path
+        yield path, real
         return
     matcher = glob_matcher(arguments["glob"]) if arguments.get("glob") else None
     for name, entry in workspace.walk(path, skip=_SKIPPED):
@@ -169,10 +172,10 @@ def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterato
             return
         is_small_file = entry.kind == "file" and entry.size <= _MAX_FILE_BYTES
         if is_small_file and (matcher is None or matcher.search(_valid(name))):
-            yield _joined(path, name)
+            yield _joined(path, name), real / name
 
 
-def _lines(workspace: Workspace, path: str) -> Iterator[tuple[int, str]]:
+def _lines(workspace: Workspace, path: Path) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a text file; nothing of any other."""
     try:
         with workspace.open_read(path) as file:

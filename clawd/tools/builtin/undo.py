@@ -7,20 +7,30 @@ undo replaces is kept like any change: `redo` brings back what the newest undo t
 
 import posixpath
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import ClawError, InvalidRequestError
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.file_content import CHUNK_BYTES, FileState, Plan
+from clawd.security.paths import acts_later
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
+from clawd.tools.base import (
+    Arguments,
+    ToolContext,
+    ToolResult,
+    Touched,
+    failed,
+    in_thread,
+    succeeded,
+)
 from clawd.tools.builtin.changing import ChangingTool
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import shown_name
-from clawd.tools.changes import Change, ChangeKeeper, ChangeLog, ChangeScope
+from clawd.tools.changes import Change, ChangeKeeper, ChangeLog, ChangeScope, Undoing
 
 MAX_STEPS = 100
 
@@ -62,7 +72,28 @@ class UndoTool(ChangingTool):
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
-        return Assessment(risk="medium", reason="changes files back")
+        paths = [Path(path) for path in self._paths(arguments, context)]
+        reason, later = "changes files back", any(acts_later(path) for path in paths)
+        if later:
+            reason += ", also such as programs outside the sandbox run or obey later"
+        is_outward = later or any(path.is_absolute() for path in paths)
+        return Assessment(risk="medium", reason=reason, outward=is_outward)
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        files = tuple(context.workspace / path for path in self._paths(arguments, context))
+        return Touched(reads=files, writes=files)
+
+    def _paths(self, arguments: Arguments, context: ToolContext) -> list[str]:
+        """Return what the call would take back now: relative paths, absolute ones outside."""
+        if self._changes is None:
+            return []
+        calls = self._changes.peek(
+            _scope(context),
+            calls=min(max(arguments.get("steps", 1), 1), MAX_STEPS),
+            reverting=bool(arguments.get("redo")),
+        )
+        return [change.file.path for call in calls for change in call]
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
@@ -71,20 +102,19 @@ class UndoTool(ChangingTool):
             return failed(f"steps is {steps}; it must be 1 to {MAX_STEPS}")
         if log is None:
             return failed("nothing is kept for undo here")
-        scope = ChangeScope(
-            owner=context.principal.uid,
-            workspace=str(context.workspace),
-            conversation_id=context.conversation_id,
-        )
+        scope = _scope(context)
         redo, force = bool(arguments.get("redo")), bool(arguments.get("force"))
         calls = await in_thread(lambda: log.newest(scope, calls=steps, reverting=redo))
         if not calls:
             return failed(_nothing(scope, redo=redo))
         done: list[str] = []
+        ids = tuple(call[0].call.call_id for call in calls)
         for call in calls:
             try:
                 self._check_places(call)
-                done += await self._change(context, _Undoing(log, call, force=force, redo=redo))
+                done += await self._change(
+                    context, _Undoing(log, call, ids, force=force, redo=redo)
+                )
             except ClawError as error:
                 return _broken_off(error, done)
         missing = steps - len(calls)
@@ -105,11 +135,14 @@ class UndoTool(ChangingTool):
 
 
 class _Undoing:
-    """Takes one call back; runs in a thread."""
+    """Takes one call back of those that shall be; runs in a thread."""
 
-    def __init__(self, log: ChangeLog, call: list[Change], *, force: bool, redo: bool) -> None:
+    def __init__(
+        self, log: ChangeLog, call: list[Change], calls: tuple[str, ...], *, force: bool, redo: bool
+    ) -> None:
         self._log = log
         self._call = call
+        self._calls = calls
         self._force = force
         self._redo = redo
 
@@ -119,8 +152,9 @@ class _Undoing:
             change = step.change
             if step.now is not None or change.file.before is not None:
                 keeper.reverts = 0 if self._redo else change.number
+                keeper.undoing = Undoing(number=change.number, calls=self._calls)
                 told.append(self._take_back(workspace, step))
-            self._log.mark_undone(change.number)
+            self._log.drop(change.number)
         return told or [f"{_word(redo=self._redo)}: nothing had to be changed"]
 
     def _planned(self, workspace: Workspace) -> list[Step]:
@@ -131,7 +165,10 @@ class _Undoing:
         for change in self._call:
             path, before, after = change.file.path, change.file.before, change.file.after
             try:
-                now = expected[path] if path in expected else workspace.state(path)
+                place = _place(workspace, change)
+                now = expected[path] if path in expected else workspace.state(place)
+            except ForbiddenError:
+                raise  # not even by force
             except ClawError as error:
                 conflicts.append(Conflict(path=path, reason=error.message))
                 continue
@@ -140,7 +177,7 @@ class _Undoing:
             elif not _same(now, before):  # else a crash came between the note and the act
                 conflicts.append(Conflict(path=path, reason=_since(now)))
             else:
-                self._log.mark_undone(change.number)
+                self._log.drop(change.number)
             expected[path] = before
         if conflicts:
             raise _refusal(conflicts, redo=self._redo)
@@ -150,14 +187,27 @@ class _Undoing:
         change, word = step.change, _word(redo=self._redo)
         path, before = change.file.path, change.file.before
         if before is None:
-            workspace.remove(path, step.now, change.file.folders)
+            workspace.remove(_place(workspace, change), step.now, change.file.folders)
             return f"{word}: {shown_name(path)} removed"
         plan = Plan(
             mode=before.mode, result=before, replaces=step.now, must_be_new=step.now is None
         )
         with self._log.content(change) as file:
-            workspace.restore(path, _chunks(file), plan)
+            workspace.restore(_place(workspace, change), _chunks(file), plan)
         return f"{word}: {shown_name(path)} restored ({before.size} B)"
+
+
+def _scope(context: ToolContext) -> ChangeScope:
+    return ChangeScope(
+        owner=context.principal.uid,
+        workspace=str(context.workspace),
+        conversation_id=context.conversation_id,
+    )
+
+
+def _place(workspace: Workspace, change: Change) -> Path:
+    """Return where the file was changed; it is no text of a model any more."""
+    return workspace.rules.workspace / change.file.path
 
 
 def _same(one: FileState | None, other: FileState | None) -> bool:

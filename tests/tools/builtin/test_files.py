@@ -1,10 +1,17 @@
 """file_list, file_read, file_write, file_append, check_path, cwd and workspace."""
 
+import contextlib
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
+from clawd.security.paths import acts_later
 from clawd.tools.builtin.files import LIST_LIMIT
 from tests.tools.builtin.conftest import Bench
 
@@ -19,6 +26,47 @@ async def test_a_list_has_one_name_a_line_and_slashes_on_folders(bench: Bench) -
     assert (await bench.call("file_list", path="a")).output == "c/"
     deep = await bench.call("file_list", path=".", recursive=True)
     assert deep.output == "a/\na/c/\na/c/d.txt\nb.txt\nodd\\nname"
+
+
+_BLANKS = st.sampled_from(["", " ", "\t", "\u00a0", "\n "])
+_NAMES = st.sampled_from([".vscode", "~", "a", "AGENTS.md", ".git", "..", "."])
+_PARTS = st.tuples(_BLANKS, _NAMES, _BLANKS).map("".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_BLANKS, st.sampled_from(["", "./", "ws/"]), st.lists(_PARTS, min_size=1, max_size=3))
+@example("", "", [".vscode ", "tasks.json"])
+@example(" ", "ws/", [".git ", "hooks ", "pre-commit "])
+@example("", "./", ["~", "x"])
+async def test_what_is_judged_is_what_is_written(blank: str, start: str, parts: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder).resolve())
+        for name in (".vscode", ".git/hooks", "a"):
+            (bench.workspace / name).mkdir(parents=True)
+        prefix = f"{bench.workspace}/" if start == "ws/" else start
+        call = {"path": blank + prefix + "/".join(parts) + blank, "content": "x"}
+        tool = bench.tool("file_write")
+        assessment = tool.risk(call, bench.context())
+        (judged,) = tool.touches(call, bench.context()).writes
+        before = set(bench.workspace.parent.rglob("*"))
+        if assessment.blocked:
+            with pytest.raises(ClawError):
+                await tool.invoke(call, bench.context())
+            assert set(bench.workspace.parent.rglob("*")) == before
+            return
+        with contextlib.suppress(ClawError):  # the workspace itself is no file
+            await tool.invoke(call, bench.context())
+        made = [p for p in set(bench.workspace.parent.rglob("*")) - before if p.is_file()]
+        assert made in ([judged], [])
+        assert assessment.outward is acts_later(judged.relative_to(bench.workspace))
+
+
+async def test_a_search_reads_what_it_found_whatever_its_name(bench: Bench) -> None:
+    bench.policy = msgspec.structs.replace(bench.policy, workspace_only=False)
+    for name in ("~/x", "b ", "b"):
+        bench.put(name, f"word of {name}")
+    found = (await bench.call("grep", pattern="word")).output.splitlines()
+    assert found == ["b:1:word of b", "b :1:word of b ", "~/x:1:word of ~/x"]
 
 
 async def test_an_empty_folder_says_so_and_a_file_is_no_folder(bench: Bench) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError, InvalidRequestError
-from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.changes import ROW_COST, ChangeLimits, Changes
 from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.principal import Principal
@@ -130,7 +130,10 @@ async def test_what_took_the_place_of_a_file_is_left_alone(desk: Desk, what: str
     elif what == "link":
         file.symlink_to("../secret")
     told = await desk.undo()
-    assert told.startswith("|nothing of this call is undone. f: ")
+    if what == "link":
+        assert told == f"|{file} leads to another place by now; it is left as it is"
+    else:
+        assert told.startswith("|nothing of this call is undone. f: ")
     if what != "gone":
         assert "restored" not in await desk.undo(force=True)
     else:
@@ -187,6 +190,105 @@ async def test_what_lies_outside_the_workspace_needs_full_autonomy(desk: Desk) -
     assert not outside.exists()
 
 
+@pytest.fixture
+def tight(desk: Desk) -> tuple[Desk, list[ChangeLimits]]:
+    """Three files of 3 KiB each written anew, as one call or as three, and the limits in force."""
+    limits = [ChangeLimits(max_bytes=12 * ROW_COST)]
+    desk.changes._limits = lambda: limits[-1]
+    return desk, limits
+
+
+@pytest.mark.parametrize("one_call", [False, True])
+async def test_undo_makes_no_room_with_what_it_is_about_to_take_back(
+    tight: tuple[Desk, list[ChangeLimits]], *, one_call: bool
+) -> None:
+    desk, limits = tight
+    batch = desk.context(receipt_id="batch") if one_call else None
+    old, new, larger = "o" * 3 * ROW_COST, "n" * 3 * ROW_COST, "l" * 5 * ROW_COST
+    files = [desk.bench.put(name, old) for name in ("a", "b", "c")]
+
+    def texts() -> set[str]:
+        return {file.read_text() for file in files}
+
+    for file in files:
+        await desk.call("file_write", batch, path=file.name, content=new)
+    assert (await desk.undo(steps=3)).count("undone: ") == 3
+    assert texts() == {old}
+    assert (await desk.undo(redo=True, steps=3)).count("redone: ") == 3
+    assert texts() == {new}
+    # What is there now is larger than what comes back: it finds no room, and nothing is lost.
+    for file in files:
+        file.write_text(larger)
+    assert "Raise undo_mb" in await desk.undo(steps=3, force=True)
+    assert old not in texts() - {larger}
+    limits.append(ChangeLimits())
+    await desk.undo(steps=3, force=True)
+    assert texts() == {old}
+
+
+@pytest.mark.parametrize("path", ["./ AGENTS.md", "./~/notes", "sub /f", "~ /f", "./~"])
+async def test_undo_writes_where_the_change_was_made_whatever_its_name(
+    desk: Desk, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    (tmp_path / "user").mkdir()
+    for name in ("AGENTS.md", "sub/f", "f"):
+        desk.bench.put(name, "a person's")
+    policy = desk.bench.policy
+    desk.bench.policy = msgspec.structs.replace(policy, workspace_only=False, autonomy="full")
+    file = desk.bench.workspace / path.removeprefix("./")
+    for text in ("first", "second"):
+        await desk.call("file_write", path=path, content=text)
+    assert (await desk.undo(force=True)).startswith("undone: ")
+    assert file.read_text() == "first"
+    await desk.undo(redo=True)
+    assert file.read_text() == "second"
+    await desk.undo(steps=2)
+    assert not file.exists()
+    kept = ("AGENTS.md", "sub/f", "f")
+    assert {(desk.bench.workspace / name).read_text() for name in kept} == {"a person's"}
+    assert list((tmp_path / "user").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_undo_follows_no_link_that_was_put_in_the_place_of_a_folder(
+    desk: Desk, *, is_new: bool
+) -> None:
+    hooks = desk.bench.workspace / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    if not is_new:
+        desk.bench.put("hk/pre-push", "#!/bin/sh\n")
+    await desk.call("file_write", path="hk/pre-push", content="x")
+    (desk.bench.workspace / "hk").rename(desk.bench.workspace / "old")
+    (desk.bench.workspace / "hk").symlink_to(".git/hooks")
+    (hooks / "pre-push").write_text("x")
+    for force in (False, True):
+        told = await desk.undo(force=force)
+        assert "leads to another place by now" in told
+        assert "--force" not in told
+    assert (hooks / "pre-push").read_text() == "x"
+
+
+async def test_undo_of_what_others_obey_counts_as_outward(desk: Desk) -> None:
+    def outward(**given: Any) -> bool | None:
+        return desk.bench.risk("undo", **given).outward
+
+    assert outward() is False
+    await desk.call("file_write", path="AGENTS.md", content="x")
+    assert (outward(), outward(redo=True)) == (True, False)
+    assert "obey later" in desk.bench.risk("undo").reason
+    await desk.call("file_write", path="f", content="x")
+    assert (outward(), outward(steps=2), outward(steps=0)) == (False, True, False)
+    touched = desk.bench.tool("undo").touches({"steps": 2}, desk.context())
+    assert set(touched.writes) == {desk.bench.workspace / name for name in ("AGENTS.md", "f")}
+    await desk.undo(steps=2)
+    assert (outward(), outward(redo=True, steps=2)) == (False, True)
+    policy = desk.bench.policy
+    desk.bench.policy = msgspec.structs.replace(policy, workspace_only=False, autonomy="full")
+    await desk.call("file_write", path="../outside", content="x")
+    assert outward() is True
+
+
 async def test_a_change_that_fails_leaves_nothing_to_undo(desk: Desk) -> None:
     (desk.bench.workspace / "folder").mkdir()
     desk.bench.put("f", "x")
@@ -219,8 +321,8 @@ class Interposed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def keep(self, call: CallFacts, change: FileChange, old: int, *, reverts: int = 0) -> int:
-        number = self._log.keep(call, change, old, reverts=reverts)
+    def keep(self, call: CallFacts, change: FileChange, old: int, **given: Any) -> int:
+        number = self._log.keep(call, change, old, **given)
         self._act()
         return number
 
