@@ -16,6 +16,10 @@ from clawd.wire.safe_text import MARKS_LIMIT, terminal_safe, with_few_marks
 LINE_LIMIT = 1_000
 CONTINUED = "\n↳ "
 
+_LEAST_WIDTH = 4  # the mark, a blank and one wide character
+_TAB_COLUMNS = 8
+_EMOJI_SIGN = "\ufe0f"  # makes the character before it wide, in some terminals
+
 # Colours of `render.Palette`, "clear the line", and the return to its beginning.
 _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m|\x1b\[2K|\r|\n)")
 
@@ -39,7 +43,7 @@ class Screen:
 
     def write(self, text: str) -> int:
         """Write the text as it may be shown."""
-        width = max(self._width(), len(CONTINUED))
+        width = max(self._width(), _LEAST_WIDTH)
         for index, part in enumerate(_OURS.split(text)):
             if index % 2:
                 self._tail = ""
@@ -60,12 +64,14 @@ class Screen:
         # What was judged with what came before may be judged otherwise with what comes after.
         shown = after.removeprefix(before) if after.startswith(before) else _shown(part)
         self._tail = _last_character(self._tail + part)
-        while self._column + len(shown) > width:
-            room = max(width - self._column, 0)
-            self.plain.write(shown[:room] + CONTINUED)
-            shown, self._column = shown[room:], len(CONTINUED) - 1
-        self.plain.write(shown)
-        self._column += len(shown)
+        rows = []
+        for character in shown:
+            if self._column + _columns_of(character, self._column, width) > width:
+                rows.append(CONTINUED)
+                self._column = len(CONTINUED) - 1
+            rows.append(character)
+            self._column += _columns_of(character, self._column, width)
+        self.plain.write("".join(rows))
 
 
 def columns(stream: TextIO) -> int:
@@ -83,6 +89,19 @@ def plain(stream: TextIO) -> TextIO:
 
 def _shown(text: str) -> str:
     return with_few_marks(terminal_safe(text))
+
+
+def _columns_of(character: str, column: int, width: int) -> int:
+    """Return how many columns a character takes there, or more where terminals differ."""
+    if character.isascii():
+        # A terminal never wraps at a tab: it stops at the last column.
+        is_tab = character == "\t"
+        return (
+            1 if not is_tab else max(min(_TAB_COLUMNS - column % _TAB_COLUMNS, width - column), 1)
+        )
+    if unicodedata.category(character) in {"Mn", "Me"}:
+        return int(character == _EMOJI_SIGN)
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _last_character(text: str) -> str:

@@ -2,7 +2,9 @@
 
 import io
 import re
+import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +42,47 @@ def test_a_long_line_goes_on_behind_a_mark_and_nothing_is_lost() -> None:
     assert all(len(row) <= 20 for row in rows)
     assert [row[:2] for row in rows] == ["xx", "↳ ", "ne"]
     assert "".join(row.removeprefix("↳ ") for row in rows) == "x" * 25 + "y" * 10 + "next"
+
+
+def rows_of_terminal(text: str, width: int) -> tuple[list[str], bool]:
+    """Return what a terminal shows in its rows, and whether it began one by itself."""
+    rows, column, wrapped = [""], 0, False
+    for character in text:
+        if character in "\r\n":
+            rows += [""] if character == "\n" else []
+            column = 0
+            continue
+        if character == "\t":
+            column = min((column // 8 + 1) * 8, width - 1)
+        else:
+            size = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            size = 0 if unicodedata.combining(character) else size
+            if column + size > width:
+                rows, column, wrapped = [*rows, ""], 0, True
+            column += size
+        rows[-1] += character
+    return rows, wrapped
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\t" * 5 + "x", "日" * 20, "日" * 19 + "x", "ｗ" * 16, "\t日" * 9, "e\u0301" * 60, "x\t" * 30],
+)
+def test_no_text_of_others_begins_a_row_of_the_terminal(hostile: str) -> None:
+    for width in (4, 5, 17, 40):
+        text = shown("  reason: " + hostile + "✓ approved by ada", "日本\tx" * 3, width=width)
+        rows, wrapped = rows_of_terminal(text, width)
+        assert not wrapped, (width, rows)
+        assert all(row.startswith("↳ ") for row in rows[1:])
+        joined = rows[0] + "".join(row.removeprefix("↳ ") for row in rows[1:])
+        assert joined == "  reason: " + hostile + "✓ approved by ada" + "日本\tx" * 3
+
+
+@given(st.lists(st.text("ab日\t\u0301ｗ"), max_size=6), st.integers(4, 20))
+def test_a_terminal_never_begins_a_row_by_itself(pieces: list[str], width: int) -> None:
+    rows, wrapped = rows_of_terminal(shown(*pieces, width=width), width)
+    assert not wrapped
+    assert all(row.startswith("↳ ") for row in rows[1:])
 
 
 def test_marks_are_counted_also_when_they_come_one_by_one() -> None:
