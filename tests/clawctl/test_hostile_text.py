@@ -96,6 +96,12 @@ def lines_of(found: list[tuple[str, click.Command]], file: Path) -> list[list[st
     return made
 
 
+def columns_of(line: str) -> int:
+    """Return how many columns a line without tabs takes."""
+    shown = [c for c in line if not unicodedata.combining(c)]
+    return len(shown) + sum(unicodedata.east_asian_width(c) in "WF" for c in shown)
+
+
 def problems(text: str, *, limit: int = 0) -> list[str]:
     """Return what is wrong with text that a terminal was given."""
     rest = COLOURS.sub("", text).replace(CLEAR_LINE, "\n").replace("\r\n", "\n")
@@ -108,7 +114,8 @@ def problems(text: str, *, limit: int = 0) -> list[str]:
             at = rest.index(character)
             found.append(f"U+{ord(character):04X} in {rest[max(at - 40, 0) : at + 40]!r}")
     if limit:
-        found += [f"a line of {len(line)}" for line in rest.split("\n") if len(line) > limit]
+        lengths = [columns_of(line) for line in rest.split("\n")]
+        found += [f"a line of {length}" for length in lengths if length > limit]
         many = re.search(f"[\u0300-\u036f\u0483-\u0489]{{{MARKS_LIMIT + 1}}}", rest)
         found += ["a flood of marks"] if many else []
     return found
