@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from clawd.errors import StorageError
+from clawd.memory.changes import ChangeLimits
 from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
@@ -278,11 +279,17 @@ async def test_a_moved_folder_takes_its_untrusted_files_along(full: Full) -> Non
 
 async def test_what_adds_to_a_file_or_takes_changes_back_has_read_it(full: Full) -> None:
     """Or what only the time of a command marks would be clean once it was changed anew."""
-    file = full.workspace / "a.txt"
-    file.write_text("hello")
+    (full.workspace / "a.txt").write_text("hello")
+    limits = ChangeLimits(max_bytes=1 << 20, max_age_days=1)
+    home = full.bench.workspace / "home"
+    changes = await full.bench.memory.changes(full.bench.workspace / "undo", lambda: limits)
+    deps = BuiltinDeps(policy=full.bench.policy, home=home, sandbox=full.sandbox, changes=changes)
+    full.tools = list(builtin_tools(deps))
+    await full.call("c3", "file_write", path="a.txt", content="hello again")
+    assert full.sources("c3") == ()
     for conversation, tool, arguments in (
         ("c2", "file_append", {"path": "a.txt", "content": "x"}),
-        ("c3", "undo", {}),
+        ("c3", "undo", {"force": True}),
     ):
         span = Mark(path=str(full.workspace), sources=(WEB,), began_at_ns=1)
         await full.bench.taint.files._keep(span)
