@@ -17,7 +17,7 @@ from tests.bench import cancel, commands, engine, receipts, rpc
 from tests.bench.engine_setup import default_threads
 from tests.bench.machine import describe
 from tests.bench.ours import running_daemon
-from tests.bench.report import Row, shortfalls, table, to_json
+from tests.bench.report import Row, shortfalls, some_of, table, to_json
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.streams import BenchError
 
@@ -87,17 +87,13 @@ def _arguments() -> argparse.Namespace:
         help="threads of either engine; half of the cores by default",
     )
     parser.add_argument(
-        "--only", type=_parts, default=PARTS, metavar="PARTS", help=f"some of {','.join(PARTS)}"
+        "--only",
+        type=some_of(PARTS),
+        default=PARTS,
+        metavar="PARTS",
+        help=f"some of {','.join(PARTS)}",
     )
     return parser.parse_args()
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    unknown = [part for part in chosen if part not in PARTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
-    return chosen
 
 
 if __name__ == "__main__":

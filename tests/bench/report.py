@@ -8,6 +8,7 @@ of the middle 90 % of these ratios. A unit that ends in `/s` is a rate and bette
 a time and better low.
 """
 
+import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -113,3 +114,16 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
     first, *figures, last = line
     middle = [text.rjust(width) for text, width in zip(figures, widths[1:-1], strict=True)]
     return "  ".join((first.ljust(widths[0]), *middle, last)).rstrip()
+
+
+def some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads an option that names some of these, with commas between them."""
+
+    def read(text: str) -> tuple[str, ...]:
+        chosen = tuple(text.split(","))
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return chosen
+
+    return read

@@ -18,7 +18,7 @@ import psutil
 
 from tests.bench.llama.aims import median_interval
 from tests.bench.machine import describe
-from tests.bench.report import Row, row_of, table, to_json
+from tests.bench.report import Row, row_of, some_of, table, to_json
 from tests.bench.security_calls import Pairs, call_pairs, receipt_pairs
 from tests.bench.security_stop import stop_pairs
 from tests.bench.streams import BenchError
@@ -147,19 +147,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
     parser.add_argument("--quick", action="store_true", help="only see that everything works")
     parser.add_argument(
-        "--only", type=_rows, default=ROWS, metavar="ROWS", help=f"of {', '.join(ROWS)}"
+        "--only", type=some_of(ROWS), default=ROWS, metavar="ROWS", help=f"of {', '.join(ROWS)}"
     )
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="stops; 100 by default")
     parser.add_argument("--pairs", type=int, default=0, metavar="N", help="calls; 101 by default")
     return parser.parse_args()
-
-
-def _rows(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    unknown = [name for name in chosen if name not in ROWS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ROWS)}")
-    return chosen
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from clawd.security.sandbox_plan import ChildCommand, Slot, Surroundings, bubblewrap_plan
-from tests.bench.report import Row
-from tests.bench.security import ROWS, _longest, _row, _rows, _verdicts
+from tests.bench.report import Row, some_of
+from tests.bench.security import ROWS, _longest, _row, _verdicts
 from tests.bench.security_peer import _without_handshake
 
 
@@ -37,6 +37,6 @@ def test_the_aim_of_a_call_is_told_as_reached_or_not() -> None:
 
 
 def test_rows_are_chosen_by_name() -> None:
-    assert _rows(",".join(ROWS)) == ROWS
+    assert some_of(ROWS)(",".join(ROWS)) == ROWS
     with pytest.raises(ArgumentTypeError, match="'speed' is none of"):
-        _rows("speed")
+        some_of(ROWS)("speed")

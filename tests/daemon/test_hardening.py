@@ -13,7 +13,7 @@ from tests.support.home import Home
 
 pytestmark = pytest.mark.daemon
 
-SECRET = "sk-of-the-environment"
+TOLD_TO_NOBODY = "what the environment holds"
 # All of them run without capabilities, so that root is a user like any other.
 _AS_A_USER = (
     "import os, sys; from clawd.kernel.syscalls import drop_capabilities; drop_capabilities(); "
@@ -63,7 +63,7 @@ def what_another_process_reads(home: Home, pid: int) -> list[str]:
 
 
 def test_the_daemon_cannot_be_read_or_traced_by_its_own_user(home: Home) -> None:
-    home.environ["OPENAI_API_KEY"] = SECRET
+    home.environ["OPENAI_API_KEY"] = TOLD_TO_NOBODY
     home.configure()
     home.start(*_DAEMON)
     pid = home.pid()
@@ -91,7 +91,7 @@ def test_another_process_of_the_user_can_be_read(home: Home) -> None:
 def test_a_worker_is_closed_too_and_its_fence_is_told(home: Home) -> None:
     engines = EngineHome(home)
     engines.configure()
-    home.environ["OPENAI_API_KEY"] = SECRET
+    home.environ["OPENAI_API_KEY"] = TOLD_TO_NOBODY
     home.start(*_DAEMON)
     engines.assert_embedded_answers()
     worker = engines.loaded()["embedded"]

@@ -23,7 +23,7 @@ from tests.bench.llama.aims import BY_NAME, MIN_PAIRS, is_reached, verdicts
 from tests.bench.llama.bench import Bench
 from tests.bench.llama.scale import FULL, QUICK
 from tests.bench.machine import describe
-from tests.bench.report import Row, table, to_json
+from tests.bench.report import Row, some_of, table, to_json
 from tests.bench.streams import BenchError, now
 
 PARTS = (decode, turns, stall, hops, restart, speculation, python_server)
@@ -131,7 +131,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only see that everything works")
     parser.add_argument(
         "--only",
-        type=_rows,
+        type=some_of(tuple(BY_NAME)),
         default=tuple(BY_NAME),
         metavar="ROWS",
         help=f"of {', '.join(BY_NAME)}",
@@ -154,14 +154,6 @@ def _arguments() -> argparse.Namespace:
         help="cores that everything is pinned to, as 0,1; all by default",
     )
     return parser.parse_args()
-
-
-def _rows(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    unknown = [name for name in chosen if name not in BY_NAME]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(BY_NAME)}")
-    return chosen
 
 
 def _cores(text: str) -> tuple[int, ...]:
