@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
@@ -18,48 +17,22 @@ from clawd.errors import (
     CancelledByUserError,
     ClawError,
     ForbiddenError,
-    InvalidRequestError,
-    NotFoundError,
 )
-from clawd.providers.base import Message, Provider, Sampling
-from clawd.providers.presets import check_preset
-from clawd.providers.routing import check_hints
+from clawd.providers.base import Message, Provider
 from clawd.runtime.broadcast import Subscription
-from clawd.runtime.context import with_block
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.doors import PersonAtDoor
-from clawd.runtime.hints import hints_for
-from clawd.runtime.prompt import system_prompt
+from clawd.runtime.incoming import IncomingMessage, check
+from clawd.runtime.preparation import Preparation
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.stored import TokensRead, UserWords, to_rows
-from clawd.runtime.turn import Turn, TurnPlan, Turns
+from clawd.runtime.stored import TokensRead, to_rows
+from clawd.runtime.turn import Turn, Turns
 from clawd.security.principal import Principal
-from clawd.tools.outcome import CallScope
-from clawd.wire.events import Event, TurnFailed, TurnFinished, TurnStarted
+from clawd.wire.events import Event, TurnFailed, TurnFinished
 
 CANCEL_LIMIT_S = 10.0
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
-
-
-class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a door hands it in; empty names mean the configured ones.
-
-    `hints` are for routers (`model`, `cost`, `privacy`, `size`); the conversation keeps them until
-    an empty one takes its name back.
-    """
-
-    text: str
-    conversation_id: str = ""
-    workspace: str = ""
-    provider: str = ""
-    model: str = ""
-    agent: str = ""
-    preset: str = ""
-    interactive: bool = False
-    detach: bool = False
-    hints: dict[str, str] = {}
 
 
 class Ticket:
@@ -123,10 +96,10 @@ class Inbox:
     ) -> None:
         self.book = book
         self._turns = turns
-        self._providers = providers
         self._settings = settings
-        self._person = person
-        self._clock = clock
+        self._preparation = Preparation(
+            turns.registry, providers=providers, settings=settings, person=person, clock=clock
+        )
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[TurnFinished]] = set()
         self._is_closing = False
@@ -146,7 +119,7 @@ class Inbox:
         """
         if self._is_closing:
             raise BusyError("the daemon is shutting down", retry_after_s=5.0)
-        self._check(incoming)
+        check(incoming)
         settings = self._settings()
         if not settings.cli_enabled:
             raise ForbiddenError(
@@ -230,35 +203,15 @@ class Inbox:
 
     # --- one message
 
-    def _check(self, incoming: IncomingMessage) -> None:
-        check_preset(incoming.preset)
-        size = len(incoming.text.encode(errors="replace"))
-        if not incoming.text.strip():
-            raise InvalidRequestError("the message is empty")
-        if size > MAX_MESSAGE_BYTES:
-            raise InvalidRequestError(
-                f"the message has {size} bytes; the limit is {MAX_MESSAGE_BYTES}",
-                hint="Put long text into a file of the workspace and name the file.",
-            )
-        check_hints(incoming.hints)
-
     async def _conversation(
         self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
     ) -> LiveConversation:
-        self._provider(incoming, settings)
+        self._preparation.provider(incoming, settings)
         if incoming.conversation_id:
             return await self.book.load(incoming.conversation_id, principal)
         return await self.book.create(
             principal, settings, workspace=incoming.workspace, agent=incoming.agent
         )
-
-    def _provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
-        name = incoming.provider or settings.default_provider
-        providers = self._providers()
-        if name not in providers:
-            known = ", ".join(sorted(providers))
-            raise NotFoundError(f"there is no provider {name!r}; configured: {known}")
-        return providers[name]
 
     async def _run_in_order(
         self,
@@ -297,81 +250,21 @@ class Inbox:
         ticket: Ticket,
         emit: Callable[[Event], None],
     ) -> TurnFinished:
-        settings = self._settings()
-        provider = self._provider(incoming, settings)
-        agent = settings.agent(incoming.agent or live.record.agent)
-        model = incoming.model or agent.model or self._model_for(provider, settings)
-        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
-        workspace = settings.resolve_workspace(live.record.workspace)
-        hints = hints_for(provider, live.hints, incoming.hints)
-        emit(
-            TurnStarted(
-                conversation_id=live.record.id,
-                turn_id=ticket.turn_id,
-                provider=provider.name(),
-                model=model,
-                workspace=str(workspace),
-            )
+        prepared = self._preparation.prepare(
+            live, incoming, principal, turn_id=ticket.turn_id, emit=emit
         )
-        live.hints = hints
-        block, facts = live.next_block(self._clock())
-        words = UserWords(text=incoming.text, block=block, facts=facts)
-        scope = self._scope(live, incoming, principal, workspace, emit)
-        tools = tuple(
-            tool for tool in self._turns.registry.all() if tool.name in (scope.offered or ())
-        )
+        plan, words = prepared.plan, prepared.words
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
-            read = TokensRead(provider=provider.name(), model=model, tokens=turn.known_tokens)
+            read = TokensRead(
+                provider=plan.provider.name(), model=plan.model, tokens=turn.known_tokens
+            )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
-            live.note_stored(facts, read)
+            live.note_stored(words.facts, read)
 
-        plan = TurnPlan(
-            turn_id=ticket.turn_id,
-            message=Message(role="user", content=with_block(block, incoming.text)),
-            system=system_prompt(
-                msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-                tools,
-                workspace=str(workspace),
-            ),
-            tools=tools,
-            provider=provider,
-            model=model,
-            limits=settings.limits,
-            scope=scope,
-            sampling=Sampling(preset=incoming.preset or agent.preset),
-            hints=hints,
-            known_tokens=live.known_tokens(provider.name(), model),
-        )
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn
         return await turn.run()
-
-    def _model_for(self, provider: Provider, settings: RuntimeSettings) -> str:
-        is_default = provider.name() == settings.default_provider
-        return settings.default_model if is_default else ""
-
-    def _scope(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        workspace: Path,
-        emit: Callable[[Event], None],
-    ) -> CallScope:
-        settings = self._settings()
-        agent = settings.agent(incoming.agent or live.record.agent)
-        registry = self._turns.registry
-        by_channel = {tool.name for tool in registry.allowed(settings.tools_allow)}
-        by_agent = {tool.name for tool in registry.allowed(agent.tools_allow)}
-        return self._person.scope(
-            conversation_id=live.record.id,
-            principal=principal,
-            workspace=workspace,
-            offered=frozenset(by_channel & by_agent),
-            emit=emit,
-            reachable=incoming.interactive or incoming.detach,
-        )
 
     def _ended(
         self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket

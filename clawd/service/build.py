@@ -19,7 +19,6 @@ from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
-from clawd.memory.tools import MemorySearch
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -31,9 +30,7 @@ from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
-from clawd.security.network import NetworkRules
 from clawd.security.origins import FileOrigins
-from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -44,9 +41,7 @@ from clawd.service.anchor import Anchor
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import LocalModels, State, engine_of
-from clawd.tools.base import Tool
-from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.service.toolset import Toolset
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -80,6 +75,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
+        self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
 
@@ -153,7 +149,10 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.registry = registry = Registry(self._tools(self.state.loaded, self.state.policy))
+        self.toolset = Toolset(self.memory, sandbox=self.sandbox, changes=self.changes)
+        self.registry = registry = Registry(
+            self.toolset.tools(self.state.loaded, self.state.policy)
+        )
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
@@ -182,7 +181,7 @@ class Daemon:
         config, layout = self.loaded.config, self.loaded.layout
         self.judging = Judging(
             self.state,
-            tools=self._tools,
+            tools=self.toolset.tools,
             rules=self.rules,
             approvals=self.approvals,
             journal=self.journal,
@@ -228,24 +227,6 @@ class Daemon:
         except StorageError as error:
             _log.warning("standing approvals are not in force: %s", error.message)
 
-    def _tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
-        """Return the tools as a configuration and its policy want them."""
-        config = loaded.config
-        deps = BuiltinDeps(
-            policy=policy,
-            home=self.loaded.layout.home,
-            sandbox=self.sandbox,
-            changes=self.changes,
-            network=NetworkRules(
-                allowed_domains=policy.allowed_domains,
-                allowed_addresses=config.security.allowed_addresses,
-            ),
-            shell_timeout_s=config.limits.shell_timeout_s,
-            tool_timeout_s=config.limits.tool_timeout_s,
-            http_timeout_s=config.limits.http_timeout_s,
-        )
-        return [*builtin_tools(deps), MemorySearch(self.memory.search)]
-
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         config = loaded.config
         return SandboxSettings(
@@ -289,7 +270,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
-        self.registry.replace(self._tools(self.state.loaded, self.state.policy))
+        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]

@@ -13,6 +13,7 @@ import msgspec
 
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
+from clawd.wire.events import Event
 
 NAME_PATTERN = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
 SHORT_LIMIT = 120
@@ -55,6 +56,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         workspace: the absolute, resolved folder it works in.
         receipt_id: what the call's receipt will be named; empty while it is only judged.
         report: takes a line or chunk of output while the call runs; never blocks.
+        emit: takes a further event for those who follow (a changed plan); never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
@@ -66,6 +68,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path
     receipt_id: str = ""
     report: Callable[[str], None] = lambda _text: None
+    emit: Callable[[Event], None] = lambda _event: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
     cleared: Callable[[], Awaitable[None]] = _at_once
 

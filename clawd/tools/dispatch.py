@@ -8,7 +8,6 @@ of the call reaches the model.
 import asyncio
 import contextlib
 import logging
-from typing import Any
 
 import msgspec
 
@@ -20,38 +19,31 @@ from clawd.errors import (
     StorageError,
 )
 from clawd.receipts.record import Status
-from clawd.security.action import NO_SANDBOX, Action
+from clawd.security.action import Action
 from clawd.security.approvals import ApprovalQuestion, Approvals
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
-from clawd.tools.base import Tool, ToolContext, ToolResult, failed
+from clawd.tools.base import ToolResult, failed
 from clawd.tools.clearance import Clearance
 from clawd.tools.execution import Executor
 from clawd.tools.flow import Flow, Passage
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
+from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
 from clawd.tools.registry import Registry
-from clawd.tools.schema import decode_arguments
 from clawd.tools.settle import cancel_is_wanted, settled
 from clawd.tools.telling import DispatchSettings, Telling
-from clawd.wire.events import ApprovalResolved, ToolProgress, ToolStarted
+from clawd.wire.events import ApprovalResolved, ToolStarted
 from clawd.wire.safe_text import shortened
 
 NAME_IN_RECEIPT = 64
 REASON_LIMIT = 400
 
 _log = logging.getLogger(__name__)
-
-
-class _Prepared(msgspec.Struct, kw_only=True):
-    tool: Tool
-    arguments: dict[str, Any]
-    action: Action
-    context: ToolContext
 
 
 class Dispatcher:
@@ -82,6 +74,7 @@ class Dispatcher:
         self._journal = journal
         self._flow = Flow(taint)
         self._settings = settings
+        self._preparer = CallPreparer(registry, journal, settings)
         self._telling = Telling(settings)
         self._executor = Executor()
 
@@ -103,7 +96,7 @@ class Dispatcher:
             uid=scope.principal.uid,
             workspace=str(scope.workspace),
         )
-        prepared = self._prepare(request, scope, entry)
+        prepared = self._preparer.prepare(request, scope, entry)
         self._telling.audit("tool requested", entry, risk=entry.risk)
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
@@ -129,78 +122,14 @@ class Dispatcher:
         Raises:
             NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
         """
-        tool = self.registry.get(request.tool)
-        arguments = decode_arguments(request.arguments, tool.parameters)
-        action = self._action(tool, arguments, request, scope)
+        action = self._preparer.action(request, scope)
         return action.assessment, self._gate.review(action)
 
     # --- before the act
 
-    def _prepare(self, request: CallRequest, scope: CallScope, entry: Entry) -> _Prepared | Refused:
-        try:
-            tool = self.registry.get(request.tool)
-        except NotFoundError as error:
-            return Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
-        entry.tool = tool.name
-        if scope.offered is not None and tool.name not in scope.offered:
-            reason = f"{tool.name} is not offered on this channel"
-            return Refused(kind="denied", reason=reason, text=f"denied: {reason}")
-        try:
-            arguments = decode_arguments(request.arguments, tool.parameters)
-        except InvalidRequestError as error:
-            text = f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
-            return Refused(kind="bad_arguments", reason="bad arguments", text=text)
-        action = self._action(tool, arguments, request, scope)
-        entry.arguments = action.arguments
-        entry.risk = action.assessment.risk
-        if tool.starts_process:
-            entry.sandbox = self._settings.sandbox_level
-        context = ToolContext(
-            conversation_id=scope.conversation_id,
-            call_id=request.id,
-            principal=scope.principal,
-            workspace=scope.workspace,
-            receipt_id=entry.id,
-            report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
-            ask=scope.ask,
-        )
-        return _Prepared(tool=tool, arguments=arguments, action=action, context=context)
-
-    def _action(
-        self, tool: Tool, arguments: dict[str, Any], request: CallRequest, scope: CallScope
-    ) -> Action:
-        context = ToolContext(
-            conversation_id=scope.conversation_id,
-            call_id=request.id,
-            principal=scope.principal,
-            workspace=scope.workspace,
-        )
-        try:
-            assessment = tool.risk(arguments, context)
-        except Exception as error:  # noqa: BLE001 - a tool that cannot judge itself is blocked
-            _log.error("%s could not assess its arguments", tool.name, exc_info=error)
-            assessment = Assessment(risk="high", blocked=f"{tool.name} could not be assessed")
-        if assessment.blocked and assessment.risk != "high":
-            assessment = msgspec.structs.replace(assessment, risk="high")
-        return Action(
-            tool=tool.name,
-            arguments=self._journal.canonical(arguments),
-            assessment=assessment,
-            conversation_id=scope.conversation_id,
-            call_id=request.id,
-            principal=scope.principal,
-            workspace=scope.workspace,
-            starts_process=tool.starts_process,
-            sandbox_level=self._settings.sandbox_level,
-            outward=self._outward(tool, assessment),
-        )
-
-    def _outward(self, tool: Tool, assessment: Assessment) -> bool | None:
-        if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
-            return None
-        return tool.outward if assessment.outward is None else assessment.outward
-
-    async def _permit(self, prepared: _Prepared, entry: Entry, scope: CallScope) -> Refused | None:
+    async def _permit(
+        self, prepared: PreparedCall, entry: Entry, scope: CallScope
+    ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         action = prepared.action
         if not self._journal.is_recording and action.assessment.risk != "low":
@@ -266,26 +195,20 @@ class Dispatcher:
         return outcome
 
     def _judge_again(
-        self, prepared: _Prepared, request: CallRequest, scope: CallScope
+        self, prepared: PreparedCall, request: CallRequest, scope: CallScope
     ) -> Refused | None:
-        """Judge a call that waited for a person: meanwhile the policy may have been reloaded.
-
-        The entry stays as it was approved.
-        """
+        """Judge a call that waited for a person: meanwhile the policy may have been reloaded."""
         try:
-            tool = self.registry.get(prepared.tool.name)
-            arguments = decode_arguments(request.arguments, tool.parameters)
+            self._preparer.renew(prepared, request, scope)
         except (NotFoundError, InvalidRequestError) as error:
             return denied(f"the tool was changed while the call waited: {error.message}")
-        prepared.tool, prepared.arguments = tool, arguments
-        prepared.action = self._action(tool, arguments, request, scope)
         verdict = self._gate.may_start(prepared.action)
         return refused_by(verdict) if isinstance(verdict, Deny) else None
 
     # --- the act
 
     async def _run(
-        self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
+        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
         clearance = self._clearance(prepared, entry, request, scope)
         execution: Execution | None = None
@@ -316,7 +239,7 @@ class Dispatcher:
         return outcome
 
     def _clearance(
-        self, prepared: _Prepared, entry: Entry, request: CallRequest, scope: CallScope
+        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> Clearance[Passage]:
         def started() -> None:
             self._telling.audit(
@@ -331,7 +254,7 @@ class Dispatcher:
         )
 
     async def _execute(
-        self, prepared: _Prepared, entry: Entry, clearance: Clearance[Passage]
+        self, prepared: PreparedCall, entry: Entry, clearance: Clearance[Passage]
     ) -> Execution:
         context = msgspec.structs.replace(prepared.context, cleared=clearance)
         execution = await self._executor.run(
@@ -375,14 +298,14 @@ class Dispatcher:
             raise asyncio.CancelledError
         return outcome
 
-    def _is_stopped(self, prepared: _Prepared) -> bool:
+    def _is_stopped(self, prepared: PreparedCall) -> bool:
         """Tell whether the stop is set, which kills processes before it cancels their calls."""
         verdict = self._gate.may_start(prepared.action)
         return (
             prepared.tool.starts_process and isinstance(verdict, Deny) and verdict.kind == "estop"
         )
 
-    async def _begin(self, prepared: _Prepared, entry: Entry) -> Passage:
+    async def _begin(self, prepared: PreparedCall, entry: Entry) -> Passage:
         await self._journal.begin(entry)
         return await self._flow.begin(prepared.tool, prepared.arguments, prepared.context)
 

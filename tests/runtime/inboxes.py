@@ -9,7 +9,8 @@ import msgspec
 from clawd.providers.base import Provider
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
-from clawd.runtime.inbox import Inbox, IncomingMessage, Ticket
+from clawd.runtime.inbox import Inbox, Ticket
+from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn import Turns

@@ -14,7 +14,7 @@ from clawd.errors import (
     StoppedError,
 )
 from clawd.providers.base import Text
-from clawd.runtime.inbox import MAX_MESSAGE_BYTES
+from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,

@@ -31,7 +31,7 @@ from clawd.providers.base import (
 )
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import BadLine, read_receipts, verify
-from clawd.runtime.inbox import IncomingMessage
+from clawd.runtime.incoming import IncomingMessage
 from clawd.security.approvals import Answer
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor, load_or_create_key

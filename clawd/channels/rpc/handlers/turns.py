@@ -6,7 +6,7 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
-from clawd.runtime.inbox import IncomingMessage
+from clawd.runtime.incoming import IncomingMessage
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (

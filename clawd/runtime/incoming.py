@@ -1,0 +1,46 @@
+"""A message on its way in: what a door hands over, and what of it is refused at once. Pure."""
+
+import msgspec
+
+from clawd.errors import InvalidRequestError
+from clawd.providers.presets import check_preset
+from clawd.providers.routing import check_hints
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+
+class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as a door hands it in; empty names mean the configured ones.
+
+    `hints` are for routers (`model`, `cost`, `privacy`, `size`); the conversation keeps them until
+    an empty one takes its name back.
+    """
+
+    text: str
+    conversation_id: str = ""
+    workspace: str = ""
+    provider: str = ""
+    model: str = ""
+    agent: str = ""
+    preset: str = ""
+    interactive: bool = False
+    detach: bool = False
+    hints: dict[str, str] = {}
+
+
+def check(incoming: IncomingMessage) -> None:
+    """Refuse a message that cannot be answered whatever the configuration.
+
+    Raises:
+        InvalidRequestError: it is empty or too long, or names an unknown preset or hint.
+    """
+    check_preset(incoming.preset)
+    size = len(incoming.text.encode(errors="replace"))
+    if not incoming.text.strip():
+        raise InvalidRequestError("the message is empty")
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidRequestError(
+            f"the message has {size} bytes; the limit is {MAX_MESSAGE_BYTES}",
+            hint="Put long text into a file of the workspace and name the file.",
+        )
+    check_hints(incoming.hints)
