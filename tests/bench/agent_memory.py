@@ -1,7 +1,9 @@
 """How long a search of 100,000 messages takes, against the bare query of its full-text index."""
 
 import asyncio
+import importlib
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -18,27 +20,29 @@ LIMIT = 20
 
 Samples = list[tuple[float, float]]
 
-_SYLLABLES = ("ka", "lo", "mi", "ren", "tu", "sol", "ve", "dar", "ni", "pos", "gra", "el")
+
+def text_words() -> list[str]:
+    """Return the words of some hundred thousand characters of English: Python's own help."""
+    topics = importlib.import_module("pydoc_data.topics").topics
+    return re.findall(r"[A-Za-z][A-Za-z'-]*[.,;]?", " ".join(topics.values()))
 
 
-def words(count: int, seed: int = 11) -> list[str]:
-    """Return invented words, the likeliest first: a few common ones, and many rare ones."""
-    rng = random.Random(seed)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4)))] = None
-    return list(found)
+def fragment(text: Sequence[str], rng: random.Random) -> str:
+    """Return 8 to 60 words of the text as they stand."""
+    length = rng.randint(8, 60)
+    start = rng.randrange(len(text) - length)
+    return " ".join(text[start : start + length])
 
 
-async def search_pairs(folder: Path, messages: int, queries: int) -> Samples:
-    """Return milliseconds of our search and of the bare query, for each of the queries."""
+async def search_pairs(folder: Path, messages: int, count: int) -> Samples:
+    """Return milliseconds of our search and of the bare query, for so many queries."""
     path = folder / "memory.sqlite"
     memory = await Memory.open(path)
     try:
         await _fill(memory, messages)
         bare = sqlite3.connect(path)
         try:
-            return await _measured(memory, bare, queries)
+            return await _measured(memory, bare, count)
         finally:
             bare.close()
     finally:
@@ -51,9 +55,7 @@ def percentiles(samples: Sequence[float]) -> tuple[float, float]:
 
 
 async def _fill(memory: Memory, count: int) -> None:
-    vocabulary = words(5000)
-    weights = [1 / (rank + 3) for rank in range(len(vocabulary))]
-    rng = random.Random(7)
+    text, rng = text_words(), random.Random(7)
     left = count
     while left > 0:
         here = min(left, PER_CONVERSATION)
@@ -64,7 +66,7 @@ async def _fill(memory: Memory, count: int) -> None:
             NewMessage(
                 message=Message(
                     role="user" if number % 2 == 0 else "assistant",
-                    content=" ".join(rng.choices(vocabulary, weights, k=rng.randint(8, 60))),
+                    content=fragment(text, rng),
                 )
             )
             for number in range(here)
@@ -73,9 +75,9 @@ async def _fill(memory: Memory, count: int) -> None:
         left -= here
 
 
-async def _measured(memory: Memory, bare: sqlite3.Connection, queries: int) -> Samples:
+async def _measured(memory: Memory, bare: sqlite3.Connection, count: int) -> Samples:
     samples: Samples = []
-    for query in _queries(queries):
+    for query in queries(count):
         began = time.perf_counter()
         await memory.search.find(query, owner=OWNER, limit=LIMIT)
         ours = time.perf_counter() - began
@@ -86,13 +88,15 @@ async def _measured(memory: Memory, bare: sqlite3.Connection, queries: int) -> S
     return samples
 
 
-def _queries(count: int) -> Iterator[str]:
-    """Yield queries of one to three words, common and rare ones."""
-    vocabulary = words(5000)
-    rng = random.Random(5)
-    for _ in range(count):
-        picked = [vocabulary[int(rng.random() ** 2 * 2000)] for _ in range(rng.randint(1, 3))]
-        yield " ".join(picked)
+def queries(count: int) -> Iterator[str]:
+    """Yield queries: one to three words of a place in the text, of five letters and more."""
+    text, rng = text_words(), random.Random(5)
+    while count:
+        found = {word.strip(".,;").lower() for word in fragment(text, rng).split()}
+        long = sorted(word for word in found if len(word) > 4 and word.isalpha())
+        if long:
+            count -= 1
+            yield " ".join(rng.sample(long, min(len(long), rng.randint(1, 3))))
 
 
 def _bare(connection: sqlite3.Connection, query: str) -> list[tuple[int, str]]:
