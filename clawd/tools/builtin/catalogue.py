@@ -13,6 +13,7 @@ from clawd.tools.builtin.files import (
     FileReadTool,
     WorkspaceTool,
 )
+from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
@@ -31,6 +32,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         FileWriteTool(deps),
         FileEditTool(deps),
         FileAppendTool(deps),
+        FsOpsTool(deps),
         UndoTool(deps),
         GlobTool(deps),
         GrepTool(deps),

@@ -18,6 +18,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "file_write": (["path", "content"], []),
     "file_edit": (["path", "new_text"], ["old_text", "start_line", "end_line"]),
     "file_append": (["path", "content"], []),
+    "fs_ops": (["operations"], ["continue_on_error"]),
     "undo": ([], ["steps", "force", "redo"]),
     "glob": (["pattern"], ["path"]),
     "grep": (["pattern"], ["path", "glob", "ignore_case", "max_results"]),
