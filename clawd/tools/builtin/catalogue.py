@@ -4,6 +4,7 @@ from clawd.tools.base import Tool
 from clawd.tools.builtin.ask_user import AskUserTool
 from clawd.tools.builtin.calculator import CalculatorTool
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.evaluate import EvaluateTool
 from clawd.tools.builtin.file_edit import FileEditTool
 from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
 from clawd.tools.builtin.files import (
@@ -40,5 +41,6 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         CwdTool(),
         WorkspaceTool(deps),
         ShellTool(deps),
+        EvaluateTool(deps),
         HttpTool(deps),
     ]

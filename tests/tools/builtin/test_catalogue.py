@@ -26,6 +26,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "cwd": ([], []),
     "workspace": ([], []),
     "shell": (["command"], ["timeout_s"]),
+    "evaluate": (["code"], []),
     "http": (["url"], ["method", "headers", "body"]),
 }
 
@@ -37,7 +38,7 @@ def test_a_tool_has_the_agreed_arguments_and_a_short_line(bench: Bench, name: st
     assert tool.parameters["required"] == required
     assert list(tool.parameters["properties"]) == required + optional
     assert 10 < len(tool.short) <= 120
-    assert tool.starts_process is (name == "shell")
+    assert tool.starts_process is (name in {"shell", "evaluate"})
 
 
 def test_all_of_them_fit_one_registry(bench: Bench) -> None:
