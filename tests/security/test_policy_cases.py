@@ -13,7 +13,7 @@ from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -25,11 +25,19 @@ TABLE = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
 CASES = parse_cases(TABLE.read_text(encoding="utf-8"))
 
 
+class FullSandbox(Sandbox):
+    """What the table is about: a machine where the best sandbox works."""
+
+    @property
+    def status(self) -> SandboxStatus:
+        return SandboxStatus(level="bwrap")
+
+
 def by_tool(case: PolicyCase) -> Assessment:
     deps = BuiltinDeps(
         policy=PolicySettings(),
         home=Path("/home/ada/.clawd"),
-        sandbox=cast("Sandbox", None),
+        sandbox=FullSandbox(SandboxSettings()),
         network=NetworkRules(allowed_domains=case.allowed_domains or ()),
     )
     registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None))])
