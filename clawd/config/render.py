@@ -24,6 +24,7 @@ from clawd.config.schema import (
     SecuritySection,
 )
 from clawd.config.section import Section
+from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
 from clawd.paths import Layout
 
@@ -83,6 +84,7 @@ def render_default_config(layout: Layout) -> str:
         (("memory",), MemorySection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("tools",), ToolsSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
     ]

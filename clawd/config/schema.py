@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.section import Section
+from clawd.config.tools import ToolsSection
 
 MAX_SYSTEM_APPEND = 16 * 1024
 
@@ -317,6 +318,7 @@ class Config(Section):
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
+    tools: ToolsSection = ToolsSection()
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()

@@ -17,7 +17,7 @@ from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
 from clawd.runtime.turn import TurnPlan
 from clawd.security.principal import Principal
-from clawd.tools.base import Tool
+from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, TurnStarted
 
@@ -100,12 +100,12 @@ class Preparation:
         )
         live.hints = hints
         block, facts = live.next_block(self._clock())
-        tools = self._offered(settings, agent)
+        offer = self._offered(settings, agent)
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
-            offered=frozenset(tool.name for tool in tools),
+            offered=offer.names,
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
@@ -114,14 +114,14 @@ class Preparation:
             message=Message(role="user", content=with_block(block, incoming.text)),
             system=system_prompt(
                 msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-                tools,
+                offer.shown,
                 workspace=str(workspace),
             ),
-            tools=tools,
+            tools=offer.shown,
             provider=provider,
             model=model,
             limits=settings.limits,
-            scope=scope,
+            scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             known_tokens=live.known_tokens(provider.name(), model),
@@ -129,11 +129,12 @@ class Preparation:
         words = UserWords(text=incoming.text, block=block, facts=facts)
         return PreparedTurn(plan=plan, words=words)
 
-    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> tuple[Tool, ...]:
-        """Return the tools that the channel and the agent both offer, by name."""
+    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> Offer:
+        """Return what the channel and the agent both offer."""
         by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
         by_channel = self._registry.allowed(settings.tools_allow)
-        return tuple(tool for tool in by_channel if tool.name in by_agent)
+        allowed = [tool for tool in by_channel if tool.name in by_agent]
+        return Offer(allowed, settings.tool_mode)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

@@ -11,8 +11,8 @@ from datetime import datetime
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.registry import short_of
-from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, paragraph, single_line
+from clawd.tools.offer import inline_list
+from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
 OPERATOR_LIMIT_BYTES = 16 * 1024
@@ -102,8 +102,4 @@ def _rules(settings: PromptSettings, tools: list[Tool]) -> str:
 def _catalogue(tools: list[Tool]) -> str:
     if not tools:
         return ""
-    lines = [
-        f"- {single_line(tool.name, NAME_LIMIT)}: {single_line(short_of(tool), DESCRIPTION_LIMIT)}"
-        for tool in tools
-    ]
-    return "\n".join(["[tools]", *lines])
+    return "\n".join(["[tools]", *inline_list(tools)])

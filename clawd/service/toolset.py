@@ -10,6 +10,7 @@ from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.lookup import ToolLookup
 
 
 class Toolset:
@@ -42,4 +43,4 @@ class Toolset:
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )
-        return [*builtin_tools(deps), MemorySearch(self._memory.search)]
+        return [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup()]

@@ -165,19 +165,29 @@ class RuleList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool."""
+    """One tool.
+
+    Attributes:
+        offered_as: how a model calls it in the mode in force: `file_read`, `fs(action="read")`.
+        aliases: other names that lead to it.
+        example: arguments of a call that works.
+    """
 
     name: str
     short: str
     description: str
     parameters: dict[str, Any]
     source: str = "builtin"
+    offered_as: str = ""
+    aliases: tuple[str, ...] = ()
+    example: dict[str, Any] = {}
 
 
 class ToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools, by name."""
+    """The tools, by name; `mode` says how they are offered to models: split, unified, both."""
 
     items: tuple[ToolLine, ...]
+    mode: str = "split"
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
