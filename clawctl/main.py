@@ -19,6 +19,7 @@ COMMANDS = {
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
     "init": "Create home, config and workspace.",
+    "knowledge": "Save, find, read and edit what the model knows for you.",
     "memory": "List, search, show and clear conversations.",
     "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",

@@ -68,6 +68,11 @@ class Layout:
         return self.home / "undo"
 
     @property
+    def knowledge(self) -> Path:
+        """Markdown notes that the model keeps (0700)."""
+        return self.home / "knowledge"
+
+    @property
     def estop(self) -> Path:
         """The emergency stop: set while the file exists."""
         return self.home / "ESTOP"

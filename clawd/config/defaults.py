@@ -29,6 +29,7 @@ def default_tree(layout: Layout) -> dict[str, Any]:
     return {
         "workspace_dir": str(layout.workspace),
         "memory": {"path": str(layout.database)},
+        "knowledge": {"path": str(layout.knowledge)},
         "receipts": {"path": str(layout.receipts)},
         "security": {
             "forbidden_paths": list(FORBIDDEN_PATHS),

@@ -24,6 +24,7 @@ def expand_paths(
     bases: list[tuple[Key, Path | None]] = [
         (("workspace_dir",), None),
         (("memory", "path"), layout.home),
+        (("knowledge", "path"), layout.home),
         (("receipts", "path"), layout.home),
         (("security", "forbidden_paths"), None),
         (("security", "workspace_roots"), None),

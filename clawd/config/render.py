@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile
+from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
 from clawd.config.schema import (
     AgentProfile,
@@ -73,6 +74,7 @@ def render_default_config(layout: Layout) -> str:
     special = {
         "workspace_dir": _with_tilde(layout.workspace),
         "memory.path": _with_tilde(layout.database),
+        "knowledge.path": _with_tilde(layout.knowledge),
         "receipts.path": _with_tilde(layout.receipts),
         "security.policy_cases": _with_tilde(layout.config.with_name(defaults.POLICY_CASES)),
         "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
@@ -82,6 +84,7 @@ def render_default_config(layout: Layout) -> str:
         (("security",), SecuritySection),
         (("channels", "cli"), CliSection),
         (("memory",), MemorySection),
+        (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
         (("tools",), ToolsSection),

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
+from clawd.config.knowledge import KnowledgeSection
 from clawd.config.section import Section
 from clawd.config.tools import ToolsSection
 
@@ -315,6 +316,7 @@ class Config(Section):
     providers: ProvidersSection
     channels: ChannelsSection = ChannelsSection()
     memory: MemorySection
+    knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)

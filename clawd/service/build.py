@@ -17,6 +17,7 @@ from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
@@ -41,7 +42,13 @@ from clawd.security.taint import TaintBook
 from clawd.service.anchor import Anchor
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
-from clawd.service.state import LocalModels, State, engine_of
+from clawd.service.state import (
+    LocalModels,
+    State,
+    engine_of,
+    forbidden_paths_of,
+    knowledge_of,
+)
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.dispatch import Dispatcher
@@ -66,6 +73,7 @@ class Daemon:
         self.state: State
         self.memory: Memory
         self.changes: Changes
+        self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
         self.anchor: Anchor | None = None
         self.estop: EmergencyStop
@@ -130,6 +138,8 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
         self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
+        self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup)
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
@@ -152,7 +162,13 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(self.memory, sandbox=self.sandbox, changes=self.changes)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+        )
         self.registry = registry = Registry(
             self.toolset.tools(self.state.loaded, self.state.policy)
         )
@@ -241,7 +257,7 @@ class Daemon:
         return SandboxSettings(
             mode=self.loaded.config.security.sandbox,  # another one takes a restart
             home=self.loaded.layout.home,
-            forbidden_paths=config.security.forbidden_paths,
+            forbidden_paths=forbidden_paths_of(loaded),
             limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
             writable_run_later=config.security.writable_run_later,
             tools_cgroup=self.tools_cgroup,

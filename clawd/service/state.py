@@ -15,6 +15,7 @@ from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError
+from clawd.memory.knowledge.shelf import KnowledgeSettings
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
@@ -215,13 +216,38 @@ class LocalModels:
         )
 
 
+def knowledge_of(loaded: Loaded) -> KnowledgeSettings:
+    """Return the part of a configuration about knowledge."""
+    knowledge = loaded.config.knowledge
+    return KnowledgeSettings(
+        folder=knowledge.path,
+        max_body_bytes=knowledge.max_entry_bytes,
+        max_entries=knowledge.max_entries,
+        trash_bytes=knowledge.trash_mb << 20,
+    )
+
+
+def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
+    """Return what no tool may touch: of the config, and the knowledge where the home is not.
+
+    Its headers say what is untrusted; whoever could write there could vouch for anything.
+    """
+    config = loaded.config
+    folder = config.knowledge.path
+    is_covered = folder.is_relative_to(loaded.layout.home) and not folder.is_relative_to(
+        config.workspace_dir
+    )
+    own = () if is_covered else (folder,)
+    return (*config.security.forbidden_paths, *own)
+
+
 def policy_of(loaded: Loaded) -> PolicySettings:
     """Return the policy's part of a configuration."""
     security = loaded.config.security
     return PolicySettings(
         autonomy=security.autonomy,
         workspace_only=security.workspace_only,
-        forbidden_paths=tuple(map(str, security.forbidden_paths)),
+        forbidden_paths=tuple(map(str, forbidden_paths_of(loaded))),
         forbidden_commands=security.forbidden_commands,
         allowed_commands=security.allowed_commands,
         allowed_domains=security.allowed_domains,

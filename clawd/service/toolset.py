@@ -2,11 +2,14 @@
 
 from clawd.config.load import Loaded
 from clawd.memory.changes import Changes
+from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
+from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -20,15 +23,35 @@ class Toolset:
         memory: what tools search.
         sandbox: runs commands.
         changes: keeps what file tools change.
+        knowledge: what tools note down.
+        taint: what is known of conversations.
     """
 
-    def __init__(self, memory: Memory, *, sandbox: Sandbox, changes: Changes) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        sandbox: Sandbox,
+        changes: Changes,
+        knowledge: Knowledge,
+        taint: TaintBook,
+    ) -> None:
         self._memory = memory
         self._sandbox = sandbox
         self._changes = changes
+        self._knowledge = knowledge
+        self._taint = taint
 
-    def tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
-        """Return the tools as a configuration and its policy want them."""
+    def tools(
+        self, loaded: Loaded, policy: PolicySettings, taint: TaintBook | None = None
+    ) -> list[Tool]:
+        """Return the tools as a configuration and its policy want them.
+
+        Args:
+            loaded: the configuration.
+            policy: what the owner allows.
+            taint: judge by another book than the daemon's.
+        """
         config = loaded.config
         deps = BuiltinDeps(
             policy=policy,
@@ -43,4 +66,6 @@ class Toolset:
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )
-        return [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup()]
+        book = taint or self._taint
+        notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
+        return [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]

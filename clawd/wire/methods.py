@@ -10,7 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire import memory_methods, policy_methods, receipt_methods
+from clawd.wire import (
+    knowledge_methods,
+    memory_methods,
+    policy_methods,
+    receipt_methods,
+)
 from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
@@ -275,6 +280,7 @@ _HOMES = {
     memory_methods.__name__,
     receipt_methods.__name__,
     policy_methods.__name__,
+    knowledge_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from clawd.errors import InvalidRequestError
+from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.search import Search
 from clawd.memory.tools import MemorySearch
 from clawd.security.network import NetworkRules
@@ -14,6 +16,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
+from clawd.security.taint import TaintBook
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -40,11 +43,18 @@ def by_tool(case: PolicyCase) -> Assessment:
         sandbox=FullSandbox(SandboxSettings()),
         network=NetworkRules(allowed_domains=case.allowed_domains or ()),
     )
-    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None))])
+    taint = TaintBook()
+    for source in case.tainted_by:
+        taint.mark("conv-1", source)
+    notes = knowledge_tools(cast("Knowledge", None), taint)
+    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None)), *notes])
     tool = registry.get(case.tool)
     arguments = decode_arguments(msgspec.json.encode(case.arguments).decode(), tool.parameters)
     context = ToolContext(
-        conversation_id="", call_id="", principal=fakes.ADA, workspace=Path("/home/ada/w")
+        conversation_id="conv-1" if case.tainted_by else "",
+        call_id="",
+        principal=fakes.ADA,
+        workspace=Path("/home/ada/w"),
     )
     return tool.risk(arguments, context)
 

@@ -10,6 +10,8 @@ from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
     exports,
+    knowledge_methods,
+    knowledge_reports,
     memory_methods,
     methods,
     policy_methods,
@@ -22,6 +24,22 @@ from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name, result_type
 from clawd.wire.methods import METHODS
 
+METHOD_MODULES = (
+    methods,
+    knowledge_methods,
+    memory_methods,
+    policy_methods,
+    receipt_methods,
+)
+REPORT_MODULES = (
+    changes,
+    exports,
+    knowledge_reports,
+    memory_methods,
+    policy_reports,
+    reports,
+)
+
 KINDS = sorted(METHODS.items())
 IDS = [name for name, _ in KINDS]
 
@@ -29,7 +47,7 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for module in (methods, memory_methods, receipt_methods, policy_methods)
+        for module in METHOD_MODULES
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
@@ -54,8 +72,8 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = (reports, policy_reports, exports, changes, memory_methods)
-    assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
+    homes = {getattr(module, result.__name__, None) for module in REPORT_MODULES}
+    assert result is TurnFinished or result in homes
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
@@ -92,6 +110,13 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "save_knowledge",
+        "append_knowledge",
+        "search_knowledge",
+        "load_knowledge",
+        "list_knowledge",
+        "delete_knowledge",
+        "list_keywords",
     }
 
 

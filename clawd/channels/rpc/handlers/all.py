@@ -2,6 +2,7 @@
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
+from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
@@ -16,6 +17,7 @@ class Handlers(
     ActHandlers,
     PolicyHandlers,
     RecordHandlers,
+    KnowledgeHandlers,
     ExportHandlers,
     ModelHandlers,
     UpkeepHandlers,
