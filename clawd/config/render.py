@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.load import Loaded
+from clawd.config.prompt import PromptSection
 from clawd.config.schema import (
     AgentProfile,
     AgentSection,
@@ -83,6 +84,7 @@ def render_default_config(layout: Layout) -> str:
         (("memory",), MemorySection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
     ]

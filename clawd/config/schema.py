@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
+from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
 
 MAX_SYSTEM_APPEND = 16 * 1024
@@ -303,6 +304,7 @@ class Config(Section):
     memory: MemorySection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
+    prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
