@@ -37,6 +37,7 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
         fragments: id and text of each fragment of the system prompt, in order.
         block: what is news since the conversation's last message, or to a new conversation.
         untrusted: where untrusted text in the block came from.
+        tools: names of those that are offered.
     """
 
     workspace: Path
@@ -44,6 +45,7 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     block: str
     untrusted: tuple[str, ...]
+    tools: tuple[str, ...]
 
 
 class Preparation:
@@ -175,6 +177,7 @@ class Preparation:
             system=preamble.render(),
             block=block.text,
             untrusted=block.untrusted,
+            tools=tuple(tool.name for tool in tools),
         )
 
     async def _block(self, live: LiveConversation, principal: Principal, workspace: Path) -> Block:

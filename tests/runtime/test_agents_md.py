@@ -141,7 +141,7 @@ def test_the_nearest_files_get_the_room(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"\x7fELF\0\0", b"a\xff\xfeb", b"f\xfcr alle", os.urandom(4000) + b"\xff\xff"]
+    "data", [b"\x7fELF\0\0", b"a\xff\xfeb", b"f\xfcr Ada", os.urandom(4000) + b"\xff\xff"]
 )
 async def test_what_is_no_text_is_not_shown(project: Project, data: bytes) -> None:
     path = project.write(project.workspace, data)
