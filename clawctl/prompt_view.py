@@ -38,8 +38,8 @@ def show_prompt(
         return
     say(found.system)
     if found.block:
-        note("● the next message would begin with:")
-        say(f"<context>\n{found.block}\n</context>")
+        note("\n● the next message would begin with:")
+        say(found.block)
     for source in found.untrusted:
         note(f"● untrusted text in it: {visible_line(source)}")
 

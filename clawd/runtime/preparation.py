@@ -35,7 +35,8 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         fragments: id and text of each fragment of the system prompt, in order.
-        block: what is news since the conversation's last message, or to a new conversation.
+        block: what is news since the conversation's last message, or to a new conversation, as
+            it would stand before the message.
         untrusted: where untrusted text in the block came from.
         tools: names of those that are offered.
     """
@@ -175,7 +176,7 @@ class Preparation:
             workspace=folder,
             fragments=preamble.fragments(),
             system=preamble.render(),
-            block=block.text,
+            block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
             tools=tuple(tool.name for tool in tools),
         )
