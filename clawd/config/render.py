@@ -13,6 +13,7 @@ from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
+from clawd.config.prompt import PromptSection
 from clawd.config.schema import (
     AgentProfile,
     AgentSection,
@@ -88,6 +89,7 @@ def render_default_config(layout: Layout) -> str:
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
         (("tools",), ToolsSection),
+        (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
     ]

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.knowledge import KnowledgeSection
+from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
 from clawd.config.tools import ToolsSection
 
@@ -319,6 +320,7 @@ class Config(Section):
     knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
+    prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
     tools: ToolsSection = ToolsSection()
     engine: EngineSection = EngineSection()

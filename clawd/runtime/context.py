@@ -59,13 +59,19 @@ class Transaction:
         """Append what is pending to the context and return it.
 
         Raises:
-            InvalidRequestError: a tool call among it has no result; nothing was appended.
+            InvalidRequestError: a tool call among it has no result, or a result no call; nothing
+                was appended.
         """
-        missing = open_calls(self._pending)
-        if missing:
-            names = ", ".join(call.name for call in missing)
-            raise InvalidRequestError(f"tool calls without a result: {names}")
         committed = tuple(self._pending)
+        repaired = repair_orphans(committed)
+        if repaired != committed:
+            known = [id(message) for message in committed]
+            missing = [m.name for m in repaired if id(m) not in known]
+            raise InvalidRequestError(
+                f"tool calls without a result: {', '.join(missing)}"
+                if missing
+                else "a tool result without a call"
+            )
         self._context.extend(committed)
         self._pending.clear()
         return committed

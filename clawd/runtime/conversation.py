@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
 from clawd.memory.conversations import Conversations
@@ -12,9 +11,16 @@ from clawd.memory.messages import Messages
 from clawd.memory.rows import TAINT, Conversation, NewMessage, StoredMessage
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
-from clawd.runtime.prompt import facts_now, volatile
+from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.stored import TokensRead, shown, shown_facts, tokens_read
+from clawd.runtime.stored import (
+    TokensRead,
+    UserWords,
+    shown,
+    shown_facts,
+    speakers,
+    tokens_read,
+)
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
@@ -38,6 +44,9 @@ class LiveConversation:
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
         read: how many tokens of it which model has read.
+        shown: the facts as its messages showed them last.
+        speakers: uids of those who spoke in it beside its owner.
+        preamble: its system prompt, when one was made.
     """
 
     def __init__(self, record: Conversation, history: Sequence[StoredMessage]) -> None:
@@ -49,23 +58,20 @@ class LiveConversation:
         self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
         self.read = tokens_read(history)
-        self._shown = shown_facts(history)
+        self.shown = shown_facts(history)
+        self.speakers = speakers(history)
+        self.preamble: Preamble | None = None
 
     @property
     def is_in_use(self) -> bool:
         """Whether something runs or waits in it, or somebody follows it."""
         return bool(self.waiting or self.calls) or self.broadcast.is_followed
 
-    def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
-        """Return the block for the next user message and the facts it shows."""
-        facts = facts_now(now)
-        block = volatile(facts, self._shown)
-        changed = {name: text for name, text in facts.items() if self._shown.get(name) != text}
-        return block, changed
-
-    def note_stored(self, facts: Mapping[str, str], read: TokensRead) -> None:
-        """Remember facts that a committed message showed, and how far it was read."""
-        self._shown.update(facts)
+    def note_stored(self, words: UserWords, read: TokensRead) -> None:
+        """Remember what a committed message showed and who said it, and how far it was read."""
+        self.shown.update(words.facts)
+        if words.speaker is not None:
+            self.speakers |= {words.speaker}
         self.read = read
 
     def known_tokens(self, provider: str, model: str) -> int:

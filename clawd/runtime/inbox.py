@@ -7,8 +7,7 @@ side. Each turn is a task of the inbox, so it outlives nothing but the inbox.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,12 +17,11 @@ from clawd.errors import (
     ClawError,
     ForbiddenError,
 )
-from clawd.providers.base import Message, Provider
+from clawd.providers.base import Message
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.preparation import Preparation
+from clawd.runtime.preparation import Preparation, PromptPreview
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, to_rows
 from clawd.runtime.turn import Turn, Turns
@@ -78,10 +76,8 @@ class Inbox:
     Args:
         book: the conversations.
         turns: makes turns.
-        providers: returns the providers by name.
+        preparation: settles what a turn is given.
         settings: returns the settings in force.
-        person: how approvals and questions reach people.
-        clock: returns the local time, with its zone.
     """
 
     def __init__(
@@ -89,17 +85,13 @@ class Inbox:
         book: ConversationBook,
         *,
         turns: Turns,
-        providers: Callable[[], Mapping[str, Provider]],
+        preparation: Preparation,
         settings: Callable[[], RuntimeSettings],
-        person: PersonAtDoor,
-        clock: Callable[[], datetime] = lambda: datetime.now().astimezone(),
     ) -> None:
         self.book = book
         self._turns = turns
         self._settings = settings
-        self._preparation = Preparation(
-            turns.registry, providers=providers, settings=settings, person=person, clock=clock
-        )
+        self._preparation = preparation
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[TurnFinished]] = set()
         self._is_closing = False
@@ -168,6 +160,17 @@ class Inbox:
             if live is not None:
                 return live
         return await self.book.create(principal, settings, workspace=workspace, agent=agent)
+
+    async def preview(
+        self, principal: Principal, *, conversation_id: str, agent: str, workspace: str
+    ) -> PromptPreview:
+        """Return what a message of this conversation, or of a new one (""), would come with.
+
+        Raises:
+            ClawError: what is named is not to be had.
+        """
+        live = await self.book.load(conversation_id, principal) if conversation_id else None
+        return await self._preparation.preview(live, principal, agent=agent, workspace=workspace)
 
     def cancel_conversation(self, conversation_id: str) -> int:
         """Cancel the turns of a conversation; returns how many there were."""
@@ -250,7 +253,7 @@ class Inbox:
         ticket: Ticket,
         emit: Callable[[Event], None],
     ) -> TurnFinished:
-        prepared = self._preparation.prepare(
+        prepared = await self._preparation.prepare(
             live, incoming, principal, turn_id=ticket.turn_id, emit=emit
         )
         plan, words = prepared.plan, prepared.words
@@ -260,7 +263,7 @@ class Inbox:
                 provider=plan.provider.name(), model=plan.model, tokens=turn.known_tokens
             )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
-            live.note_stored(words.facts, read)
+            live.note_stored(words, read)
 
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn

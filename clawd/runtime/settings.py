@@ -32,6 +32,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         cli_enabled: whether conversations may be held over the socket.
         agents: the named agents.
         home: clawd's own home, which is nobody's workspace.
+        agents_md: whether AGENTS.md of a workspace is shown to the model.
+        workspace_message: of the operator, for every answer.
     """
 
     workspace: Path
@@ -48,6 +50,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cli_enabled: bool = True
     agents: dict[str, AgentSettings] = {}
     home: Path | None = None
+    agents_md: bool = True
+    workspace_message: str = ""
 
     def agent(self, name: str) -> AgentSettings:
         """Return the agent of this name; "" is the plain one.

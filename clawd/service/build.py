@@ -25,7 +25,9 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.facts import Facts
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
@@ -40,6 +42,7 @@ from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.anchor import Anchor
+from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import (
@@ -186,12 +189,18 @@ class Daemon:
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
-        self.inbox = Inbox(
-            book,
-            turns=Turns(dispatcher),
+        preparation = Preparation(
+            registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
+            facts=Facts(taint, fact_sources(self.state, taint)),
+        )
+        self.inbox = Inbox(
+            book,
+            turns=Turns(dispatcher),
+            preparation=preparation,
+            settings=lambda: self.state.runtime,
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits

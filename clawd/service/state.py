@@ -26,7 +26,7 @@ from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
-from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn import TurnLimits
 from clawd.security.policy import PolicySettings
@@ -270,7 +270,10 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             base=config.agent.system_prompt,
             operator=config.agent.system_append,
             knowledge_cutoff=config.agent.knowledge_cutoff,
+            options=PreambleOptions(**config.prompt.fragments()),
         ),
+        agents_md=config.prompt.agents_md,
+        workspace_message=config.prompt.workspace_message,
         limits=TurnLimits(
             max_tool_rounds=config.agent.max_tool_rounds,
             wall_clock_budget_s=config.agent.wall_clock_budget_s,

@@ -14,6 +14,7 @@ from clawd.wire import (
     knowledge_methods,
     memory_methods,
     policy_methods,
+    prompt_methods,
     receipt_methods,
 )
 from clawd.wire.changes import ChangeList
@@ -281,6 +282,7 @@ _HOMES = {
     receipt_methods.__name__,
     policy_methods.__name__,
     knowledge_methods.__name__,
+    prompt_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

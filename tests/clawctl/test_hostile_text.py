@@ -44,6 +44,8 @@ OWN_TEXT = {"config schema", "config show", "config validate", "init", "model ad
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
+        if command.invoke_without_command:
+            yield name, command
         context = click.Context(command)
         for below in command.list_commands(context):
             found = command.get_command(context, below)

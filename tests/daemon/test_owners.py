@@ -68,6 +68,7 @@ from clawd.wire.methods import (
     UnloadModel,
 )
 from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
     AcceptReceipts,
     HeadOfReceipts,
@@ -278,6 +279,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
     "clear_estop": (plain(ClearEstop()), ADMINS),
     "show_config": (plain(ShowConfig()), ADMINS),
+    "show_prompt": (about(World.conversation, ShowPrompt, "conversation_id"), OWN_BY_ID),
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
     "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),

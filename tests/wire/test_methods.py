@@ -16,6 +16,8 @@ from clawd.wire import (
     methods,
     policy_methods,
     policy_reports,
+    prompt_methods,
+    prompt_reports,
     receipt_methods,
     reports,
 )
@@ -29,6 +31,7 @@ METHOD_MODULES = (
     knowledge_methods,
     memory_methods,
     policy_methods,
+    prompt_methods,
     receipt_methods,
 )
 REPORT_MODULES = (
@@ -37,6 +40,7 @@ REPORT_MODULES = (
     knowledge_reports,
     memory_methods,
     policy_reports,
+    prompt_reports,
     reports,
 )
 

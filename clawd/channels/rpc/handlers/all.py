@@ -5,6 +5,7 @@ from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
+from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
@@ -16,6 +17,7 @@ class Handlers(
     TurnHandlers,
     ActHandlers,
     PolicyHandlers,
+    PromptHandlers,
     RecordHandlers,
     KnowledgeHandlers,
     ExportHandlers,
