@@ -37,6 +37,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
@@ -149,7 +150,13 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(self.memory, sandbox=self.sandbox, changes=self.changes)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            additions=Additions(self.sandbox, self._environ),
+        )
+        await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
             self.toolset.tools(self.state.loaded, self.state.policy)
         )
@@ -195,6 +202,7 @@ class Daemon:
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            tool_problems=lambda: self.toolset.problems,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -270,6 +278,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.toolset.refresh(loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})

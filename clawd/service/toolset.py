@@ -7,9 +7,11 @@ from clawd.memory.tools import MemorySearch
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
+from clawd.service.additions import Additions
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.external_folder import Problem
 
 
 class Toolset:
@@ -19,12 +21,26 @@ class Toolset:
         memory: what tools search.
         sandbox: runs commands.
         changes: keeps what file tools change.
+        additions: the tools that others wrote.
     """
 
-    def __init__(self, memory: Memory, *, sandbox: Sandbox, changes: Changes) -> None:
+    def __init__(
+        self, memory: Memory, *, sandbox: Sandbox, changes: Changes, additions: Additions
+    ) -> None:
         self._memory = memory
         self._sandbox = sandbox
         self._changes = changes
+        self._additions = additions
+        self._own_names: frozenset[str] = frozenset()
+
+    async def refresh(self, loaded: Loaded) -> None:
+        """Read the tools that others wrote again; `tools` then returns them."""
+        await self._additions.refresh(loaded)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What of the tools that others wrote was left out, and what is doubtful."""
+        return self._additions.problems(self._own_names)
 
     def tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
         """Return the tools as a configuration and its policy want them."""
@@ -42,4 +58,6 @@ class Toolset:
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )
-        return [*builtin_tools(deps), MemorySearch(self._memory.search)]
+        own = [*builtin_tools(deps), MemorySearch(self._memory.search)]
+        self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
+        return [*own, *self._additions.tools(self._own_names)]

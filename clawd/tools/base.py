@@ -101,6 +101,7 @@ class Tool(ABC):
         outward: whether a call can send data out or change things outside the workspace; None
             when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
+        source: where it comes from, for people.
     """
 
     name: ClassVar[str]
@@ -113,6 +114,7 @@ class Tool(ABC):
     holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
+    source: ClassVar[str] = "builtin"
 
     @abstractmethod
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.wire.extension_reports import ToolProblem
+
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a method that has nothing to tell but a sentence."""
@@ -175,9 +177,10 @@ class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools, by name."""
+    """The tools, by name, and (for an admin) what of the tools of others was left out."""
 
     items: tuple[ToolLine, ...]
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import short_of
 from clawd.wire.changes import ChangeLine, ChangeList
+from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
     AnswerApproval,
@@ -39,8 +40,9 @@ from clawd.wire.reports import (
 class ActHandlers(Handler):
     """Each method handles the wire method of its name."""
 
-    async def list_tools(self, _params: ListTools, _call: Call) -> ToolList:
-        """List the tools."""
+    async def list_tools(self, _params: ListTools, call: Call) -> ToolList:
+        """List the tools; to an admin also what could not be loaded."""
+        problems = self.parts.tool_problems() if call.principal.is_admin else ()
         return ToolList(
             items=tuple(
                 ToolLine(
@@ -48,9 +50,20 @@ class ActHandlers(Handler):
                     short=short_of(tool),
                     description=tool.description or short_of(tool),
                     parameters=tool.parameters,
+                    source=tool.source,
                 )
                 for tool in self.parts.registry.all()
-            )
+            ),
+            problems=tuple(
+                ToolProblem(
+                    file=each.file,
+                    line=each.line,
+                    severity=each.severity,
+                    reason=each.reason,
+                    tool=each.tool,
+                )
+                for each in problems
+            ),
         )
 
     async def run_tool(self, params: RunTool, call: Call) -> ToolOutcome:
