@@ -93,6 +93,21 @@ class Layout:
         return self.home / "models"
 
     @property
+    def external_tools(self) -> Path:
+        """Manifests of external tools."""
+        return self.home / "tools"
+
+    @property
+    def plugins(self) -> Path:
+        """Installed plugins, a folder each (0700)."""
+        return self.home / "plugins"
+
+    @property
+    def plugin_pins(self) -> Path:
+        """What of each plugin was approved (0600)."""
+        return self.home / "plugin_pins.json"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.home / "cache"

@@ -7,14 +7,15 @@ import textwrap
 import click
 import msgspec
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_table
 from clawd.errors import NotFoundError
 from clawd.paths import expanded
-from clawd.wire.methods import ListTools, RunTool
+from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.methods import ListTools, Reload, RunTool
 from clawd.wire.reports import ToolLine
-from clawd.wire.safe_text import shortened, terminal_safe
+from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 SHOWN_CHARACTERS = 200
 WIDTH = 100
@@ -64,6 +65,41 @@ def show(app: App, name: str, *, as_json: bool) -> None:
         return
     for line in terminal_safe(_manual(found)).splitlines():
         say("\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="    ")))
+    if refused := sum(each.severity == "refused" for each in tools.problems):
+        note(f"{refused} more could not be loaded: clawctl tool problems")
+
+
+@command.command()
+@json_option
+@pass_app
+def problems(app: App, *, as_json: bool) -> int:
+    """List external tools and plugins that were left out, and what is doubtful about others.
+
+    Ends with 1 when something was left out.
+    """
+    with app.client() as client:
+        found = client.call(ListTools()).problems
+    if as_json:
+        emit_json(found)
+    else:
+        for each in found:
+            of_tool = f" {each.tool}:" if each.tool else ""
+            say(visible_line(f"{_place(each)}: {each.severity}:{of_tool} {each.reason}"))
+        if not found:
+            print("Everything was loaded, and nothing is doubtful.")
+    return Exit.FAILED if any(each.severity == "refused" for each in found) else Exit.DONE
+
+
+@command.command("reload")
+@pass_app
+def reload_(app: App) -> None:
+    """Read the config, the manifests of external tools and the plugins again."""
+    with app.client() as client:
+        say(client.call(Reload()).message)
+
+
+def _place(problem: ToolProblem) -> str:
+    return f"{problem.file}:{problem.line}" if problem.line else problem.file
 
 
 @command.command()

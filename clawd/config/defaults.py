@@ -36,5 +36,6 @@ def default_tree(layout: Layout) -> dict[str, Any]:
             "workspace_roots": list(WORKSPACE_ROOTS),
             "policy_cases": str(layout.config.with_name(POLICY_CASES)),
         },
+        "external_tools": {"dir": str(layout.external_tools)},
         "providers": {"models": {name: dict(values) for name, values in PROVIDERS.items()}},
     }

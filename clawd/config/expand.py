@@ -29,6 +29,7 @@ def expand_paths(
         (("security", "forbidden_paths"), None),
         (("security", "workspace_roots"), None),
         (("security", "policy_cases"), folder),
+        (("external_tools", "dir"), layout.home),
     ]
     providers = value_at(tree, ("providers", "models"))
     for name in providers if isinstance(providers, dict) else ():

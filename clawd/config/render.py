@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile
+from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
 from clawd.config.prompt import PromptSection
@@ -77,6 +78,7 @@ def render_default_config(layout: Layout) -> str:
         "memory.path": _with_tilde(layout.database),
         "knowledge.path": _with_tilde(layout.knowledge),
         "receipts.path": _with_tilde(layout.receipts),
+        "external_tools.dir": _with_tilde(layout.external_tools),
         "security.policy_cases": _with_tilde(layout.config.with_name(defaults.POLICY_CASES)),
         "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
         "security.workspace_roots": list(defaults.WORKSPACE_ROOTS),
@@ -92,6 +94,8 @@ def render_default_config(layout: Layout) -> str:
         (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
+        (("external_tools",), ExternalToolsSection),
+        (("plugins",), PluginsSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))

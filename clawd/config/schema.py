@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
+from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
@@ -326,6 +327,8 @@ class Config(Section):
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
+    external_tools: ExternalToolsSection
+    plugins: PluginsSection = PluginsSection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -41,6 +41,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
@@ -171,7 +172,9 @@ class Daemon:
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
+            additions=Additions(self.sandbox, self._environ),
         )
+        await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
             self.toolset.tools(self.state.loaded, self.state.policy)
         )
@@ -228,6 +231,7 @@ class Daemon:
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            tool_problems=lambda: self.toolset.problems,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -308,6 +312,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.toolset.refresh(loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})

@@ -10,9 +10,11 @@ from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.external_folder import Problem
 from clawd.tools.lookup import ToolLookup
 
 
@@ -25,6 +27,7 @@ class Toolset:
         changes: keeps what file tools change.
         knowledge: what tools note down.
         taint: what is known of conversations.
+        additions: the tools that others wrote.
     """
 
     def __init__(
@@ -35,12 +38,24 @@ class Toolset:
         changes: Changes,
         knowledge: Knowledge,
         taint: TaintBook,
+        additions: Additions,
     ) -> None:
         self._memory = memory
         self._sandbox = sandbox
         self._changes = changes
         self._knowledge = knowledge
         self._taint = taint
+        self._additions = additions
+        self._own_names: frozenset[str] = frozenset()
+
+    async def refresh(self, loaded: Loaded) -> None:
+        """Read the tools that others wrote again; `tools` then returns them."""
+        await self._additions.refresh(loaded)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What of the tools that others wrote was left out, and what is doubtful."""
+        return self._additions.problems(self._own_names)
 
     def tools(
         self, loaded: Loaded, policy: PolicySettings, taint: TaintBook | None = None
@@ -68,4 +83,6 @@ class Toolset:
         )
         book = taint or self._taint
         notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
-        return [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
+        own = [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
+        self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
+        return [*own, *self._additions.tools(self._own_names)]

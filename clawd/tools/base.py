@@ -148,6 +148,7 @@ class Tool(ABC):
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
         traits: its effect, an example and other words for its arguments; None for those that
             `traits` keeps under its name.
+        source: where it comes from, for people.
     """
 
     name: ClassVar[str]
@@ -161,6 +162,7 @@ class Tool(ABC):
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
     traits: ClassVar[Traits | None] = None
+    source: ClassVar[str] = "builtin"
 
     @abstractmethod
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.wire.extension_reports import ToolProblem
+
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a method that has nothing to tell but a sentence."""
@@ -184,10 +186,14 @@ class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools, by name; `mode` says how they are offered to models: split, unified, both."""
+    """The tools, by name, and (for an admin) what of the tools of others was left out.
+
+    `mode` says how they are offered to models: split, unified, both.
+    """
 
     items: tuple[ToolLine, ...]
     mode: str = "split"
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from clawd.security.sandbox_plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, C
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, failed
 from clawd.tools.builtin import evaluate_program
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.ran import told
+from clawd.tools.child_outcome import told_of
 
 MAX_CODE_BYTES = 256 << 10
 MEMORY_BYTES = 512 << 20
@@ -103,7 +103,7 @@ class EvaluateTool(Tool):
             cleared=context.cleared,
         )
         is_refused = any(words in result.output for words in _REFUSALS)
-        return told(result, limit_s, noun="code", advice=self._advice() if is_refused else "")
+        return told_of(result, limit_s, noun="code", advice=self._advice() if is_refused else "")
 
     def _advice(self) -> str:
         return (

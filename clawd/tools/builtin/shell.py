@@ -9,9 +9,15 @@ from clawd.security.command import assess
 from clawd.security.risk import Assessment
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.shell_reads import files_read
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touched,
+)
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.ran import told
+from clawd.tools.child_outcome import told_of
 
 TIMEOUT_LIMIT_S = 600
 _KILL_GRACE_S = 10.0
@@ -72,4 +78,4 @@ class ShellTool(Tool):
             on_output=context.report,
             cleared=context.cleared,
         )
-        return told(result, limit_s)
+        return told_of(result, limit_s)

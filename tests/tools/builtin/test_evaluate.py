@@ -9,7 +9,8 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError
 from clawd.security.compute_filter import compute_filter
-from clawd.security.sandbox import Level, Sandbox, SandboxSettings
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_result import Level
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin.evaluate import EvaluateTool, system_python
 from tests.tools.builtin.conftest import Bench

@@ -1,24 +1,30 @@
-"""What is told of a child process that has ended."""
+"""What a model is told of a command that ran in the sandbox."""
 
 from typing import Any
 
 from clawd.security.run_later_guard import HELD_SUFFIX, PutAside
-from clawd.security.sandbox import ChildResult
+from clawd.security.sandbox_result import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 
 _NAMES_TOLD = 5
 _CONVENTIONS = {126: " (it may not be executed)", 127: " (there is no such command)"}
 
 
-def told(
-    result: ChildResult, limit_s: float, *, noun: str = "command", advice: str = ""
+def told_of(
+    result: ChildResult,
+    limit_s: float,
+    *,
+    noun: str = "command",
+    nonzero_is_error: bool = True,
+    advice: str = "",
 ) -> ToolResult:
-    """Return the result of a call that ran a process.
+    """Return what a model is told of a command that ran.
 
     Args:
-        result: how it ended.
+        result: what came of it.
         limit_s: the time that it had.
         noun: what it is called.
+        nonzero_is_error: whether an exit code other than 0 is a failure.
         advice: what follows on what went wrong.
     """
     output = result.output.rstrip("\n")
@@ -35,22 +41,29 @@ def told(
     }
     if result.put_aside:
         facts["put_aside"] = [*result.put_aside.held, *result.put_aside.left]
-    parts = (_problem(result, limit_s, noun), _aside(result.put_aside))
-    problem = ". ".join(part for part in parts if part)
+    ended = cut_short(result, limit_s, noun=noun)
+    if not ended and result.exit_code and not nonzero_is_error:
+        output += f"\n[exit code {result.exit_code}]"
+    elif not ended and result.exit_code:
+        ended = _exit(result, noun)
+    problem = ". ".join(part for part in (ended, _aside(result.put_aside)) if part)
     if problem:
         return failed(f"{problem}. {advice}" if advice else problem, output=output, **facts)
     return succeeded(output or "(no output)", **facts)
 
 
-def _problem(result: ChildResult, limit_s: float, noun: str) -> str:
+def cut_short(result: ChildResult, limit_s: float, *, noun: str = "command") -> str:
+    """Say what ended a command before its own end; empty when nothing did."""
     if result.timed_out:
         return f"The {noun} was ended after {limit_s:g} s"
     if result.ended_by == "output":
         return f"The {noun} was ended because of too much output"
     if result.ended_by == "limit":
         return f"The {noun} was ended: {result.overuse}"
-    if not result.exit_code:
-        return ""
+    return ""
+
+
+def _exit(result: ChildResult, noun: str) -> str:
     convention = _CONVENTIONS.get(result.exit_code, "") if noun == "command" else ""
     if result.signal:
         convention = f" (ended by signal {result.signal})"
@@ -59,16 +72,16 @@ def _problem(result: ChildResult, limit_s: float, noun: str) -> str:
 
 def _aside(put_aside: PutAside) -> str:
     """Say what the command made that would have run outside the sandbox."""
-    names = []
+    told = []
     if put_aside.held:
-        names.append(f"renamed to NAME{HELD_SUFFIX}: {_listed(put_aside.held)}")
+        told.append(f"renamed to NAME{HELD_SUFFIX}: {_listed(put_aside.held)}")
     if put_aside.left:
-        names.append(f"not renamed, look at them first: {_listed(put_aside.left)}")
-    if not names:
+        told.append(f"not renamed, look at them first: {_listed(put_aside.left)}")
+    if not told:
         return ""
     return (
         "Files that programs outside the sandbox run later may not be made by a command; "
-        f"{'; '.join(names)}. Use file_write, which asks, or writable_run_later in [security]."
+        f"{'; '.join(told)}. Use file_write, which asks, or writable_run_later in [security]."
     )
 
 
