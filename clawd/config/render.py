@@ -25,6 +25,7 @@ from clawd.config.schema import (
 )
 from clawd.config.section import Section
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
+from clawd.config.web import WebSection
 from clawd.paths import Layout
 
 REDACTED = "(set, not shown)"
@@ -85,6 +86,7 @@ def render_default_config(layout: Layout) -> str:
         (("agent",), AgentSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
+        (("web",), WebSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))

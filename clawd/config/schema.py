@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr
 from clawd.config import defaults
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.section import Section
+from clawd.config.web import WebSection
 
 MAX_SYSTEM_APPEND = 16 * 1024
 
@@ -307,6 +308,7 @@ class Config(Section):
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
+    web: WebSection = WebSection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 
 
 class Toolset:
@@ -38,6 +38,7 @@ class Toolset:
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
+            web=WebSettings(**config.web.model_dump()),
             shell_timeout_s=config.limits.shell_timeout_s,
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
