@@ -29,6 +29,7 @@ from clawd.config.schema import (
 from clawd.config.section import Section
 from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
+from clawd.config.web import WebSection
 from clawd.paths import Layout
 
 REDACTED = "(set, not shown)"
@@ -96,6 +97,7 @@ def render_default_config(layout: Layout) -> str:
         (("limits",), LimitsSection),
         (("external_tools",), ExternalToolsSection),
         (("plugins",), PluginsSection),
+        (("web",), WebSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))

@@ -16,6 +16,7 @@ from clawd.config.knowledge import KnowledgeSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
 from clawd.config.tools import ToolsSection
+from clawd.config.web import WebSection
 
 MAX_SYSTEM_APPEND = 16 * 1024
 
@@ -329,6 +330,7 @@ class Config(Section):
     limits: LimitsSection = LimitsSection()
     external_tools: ExternalToolsSection
     plugins: PluginsSection = PluginsSection()
+    web: WebSection = WebSection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.external_folder import Problem
 from clawd.tools.lookup import ToolLookup
 
@@ -77,6 +77,7 @@ class Toolset:
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
+            web=WebSettings(**config.web.model_dump()),
             shell_timeout_s=config.limits.shell_timeout_s,
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,

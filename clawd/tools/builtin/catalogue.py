@@ -16,10 +16,13 @@ from clawd.tools.builtin.files import (
 )
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
+from clawd.tools.builtin.pdf_extract import PdfExtractTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
 from clawd.tools.builtin.undo import UndoTool
+from clawd.tools.builtin.web_fetch import WebFetchTool
+from clawd.tools.builtin.web_search import WebSearchTool
 
 
 def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
@@ -43,4 +46,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         ShellTool(deps),
         EvaluateTool(deps),
         HttpTool(deps),
+        WebSearchTool(deps),
+        WebFetchTool(deps),
+        PdfExtractTool(deps),
     ]
