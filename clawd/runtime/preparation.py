@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
 from clawd.errors import NotFoundError
 from clawd.providers.base import Message, Provider, Sampling
+from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
@@ -15,7 +17,7 @@ from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import system_prompt
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.registry import Registry
@@ -112,11 +114,7 @@ class Preparation:
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block, incoming.text)),
-            system=system_prompt(
-                msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-                tools,
-                workspace=str(workspace),
-            ),
+            system=_system(settings, agent, provider, tools, workspace),
             tools=tools,
             provider=provider,
             model=model,
@@ -125,6 +123,7 @@ class Preparation:
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             known_tokens=live.known_tokens(provider.name(), model),
+            calls_tools=provider.capabilities().tools,
         )
         words = UserWords(text=incoming.text, block=block, facts=facts)
         return PreparedTurn(plan=plan, words=words)
@@ -134,6 +133,19 @@ class Preparation:
         by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
         by_channel = self._registry.allowed(settings.tools_allow)
         return tuple(tool for tool in by_channel if tool.name in by_agent)
+
+
+def _system(
+    settings: RuntimeSettings,
+    agent: AgentSettings,
+    provider: Provider,
+    tools: tuple[Tool, ...],
+    workspace: Path,
+) -> str:
+    prompt = msgspec.structs.replace(settings.prompt, agent=agent.prompt)
+    if provider.capabilities().tools:
+        return system_prompt(prompt, tools, workspace=str(workspace))
+    return with_instructions(system_prompt(prompt, (), workspace=str(workspace)), tools)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:
