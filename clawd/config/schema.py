@@ -136,6 +136,11 @@ class ProviderSection(Section):
         default=True,
         description="Send tool results in role tool; false for templates that refuse it.",
     )
+    tools: bool = Field(
+        default=True,
+        description='Whether the model can call tools. false offers it none; lines "CMD: ..." of '
+        "its answers are then shell commands, checked and approved like any other.",
+    )
     providers: Words = Field(
         default=(),
         description="reliable: names of providers, first choice first; router: names of equals.",
@@ -242,6 +247,9 @@ class AgentSection(Section):
     )
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
+    )
+    retry_on_incomplete: bool = Field(
+        default=True, description="Ask again, at most twice, when an answer is empty or broke off."
     )
 
 

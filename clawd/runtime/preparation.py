@@ -7,6 +7,7 @@ import msgspec
 
 from clawd.errors import NotFoundError
 from clawd.providers.base import Message, Provider, Sampling
+from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
@@ -16,7 +17,7 @@ from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer
@@ -134,7 +135,7 @@ class Preparation:
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, incoming.text)),
-            system=_preamble(live, _inputs(settings, agent, offer.shown, workspace)).render(),
+            system=_system(live, _inputs(settings, agent, offer.shown, workspace), provider),
             tools=offer.shown,
             provider=provider,
             model=model,
@@ -143,6 +144,7 @@ class Preparation:
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             known_tokens=live.known_tokens(provider.name(), model),
+            calls_tools=provider.capabilities().tools,
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block))
 
@@ -228,6 +230,14 @@ def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
     else:
         live.preamble.adopt(inputs)
     return live.preamble
+
+
+def _system(live: LiveConversation, inputs: PromptInputs, provider: Provider) -> str:
+    """Return the system prompt; a model that calls no tools is told of commands instead."""
+    if provider.capabilities().tools:
+        return _preamble(live, inputs).render()
+    plain = msgspec.structs.replace(inputs, tools=())
+    return with_instructions(_preamble(live, plain).render(), inputs.tools)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

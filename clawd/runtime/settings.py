@@ -6,7 +6,7 @@ import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.runtime.prompt import PromptSettings
-from clawd.runtime.turn import TurnLimits
+from clawd.runtime.turn_plan import TurnLimits
 from clawd.tools.facades import ToolMode
 
 

@@ -18,6 +18,7 @@ from clawd.errors import ConfigError
 from clawd.memory.knowledge.shelf import KnowledgeSettings
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
+from clawd.providers.local_request import LocalOptions
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider
@@ -28,7 +29,7 @@ from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
 from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
-from clawd.runtime.turn import TurnLimits
+from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
 from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
@@ -122,11 +123,16 @@ class State:
                     self._engine,
                     LocalModels(loaded).find,
                     default_model=section.model or EMBEDDED,
-                    allow_request_penalties=loaded.config.engine.allow_request_penalties,
+                    options=LocalOptions(
+                        allow_request_penalties=loaded.config.engine.allow_request_penalties,
+                        use_tool_role=section.use_tool_role,
+                        tools=section.tools,
+                    ),
                 )
             case "mock":
                 path = section.script or self.environ.get(MOCK_SCRIPT)
-                return ScriptedProvider(name, load_script(Path(path)) if path else None)
+                script = load_script(Path(path)) if path else None
+                return ScriptedProvider(name, script, tools=section.tools)
             case "openai-compatible":
                 return self._remote(name, section)
             case "reliable":
@@ -148,6 +154,7 @@ class State:
             model=section.model,
             stream=section.stream,
             use_tool_role=section.use_tool_role,
+            tools=section.tools,
             connect_timeout_s=section.connect_timeout_s,
             first_byte_timeout_s=section.first_byte_timeout_s,
         )
@@ -278,6 +285,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             max_tool_rounds=config.agent.max_tool_rounds,
             wall_clock_budget_s=config.agent.wall_clock_budget_s,
             max_response_bytes=config.limits.max_response_bytes,
+            retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
         max_queued_messages=config.limits.max_queued_messages,
         max_queued_events=config.limits.max_queued_events,

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from clawd.security.sandbox import ChildResult, Sandbox
+from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_plan import SYSTEM_TREES, ChildCommand
+from clawd.security.sandbox_result import ChildResult
 from clawd.tools import readers
 
 MAX_CHARS = 200_000
