@@ -36,23 +36,23 @@ def command() -> None:
 
 @command.command()
 @click.argument("keywords")
-@click.argument("content", default="-")
+@click.argument("content")
 @click.option("--fix", is_flag=True, help="Nobody may change it from a conversation.")
 @json_option
 @pass_app
 def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> int:
-    """Save CONTENT (or what comes on stdin) under KEYWORDS; a note of that name is replaced."""
+    """Save CONTENT (- is stdin) under KEYWORDS; a note of that name is replaced."""
     request = SaveKnowledge(keywords=keywords, content=_content(content), fix=fix)
     return _show(_asked(app, request), as_json=as_json)
 
 
 @command.command()
 @click.argument("keywords")
-@click.argument("content", default="-")
+@click.argument("content")
 @json_option
 @pass_app
 def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
-    """Add CONTENT (or what comes on stdin) to the end of a note, or begin one."""
+    """Add CONTENT (- is stdin) to the end of a note, or begin one."""
     request = AppendKnowledge(keywords=keywords, content=_content(content))
     return _show(_asked(app, request), as_json=as_json)
 

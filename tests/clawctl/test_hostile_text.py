@@ -146,7 +146,10 @@ def table(tmp_path: Path) -> Path:
 
 
 def environ_of(environ: dict[str, str], lines: list[list[str]]) -> dict[str, str]:
-    return environ | {"HOSTILE_COMMANDS": json.dumps(lines)}
+    editor = {"EDITOR": "true", "VISUAL": "true"}  # of `knowledge edit`: changes nothing
+    commands = Path(environ["HOME"]) / "commands.json"  # the environment has no room for them
+    commands.write_text(json.dumps(lines))
+    return environ | editor | {"HOSTILE_COMMANDS": str(commands)}
 
 
 def piped(environ: dict[str, str], lines: list[list[str]]) -> "subprocess.CompletedProcess[str]":

@@ -1,4 +1,4 @@
-"""Runs commands of clawctl one after the other in one process: a JSON list in the environment.
+"""Runs commands of clawctl one after the other in one process: a JSON list in a file.
 
 Between them a marker line stands on standard output and on standard error.
 """
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from clawctl.main import main
 
@@ -15,7 +16,7 @@ MARK = "=== command {} ==="
 
 def run_all() -> None:
     streams = (sys.stdout, sys.stderr)
-    for number, arguments in enumerate(json.loads(os.environ["HOSTILE_COMMANDS"])):
+    for number, arguments in enumerate(json.loads(Path(os.environ["HOSTILE_COMMANDS"]).read_text())):
         for stream in streams:
             print("\n" + MARK.format(number), file=stream, flush=True)
         try:
