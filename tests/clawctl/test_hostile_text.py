@@ -248,7 +248,7 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     child.expect(PROMPT)
     hostile_daemon(daemon, fails=fails)
     lines = [name for name in SLASH if name not in {"/exit", "/quit"}]
-    for line in [*lines, "/memory x", "/policy x {}", "/estop status", "talk"]:
+    for line in [*lines, "/memory x", "/knowledge x", "/policy x {}", "/estop status", "talk"]:
         child.sendline(line)
         child.expect(re.escape(line))
         child.expect(EDITOR_STARTS)

@@ -16,7 +16,8 @@ MARK = "=== command {} ==="
 
 def run_all() -> None:
     streams = (sys.stdout, sys.stderr)
-    for number, arguments in enumerate(json.loads(Path(os.environ["HOSTILE_COMMANDS"]).read_text())):
+    commands = Path(os.environ["HOSTILE_COMMANDS"]).read_text(encoding="utf-8")
+    for number, arguments in enumerate(json.loads(commands)):
         for stream in streams:
             print("\n" + MARK.format(number), file=stream, flush=True)
         try:

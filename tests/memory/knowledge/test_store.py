@@ -5,7 +5,7 @@ import contextlib
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -404,11 +404,12 @@ async def test_an_entry_that_changed_since_it_was_read_is_left_alone(notes: Note
     found = files.read("a.md", KIB)
     assert found is not None
     path.write_text("keywords: a\n\nby hand meanwhile\n")
-    for act in (
+    acts: list[Callable[[], None]] = [
         lambda: files.replace("a.md", b"mine", before=found[1]),
         lambda: files.replace("a.md", b"mine", before=None),
         lambda: files.remove("a.md", before=found[1]),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(BusyError, match="left as it is"):
             act()
     assert notes.text("a.md") == "keywords: a\n\nby hand meanwhile\n"

@@ -186,7 +186,7 @@ async def test_errors_teach(world: World) -> None:
 
 
 async def test_a_model_neither_changes_nor_deletes_a_fixed_entry(world: World) -> None:
-    save = {"keywords": "vpn", "content": "wg0", "fix": True}
+    save: dict[str, Any] = {"keywords": "vpn", "content": "wg0", "fix": True}
     assert await world.text("knowledge_save", **save) == 'created "fix-vpn.md" (3 B)'
     outcome = await world.call("knowledge_save", **save | {"content": "evil0"})
     assert outcome.text.startswith('error: "fix-vpn.md" is fixed')
@@ -261,12 +261,13 @@ async def test_untrusted_text_goes_from_one_conversation_to_the_next_through_an_
     await world.call("knowledge_load", "first", keywords="vpn")
     await world.call("knowledge_search", "first", keywords="vpn")
     assert not world.taint.is_tainted("first")
-    for conversation, tool, arguments in (
+    reads: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("loads", "knowledge_load", {"keywords": "proxy"}),
         ("searches", "knowledge_search", {"keywords": "proxy"}),
         ("lists", "knowledge_list", {}),
         ("counts", "knowledge_keywords", {}),
-    ):
+    )
+    for conversation, tool, arguments in reads:
         outcome = await world.call(tool, conversation, **arguments)
         assert outcome.status == "allowed"
         assert world.taint.sources(conversation)[0] == "knowledge proxy.md", conversation
