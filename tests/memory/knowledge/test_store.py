@@ -107,8 +107,14 @@ async def test_an_entry_keeps_its_sources_when_something_is_added(notes: Notes) 
 
 async def test_a_trusted_text_in_place_of_an_untrusted_one_is_trusted(notes: Notes) -> None:
     await notes.save("a", "x", author=Author(uid=ME, conversation_id="c", untrusted=("web",)))
-    await notes.save("a", "y")
+    await notes.save("a", "y", author=Author(uid=ME, conversation_id="d"))
     assert (await notes.load("a")).hits[0].card.untrusted == ()
+
+
+async def test_a_person_who_mends_a_word_does_not_vouch_for_the_rest(notes: Notes) -> None:
+    await notes.save("a", "teh x", author=Author(uid=ME, conversation_id="c", untrusted=("web",)))
+    assert (await notes.save("a", "the x")).untrusted == ("web",)
+    assert (await notes.load("a")).hits[0].card.untrusted == ("web",)
 
 
 async def test_a_fixed_entry_is_neither_replaced_nor_deleted(notes: Notes) -> None:
@@ -385,6 +391,23 @@ async def test_untrusted_entries_give_the_vocabulary_plain_words_only(notes: Not
     assert await notes.knowledge.vocabulary(ME) == "curl, nas2"
     await notes.save("usb-c", "my own")
     assert await notes.knowledge.vocabulary(ME) == "curl, nas2, usb-c"
+
+
+async def test_a_prompt_does_without_a_vocabulary_that_cannot_be_had(
+    notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes.folder.write_text("no folder")
+    assert await notes.knowledge.vocabulary(ME) == ""
+    assert "goes without a vocabulary" in caplog.text
+    with pytest.raises(StorageError):
+        await notes.names()
+
+
+async def test_after_the_end_nothing_is_taken_any_more(notes: Notes) -> None:
+    notes.knowledge.close()
+    with pytest.raises(StorageError, match="not open"):
+        await notes.save("a", "x")
+    assert await notes.knowledge.vocabulary(ME) == ""
 
 
 # --- races, cancels, disks
