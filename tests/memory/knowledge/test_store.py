@@ -112,7 +112,7 @@ async def test_a_trusted_text_in_place_of_an_untrusted_one_is_trusted(notes: Not
 
 
 async def test_a_person_who_mends_a_word_does_not_vouch_for_the_rest(notes: Notes) -> None:
-    await notes.save("a", "teh x", author=Author(uid=ME, conversation_id="c", untrusted=("web",)))
+    await notes.save("a", "eht x", author=Author(uid=ME, conversation_id="c", untrusted=("web",)))
     assert (await notes.save("a", "the x")).untrusted == ("web",)
     assert (await notes.load("a")).hits[0].card.untrusted == ("web",)
 
