@@ -11,6 +11,7 @@ from clawctl.approve import Terminal
 from clawctl.outcome import exit_code, show_outcome
 from clawctl.render import Palette, emit_json, note, say, show_table
 from clawctl.turn import TurnView, ViewOptions, follow
+from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError
 from clawd.wire.knowledge_methods import (
     AppendKnowledge,
@@ -36,23 +37,23 @@ def command() -> None:
 
 @command.command()
 @click.argument("keywords")
-@click.argument("content", default="-")
+@click.argument("content")
 @click.option("--fix", is_flag=True, help="Nobody may change it from a conversation.")
 @json_option
 @pass_app
 def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> int:
-    """Save CONTENT (or what comes on stdin) under KEYWORDS; a note of that name is replaced."""
+    """Save CONTENT (- is stdin) under KEYWORDS; a note of that name is replaced."""
     request = SaveKnowledge(keywords=keywords, content=_content(content), fix=fix)
     return _show(_asked(app, request), as_json=as_json)
 
 
 @command.command()
 @click.argument("keywords")
-@click.argument("content", default="-")
+@click.argument("content")
 @json_option
 @pass_app
 def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
-    """Add CONTENT (or what comes on stdin) to the end of a note, or begin one."""
+    """Add CONTENT (- is stdin) to the end of a note, or begin one."""
     request = AppendKnowledge(keywords=keywords, content=_content(content))
     return _show(_asked(app, request), as_json=as_json)
 
@@ -66,13 +67,10 @@ def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
 def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_json: bool) -> int:
     """Find the notes with any of the KEYWORDS."""
     request = SearchKnowledge(keywords=" ".join(keywords), page=page, max_results=limit)
-    found = _asked(app, request)
+    found = _called(app, request)
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
-    show_table(
-        ("NAME", "CHANGED", "TEXT"),
-        [(each.name, each.modified_at, _marked(each, each.text)) for each in found.entries],
-    )
+    show_notes(found)
     if found.total > page * limit:
         note(f"● {found.total} found; --page {page + 1} shows more")
     return Exit.DONE
@@ -84,7 +82,7 @@ def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_jso
 @pass_app
 def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Show the notes with all of the KEYWORDS, at most four."""
-    found = _asked(app, LoadKnowledge(keywords=" ".join(keywords)))
+    found = _called(app, LoadKnowledge(keywords=" ".join(keywords)))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     for number, entry in enumerate(found.entries):
@@ -101,13 +99,10 @@ def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @pass_app
 def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
     """List the notes whose names begin with PREFIX, by name."""
-    found = _asked(app, ListKnowledge(prefix=prefix, max=limit))
+    found = _called(app, ListKnowledge(prefix=prefix, max=limit))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
-    show_table(
-        ("NAME", "BYTES", "CHANGED", "ABOUT"),
-        [(each.name, each.size, each.modified_at, _about(each)) for each in found.entries],
-    )
+    show_notes(found)
     if found.total > len(found.entries):
         note(f"● {found.total} in all; name a prefix, or a higher --limit")
     return Exit.DONE
@@ -132,7 +127,7 @@ def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @pass_app
 def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
     """List the keywords, the most used first."""
-    found = _asked(app, ListKeywords(min_count=min_count, max=limit))
+    found = _called(app, ListKeywords(min_count=min_count, max=limit))
     if as_json or not found.keywords:
         return _show(found, as_json=as_json)
     show_table(("KEYWORD", "NOTES"), [(each.keyword, each.count) for each in found.keywords])
@@ -146,7 +141,7 @@ def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
 def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Edit the note of just these KEYWORDS in $EDITOR; a new one is begun where there is none."""
     wanted = " ".join(keywords)
-    found = _asked(app, LoadKnowledge(keywords=wanted))
+    found = _called(app, LoadKnowledge(keywords=wanted))
     if found.call.status == "denied":
         return _show(found, as_json=as_json)
     entry = next((each for each in found.entries if _is_meant(each, wanted)), None)
@@ -173,6 +168,12 @@ def _is_meant(entry: KnowledgeEntry, wanted: str) -> bool:
     for mark in ",/_":
         words = words.replace(mark, " ")
     return set(entry.keywords) == set(words.casefold().split())
+
+
+def _called(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
+    """Make a call that asks nothing."""
+    with app.client() as client:
+        return client.call(request)
 
 
 def _asked(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
@@ -215,16 +216,3 @@ def _show_entry(entry: KnowledgeEntry, *, is_first: bool) -> None:
         sources = visible_line(", ".join(entry.untrusted_sources))
         print(palette.yellow(f"holds untrusted text from {sources}"))
     print(f"\n{terminal_safe(entry.text)}")
-
-
-def _about(entry: KnowledgeEntry) -> str:
-    words = ["fixed"] if entry.is_fixed else []
-    if not entry.keywords:
-        words.append("no keywords: not searched")
-    if entry.untrusted_sources:
-        words.append(f"untrusted text from {', '.join(entry.untrusted_sources)}")
-    return ", ".join(words)
-
-
-def _marked(entry: KnowledgeEntry, text: str) -> str:
-    return f"[untrusted] {text}" if entry.untrusted_sources else text

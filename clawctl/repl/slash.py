@@ -16,9 +16,11 @@ from clawctl.views import (
     show_conversations,
     show_explanation,
     show_hits,
+    show_notes,
     show_receipts,
     show_status,
 )
+from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     ClearEstop,
@@ -129,6 +131,10 @@ def _memory(host: Host, rest: str) -> None:
         show_conversations(list(host.call(ListConversations(limit=20)).items))
 
 
+def _knowledge(host: Host, rest: str) -> None:
+    show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
+
+
 def _policy(host: Host, rest: str) -> None:
     if not rest:
         report = host.call(Status())
@@ -187,6 +193,9 @@ COMMANDS: dict[str, Slash] = {
     "/tools": Slash(usage="/tools", help="List the tools.", handler=_tools),
     "/memory": Slash(
         usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
+    ),
+    "/knowledge": Slash(
+        usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
     ),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",

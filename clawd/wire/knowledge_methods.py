@@ -2,7 +2,7 @@
 
 Each one is a call of the tool of its name, for the caller and outside of conversations: through
 the gate, with a receipt. `keywords` is one text, parted by blanks, commas, slashes or underscores;
-the name of an entry's file is good as well.
+the name of an entry's file is good as well. Reads ask nobody, so only writes stream approvals.
 """
 
 from typing import ClassVar
@@ -33,28 +33,22 @@ class AppendKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
 class SearchKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
     """Find the entries with any of the keywords."""
 
-    streams: ClassVar[bool] = True
     keywords: str
     page: int = 1
     max_results: int = 10
-    interactive: bool = False
 
 
 class LoadKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
     """Return the entries with all of the keywords, whole, at most four."""
 
-    streams: ClassVar[bool] = True
     keywords: str
-    interactive: bool = False
 
 
 class ListKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
     """List the entries whose names begin with the prefix, by name."""
 
-    streams: ClassVar[bool] = True
     prefix: str = ""
     max: int = 50
-    interactive: bool = False
 
 
 class DeleteKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
@@ -68,7 +62,5 @@ class DeleteKnowledge(Method[KnowledgeOutcome], frozen=True, kw_only=True):
 class ListKeywords(Method[KnowledgeOutcome], frozen=True, kw_only=True):
     """List the keywords that at least so many entries have, the most used first."""
 
-    streams: ClassVar[bool] = True
     min_count: int = 1
     max: int = 200
-    interactive: bool = False

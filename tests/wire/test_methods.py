@@ -116,11 +116,7 @@ def test_only_these_methods_stream() -> None:
         "run_tool",
         "save_knowledge",
         "append_knowledge",
-        "search_knowledge",
-        "load_knowledge",
-        "list_knowledge",
         "delete_knowledge",
-        "list_keywords",
     }
 
 

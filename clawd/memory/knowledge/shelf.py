@@ -58,6 +58,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         after: as it is now.
         is_same: whether nothing had to be changed.
         fixed_beside: names a fixed entry of the same keywords.
+        untrusted: what the entry that was replaced is marked with now.
     """
 
     file: str
@@ -65,6 +66,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     after: int
     is_same: bool = False
     fixed_beside: str = ""
+    untrusted: tuple[str, ...] = ()
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,12 +141,17 @@ class Shelf:
         parsed, before = self._current(card.file)
         old = len(parsed.body.encode())
         was_untrusted = parsed.header.untrusted if parsed.header is not None else ()
+        if not author.conversation_id:
+            # A person edits what is there: a word mended does not vouch for the rest.
+            header = msgspec.structs.replace(header, untrusted=was_untrusted)
         if parsed.body == body and was_untrusted == header.untrusted:
             return Written(file=card.file, before=old, after=old, is_same=True)
         if parsed.header is not None and parsed.header.created:
             header = msgspec.structs.replace(header, created=parsed.header.created)
         self.files.replace(card.file, render(header, body), before=before)
-        return Written(file=card.file, before=old, after=len(body.encode()))
+        return Written(
+            file=card.file, before=old, after=len(body.encode()), untrusted=header.untrusted
+        )
 
     def append(self, name: EntryName, content: str, author: Author) -> Written:
         """Add to the end of an entry, or make it.

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from clawd.errors import StorageError
 from clawd.memory.knowledge.files import EntryFiles, storage_error
 from clawd.memory.knowledge.index import Card, KeywordUse, by_name, uses
 from clawd.memory.knowledge.keywords import EntryName, Wanted
@@ -19,6 +21,7 @@ MAX_SHELVES = 64
 _END_S = 5.0
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class Knowledge:
@@ -97,9 +100,14 @@ class Knowledge:
         """Return the person's most used keywords for a prompt, at most 40; "" for none.
 
         Costs one look at the folder while no file came, went or was replaced. Of untrusted
-        entries only plain words are told, as nothing marks a prompt as untrusted.
+        entries only plain words are told, as nothing marks a prompt as untrusted. Raises nothing:
+        a prompt does without, and the log says why.
         """
-        return await self._do(uid, Shelf.vocabulary)
+        try:
+            return await self._do(uid, Shelf.vocabulary)
+        except StorageError as error:
+            _log.warning("the prompt goes without a vocabulary: %s", error.message)
+            return ""
 
     def _name(self, uid: int) -> str:
         return "" if uid == self._owner_uid else f"uid-{uid}"
@@ -126,7 +134,10 @@ class Knowledge:
             except OSError as error:
                 raise storage_error(error, shelf.files.shown) from error
 
-        begun = self._thread.submit(run)
+        try:
+            begun = self._thread.submit(run)
+        except RuntimeError as error:
+            raise StorageError("knowledge is not open any more") from error
         work = asyncio.wrap_future(begun)
         try:
             return await asyncio.shield(work)

@@ -23,9 +23,10 @@ def saved(written: Written) -> str:
         return f'created "{name}" ({written.after} B)' + _beside(written)
     if written.is_same:
         return f'"{name}" says that already ({written.after} B); nothing changed'
+    marked = "; it is marked as untrusted text" if written.untrusted else ""
     return (
         f'replaced "{name}" ({written.before} B → {written.after} B); the old text is kept in the '
-        "trash. To add to an entry use knowledge_append"
+        f"trash{marked}. To add to an entry use knowledge_append"
     )
 
 

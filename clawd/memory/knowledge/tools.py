@@ -64,6 +64,11 @@ def _number(most: int) -> dict[str, Any]:
     return {"type": "integer", "minimum": 1, "maximum": most}
 
 
+def _within(given: object, default: int, most: int) -> int:
+    """Return a number that was asked for, brought within 1 and the most there can be."""
+    return max(1, min(int(str(given)) if given is not None else default, most))
+
+
 class KnowledgeTool(Tool):
     """A tool on the principal's own entries, an admin's too."""
 
@@ -192,7 +197,8 @@ class KnowledgeSearch(KnowledgeTool):
     @override
     async def _act(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         keywords = searched_keywords(str(arguments["keywords"]))
-        page, size = int(arguments.get("page", 1)), int(arguments.get("max_results", PAGE))
+        page = _within(arguments.get("page"), 1, MAX_PAGES)
+        size = _within(arguments.get("max_results"), PAGE, MAX_PAGE)
         found = await self._knowledge.search(
             keywords, uid=context.principal.uid, page=page, size=size
         )
@@ -258,7 +264,8 @@ class KnowledgeList(KnowledgeTool):
 
     @override
     async def _act(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        prefix, most = str(arguments.get("prefix", "")), int(arguments.get("max", LISTED))
+        prefix = str(arguments.get("prefix", "")).strip()
+        most = _within(arguments.get("max"), LISTED, MAX_LISTED)
         cards = await self._knowledge.listed(prefix, uid=context.principal.uid)
         if not cards:
             text = f'No entry begins with "{prefix}".' if prefix else "There are no entries yet."
@@ -319,7 +326,8 @@ class KnowledgeKeywords(KnowledgeTool):
 
     @override
     async def _act(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        least, most = int(arguments.get("min_count", 1)), int(arguments.get("max", COUNTED))
+        least = _within(arguments.get("min_count"), 1, MAX_PAGES)
+        most = _within(arguments.get("max"), COUNTED, MAX_COUNTED)
         known = await self._knowledge.keywords(uid=context.principal.uid)
         fitting = [use for use in known if use.count >= least]
         shown = fitting[:most]

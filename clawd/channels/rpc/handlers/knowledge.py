@@ -1,5 +1,6 @@
 """Handlers about knowledge: each is a call of the tool of its name, through the gate."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from clawd.errors import NotFoundError
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import new_call_id
 from clawd.tools.outcome import CallRequest
+from clawd.wire.events import Event
 from clawd.wire.knowledge_methods import (
     AppendKnowledge,
     DeleteKnowledge,
@@ -72,10 +74,12 @@ class KnowledgeHandlers(Handler):
             NotFoundError: knowledge is switched off.
         """
         arguments: dict[str, Any] = msgspec.structs.asdict(params)
-        interactive = bool(arguments.pop("interactive"))
-        call.on_answer = lambda answer: self.take_answer(answer, call.principal)
+        interactive = bool(arguments.pop("interactive", False))
         events = Subscription()
-        async with streaming(events, call):
+        async with AsyncExitStack() as stack:
+            if params.streams:
+                call.on_answer = lambda answer: self.take_answer(answer, call.principal)
+                await stack.enter_async_context(streaming(events, call))
             outcome = await self.parts.calls.run(
                 CallRequest(
                     id=new_call_id(),
@@ -85,7 +89,7 @@ class KnowledgeHandlers(Handler):
                 call.principal,
                 workspace="",
                 interactive=interactive,
-                emit=events.put,
+                emit=events.put if params.streams else _unseen,
             )
         if outcome.kind == "unknown_tool":
             raise NotFoundError(
@@ -106,3 +110,7 @@ class KnowledgeHandlers(Handler):
             keywords=facts.keywords,
             total=facts.total,
         )
+
+
+def _unseen(_event: Event) -> None:
+    """Take an event of a call that nobody follows."""
