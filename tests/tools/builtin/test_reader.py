@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -95,3 +97,10 @@ async def test_the_process_sees_neither_files_of_the_owner_nor_the_network(bench
 def test_the_first_answer_with_a_key_counts() -> None:
     reading = Reading(answers=[{"a": 1}, {"b": 2}, {"b": 3}])
     assert (reading.first("b"), reading.first("c")) == (2, None)
+
+
+def test_the_daemon_loads_no_parser_of_what_strangers_wrote() -> None:
+    names = ("trafilatura", "pypdf", "ddgs", "primp", "lxml")
+    code = f"import sys, clawd.service.build; print([n for n in {names!r} if n in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert answer.stdout == b"[]\n", answer.stderr
