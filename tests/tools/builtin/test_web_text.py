@@ -75,6 +75,12 @@ def test_a_character_that_the_limit_cut_costs_nothing_but_itself() -> None:
     assert decoded("Gr\u00fc".encode()[:-1], "utf-8") == "Gr"
 
 
+def test_no_page_makes_the_look_at_its_beginning_take_long() -> None:
+    assert kind_of(b"<!---->" * 580 + b"x", "") == "text/plain"
+    assert kind_of(b"<!---->" * 580 + b"<html>", "") == "text/html"
+    assert decoded(b"<meta charset=" * 20 + b" " * 4_000 + b"!", "") is not None
+
+
 @given(st.binary(max_size=300), st.text(max_size=30))
 def test_any_bytes_are_text_or_none(body: bytes, declared: str) -> None:
     text = decoded(body, declared)
