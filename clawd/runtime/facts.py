@@ -151,16 +151,17 @@ class SaidOf:
 
     Args:
         name: of the fact.
-        told: returns its text, "" for nothing to tell.
+        told: returns it, or its text alone; "" for nothing to tell.
     """
 
-    def __init__(self, name: str, told: Callable[[int], Awaitable[str]]) -> None:
+    def __init__(self, name: str, told: Callable[[int], Awaitable[str | Fact]]) -> None:
         self.names: tuple[str, ...] = (name,)
         self._told = told
 
     async def facts(self, scope: FactScope) -> dict[str, Fact]:
         """Return the fact."""
-        return {self.names[0]: Fact(text=await self._told(scope.owner))}
+        told = await self._told(scope.owner)
+        return {self.names[0]: Fact(text=told) if isinstance(told, str) else told}
 
 
 class WorkspaceMessage:

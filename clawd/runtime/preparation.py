@@ -171,7 +171,10 @@ class Preparation:
         else:
             block = await self._block(live, principal, folder)
         tools = self._offered(settings, chosen)
-        preamble = Preamble(_inputs(settings, chosen, tools, folder))
+        inputs = _inputs(settings, chosen, tools, folder)
+        known = live.preamble if live is not None else None
+        preamble = known.copy() if known is not None else Preamble(inputs)
+        preamble.adopt(inputs)
         return PromptPreview(
             workspace=folder,
             fragments=preamble.fragments(),
