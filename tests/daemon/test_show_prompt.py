@@ -145,6 +145,22 @@ async def test_fragments_are_switched_off_in_the_config(tmp_path: Path, off: str
     assert "agents_md" not in found.block
 
 
+async def test_a_reload_tells_another_message_and_leaves_the_prompt_as_it_was(
+    inside: Inside,
+) -> None:
+    first = await inside.ask(SendMessage(text="hello"))
+    asked = ShowPrompt(conversation_id=first.conversation_id)
+    before = await inside.ask(asked)
+    path = inside.daemon.loaded.path
+    text = await asyncio.to_thread(path.read_text)
+    late = toml_text("Release on Monday.")
+    await asyncio.to_thread(path.write_text, text.replace(toml_text("Release on Friday."), late))
+    await inside.daemon.reload()
+    after = await inside.ask(asked)
+    assert (before.block, after.system) == ("", before.system)
+    assert after.block == "<context>\nworkspace_message: Release on Monday.\n</context>"
+
+
 @pytest.mark.daemon
 def test_clawctl_shows_the_prompt_and_talking_still_works(home: Home) -> None:
     home.configure()
