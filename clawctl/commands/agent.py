@@ -201,7 +201,7 @@ def _facts(view: TurnView) -> dict[str, object]:
 def _exit_code(finished: TurnFinished, *, quiet: bool) -> int:
     if finished.stop_reason in {"cap", "loop"}:
         if not quiet:
-            why = "cap of tool rounds" if finished.stop_reason == "cap" else "no progress"
+            why = "cap of rounds or time" if finished.stop_reason == "cap" else "no progress"
             print(f"● stopped: {why}", file=sys.stderr)
         return Exit.CAP
     if finished.unanswered_approvals:

@@ -7,6 +7,8 @@ calls is complete only with a result for each of its calls; `complete_results` m
 
 from collections.abc import Sequence
 
+import msgspec
+
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, ToolCall
 
@@ -80,6 +82,11 @@ class Transaction:
         """Forget what is pending."""
         self._pending.clear()
 
+    def keep(self, count: int) -> None:
+        """Commit the first `count` messages as a later load would find them; forget the rest."""
+        self._context.extend(repair_orphans(self._pending[:count]))
+        self._pending.clear()
+
     def complete_results(self, reason: str) -> None:
         """Add a result that gives the reason to every pending call that has none."""
         for call in open_calls(self._pending):
@@ -99,6 +106,20 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
             answered = {m.tool_call_id for m in messages[index + 1 :] if m.role == "tool"}
             return [call for call in calls if call.id not in answered]
     return []
+
+
+def with_unique_ids(calls: Sequence[ToolCall], history: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Give calls whose id was used before in the conversation an id of their own."""
+    used = {call.id for message in history for call in message.tool_calls}
+    unique: list[ToolCall] = []
+    for call in calls:
+        call_id, number = call.id, 2
+        while call_id in used:
+            call_id = f"{call.id}-{number}"
+            number += 1
+        used.add(call_id)
+        unique.append(msgspec.structs.replace(call, id=call_id))
+    return tuple(unique)
 
 
 def repair_orphans(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -7,6 +7,7 @@ import msgspec
 
 from clawd.errors import NotFoundError
 from clawd.providers.base import Message, Provider, Sampling
+from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
@@ -16,9 +17,10 @@ from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
+from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, TurnStarted
 
@@ -119,29 +121,31 @@ class Preparation:
             )
         )
         live.hints = hints
-        tools = self._offered(settings, agent)
-        block = await self._block(live, principal, workspace)
+        offer = self._offered(settings, agent)
+        block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
-            offered=frozenset(tool.name for tool in tools),
+            offered=offer.names,
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
+        inputs = _inputs(settings, agent, offer.shown, workspace)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, incoming.text)),
-            system=_preamble(live, _inputs(settings, agent, tools, workspace)).render(),
-            tools=tools,
+            system=_system(_preamble(live, inputs), inputs, provider),
+            tools=offer.shown,
             provider=provider,
             model=model,
             limits=settings.limits,
-            scope=scope,
+            scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             known_tokens=live.known_tokens(provider.name(), model),
+            calls_tools=provider.capabilities().tools,
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block))
 
@@ -163,42 +167,49 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        if live is None:
-            scope = FactScope(
-                principal=principal, owner=principal.uid, conversation_id="", workspace=folder
-            )
-            block = await self._facts.block(scope, {})
-        else:
-            block = await self._block(live, principal, folder)
-        tools = self._offered(settings, chosen)
-        inputs = _inputs(settings, chosen, tools, folder)
+        offer = self._offered(settings, chosen)
+        block = await self._block(live, principal, folder, offer.names)
+        inputs = _inputs(settings, chosen, offer.shown, folder)
+        provider = self._providers().get(settings.default_provider)
         known = live.preamble if live is not None else None
         preamble = known.copy() if known is not None else Preamble(inputs)
-        preamble.adopt(inputs)
+        system = _system(preamble, inputs, provider)
+        fragments = preamble.fragments()
+        if added := system.removeprefix(preamble.render()).strip():
+            fragments += (("commands", added),)
         return PromptPreview(
             workspace=folder,
-            fragments=preamble.fragments(),
-            system=preamble.render(),
+            fragments=fragments,
+            system=system,
             block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
-            tools=tuple(tool.name for tool in tools),
+            tools=tuple(tool.name for tool in offer.shown),
         )
 
-    async def _block(self, live: LiveConversation, principal: Principal, workspace: Path) -> Block:
+    async def _block(
+        self,
+        live: LiveConversation | None,
+        principal: Principal,
+        workspace: Path,
+        offered: frozenset[str],
+    ) -> Block:
+        """Return what is news to a conversation, or to a new one of the principal's (None)."""
         scope = FactScope(
             principal=principal,
-            owner=live.record.owner,
-            conversation_id=live.record.id,
+            owner=live.record.owner if live else principal.uid,
+            conversation_id=live.record.id if live else "",
             workspace=workspace,
-            speakers=live.speakers,
+            speakers=live.speakers if live else frozenset(),
+            offered=offered,
         )
-        return await self._facts.block(scope, live.shown)
+        return await self._facts.block(scope, live.shown if live else {})
 
-    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> tuple[Tool, ...]:
-        """Return the tools that the channel and the agent both offer, by name."""
+    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> Offer:
+        """Return what the channel and the agent both offer."""
         by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
         by_channel = self._registry.allowed(settings.tools_allow)
-        return tuple(tool for tool in by_channel if tool.name in by_agent)
+        allowed = [tool for tool in by_channel if tool.name in by_agent]
+        return Offer(allowed, settings.tool_mode)
 
 
 def _inputs(
@@ -223,12 +234,19 @@ def _words(
 
 
 def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
-    """Return the conversation's own preamble, with these inputs."""
+    """Return the conversation's own preamble."""
     if live.preamble is None:
         live.preamble = Preamble(inputs)
-    else:
-        live.preamble.adopt(inputs)
     return live.preamble
+
+
+def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
+    """Return the system prompt; a model that calls no tools is told of commands instead."""
+    if provider is None or provider.capabilities().tools:
+        preamble.adopt(inputs)
+        return preamble.render()
+    preamble.adopt(msgspec.structs.replace(inputs, tools=()))
+    return with_instructions(preamble.render(), inputs.tools)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.registry import short_of
-from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, paragraph, single_line
+from clawd.tools.offer import inline_list
+from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
 OPERATOR_LIMIT_BYTES = 16 * 1024
@@ -202,11 +202,7 @@ def _knowledge_loop(offered: set[str]) -> str:
 def _catalogue(inputs: PromptInputs) -> str:
     if not inputs.tools:
         return ""
-    lines = [
-        f"- {single_line(tool.name, NAME_LIMIT)}: {single_line(short_of(tool), DESCRIPTION_LIMIT)}"
-        for tool in inputs.tools
-    ]
-    return "\n".join(["[tools]", *lines])
+    return "\n".join(["[tools]", *inline_list(inputs.tools)])
 
 
 def _agent(inputs: PromptInputs) -> str:
@@ -232,9 +228,7 @@ FRAGMENTS = (
     _Fragment(id="addenda", needs=lambda i: [t.addendum for t in i.tools], text=_addenda),
     _Fragment(id="operator", needs=lambda i: i.settings.operator, text=_operator),
     _Fragment(id="rules", needs=_rule_inputs, text=_rules),
-    _Fragment(
-        id="catalogue", needs=lambda i: [(t.name, short_of(t)) for t in i.tools], text=_catalogue
-    ),
+    _Fragment(id="catalogue", needs=lambda i: inline_list(i.tools), text=_catalogue),
     _Fragment(id="agent", needs=lambda i: i.settings.agent, text=_agent),
     _Fragment(id="environment", needs=lambda i: i.workspace, text=_environment),
     _Fragment(id="guidance", needs=lambda _: None, text=_guidance),

@@ -17,8 +17,10 @@ from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
+from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -39,12 +41,20 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
-from clawd.service.state import LocalModels, State, engine_of
+from clawd.service.state import (
+    LocalModels,
+    State,
+    engine_of,
+    forbidden_paths_of,
+    knowledge_of,
+)
 from clawd.service.toolset import Toolset
+from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -67,6 +77,7 @@ class Daemon:
         self.state: State
         self.memory: Memory
         self.changes: Changes
+        self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
         self.anchor: Anchor | None = None
         self.estop: EmergencyStop
@@ -78,6 +89,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
+        self.keeper: MemoryKeeper
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -130,6 +142,8 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
         self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
+        self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup)
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
@@ -152,7 +166,15 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(self.memory, sandbox=self.sandbox, changes=self.changes)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+            additions=Additions(self.sandbox, self._environ),
+        )
+        await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
             self.toolset.tools(self.state.loaded, self.state.policy)
         )
@@ -175,7 +197,7 @@ class Daemon:
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
         )
         self.inbox = Inbox(
             book,
@@ -183,6 +205,11 @@ class Daemon:
             preparation=preparation,
             settings=lambda: self.state.runtime,
         )
+        self.keeper = MemoryKeeper(
+            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+        )
+        self.keeper.start()
+        self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(self._on_estop(dispatcher))
         self.handlers = Handlers(self._parts(dispatcher, person))
 
@@ -204,6 +231,7 @@ class Daemon:
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            tool_problems=lambda: self.toolset.problems,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -211,6 +239,7 @@ class Daemon:
             engine=self.engine,
             providers=lambda: self.state.providers,
             provider_lines=lambda: self.state.provider_lines(),
+            erase_soon=self.keeper.erase_soon,
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
@@ -241,7 +270,7 @@ class Daemon:
         return SandboxSettings(
             mode=self.loaded.config.security.sandbox,  # another one takes a restart
             home=self.loaded.layout.home,
-            forbidden_paths=config.security.forbidden_paths,
+            forbidden_paths=forbidden_paths_of(loaded),
             limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
             writable_run_later=config.security.writable_run_later,
             tools_cgroup=self.tools_cgroup,
@@ -250,6 +279,10 @@ class Daemon:
     def _change_limits(self) -> ChangeLimits:
         limits = self.state.loaded.config.limits
         return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
+
+    def _keep_limits(self) -> KeepLimits:
+        memory = self.state.loaded.config.memory
+        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
@@ -279,6 +312,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.toolset.refresh(loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})

@@ -10,7 +10,13 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire import policy_methods, prompt_methods, receipt_methods
+from clawd.wire import (
+    knowledge_methods,
+    memory_methods,
+    policy_methods,
+    prompt_methods,
+    receipt_methods,
+)
 from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
@@ -272,8 +278,10 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
+    memory_methods.__name__,
     receipt_methods.__name__,
     policy_methods.__name__,
+    knowledge_methods.__name__,
     prompt_methods.__name__,
 }
 

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.wire.extension_reports import ToolProblem
+
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a method that has nothing to tell but a sentence."""
@@ -165,19 +167,33 @@ class RuleList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool."""
+    """One tool.
+
+    Attributes:
+        offered_as: how a model calls it in the mode in force: `file_read`, `fs(action="read")`.
+        aliases: other names that lead to it.
+        example: arguments of a call that works.
+    """
 
     name: str
     short: str
     description: str
     parameters: dict[str, Any]
     source: str = "builtin"
+    offered_as: str = ""
+    aliases: tuple[str, ...] = ()
+    example: dict[str, Any] = {}
 
 
 class ToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools, by name."""
+    """The tools, by name, and (for an admin) what of the tools of others was left out.
+
+    `mode` says how they are offered to models: split, unified, both.
+    """
 
     items: tuple[ToolLine, ...]
+    mode: str = "split"
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

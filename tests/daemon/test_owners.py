@@ -23,6 +23,16 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.knowledge_methods import (
+    AppendKnowledge,
+    DeleteKnowledge,
+    ListKeywords,
+    ListKnowledge,
+    LoadKnowledge,
+    SaveKnowledge,
+    SearchKnowledge,
+)
+from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import (
@@ -117,6 +127,10 @@ class World:
         asked = await self.approval()
         return AnswerApproval(approval_id=asked.approval_id, digest=asked.digest, answer="deny")
 
+    async def note(self) -> None:
+        """Let Ada know something, under a keyword that is hers alone."""
+        await self.inside.ask(SaveKnowledge(keywords="elephant jumbo7", content=WORDS), ADA)
+
     async def is_followed(self, params: FollowConversation, client: RawClient) -> bool:
         """Wait until the conversation is followed, or the request to do so has failed."""
         live = await self.inside.daemon.inbox.book.load(params.conversation_id, ADA)
@@ -179,6 +193,15 @@ def about_all(params: Method[Any]) -> Make:
     return make
 
 
+def about_notes(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        world.mark("jumbo7")
+        await world.note()
+        return params
+
+    return make
+
+
 async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
 
@@ -188,6 +211,7 @@ async def say_more(world: World) -> Method[Any]:
 EVERYBODY = ("ok", "ok", "ok")
 ADMINS = ("forbidden", "forbidden", "ok")
 OWN = ("sees", "ok", "sees")
+OWN_ALONE = ("sees", "ok", "ok")
 OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
@@ -230,6 +254,19 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "list_loaded_models": (plain(ListLoadedModels()), EVERYBODY),
     "search_memory": (about_all(SearchMemory(query="elephant")), OWN),
     "clear_memory": (about(World.conversation, ClearMemory, "conversation_id"), OWN_BY_ID),
+    "back_up_memory": (
+        plain(BackUpMemory(path="nowhere")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "check_memory": (plain(CheckMemory()), ADMINS),
+    # Knowledge is a person's own: an admin has his, and does not see that of others either.
+    "save_knowledge": (about_notes(SaveKnowledge(keywords="a", content="b")), EVERYBODY),
+    "append_knowledge": (about_notes(AppendKnowledge(keywords="a", content="b")), EVERYBODY),
+    "search_knowledge": (about_notes(SearchKnowledge(keywords="elephant")), OWN_ALONE),
+    "load_knowledge": (about_notes(LoadKnowledge(keywords="elephant")), OWN_ALONE),
+    "list_knowledge": (about_notes(ListKnowledge()), OWN_ALONE),
+    "list_keywords": (about_notes(ListKeywords()), OWN_ALONE),
+    "delete_knowledge": (about_notes(DeleteKnowledge(keywords="elephant")), OWN_ALONE),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),

@@ -10,6 +10,9 @@ from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
     exports,
+    knowledge_methods,
+    knowledge_reports,
+    memory_methods,
     methods,
     policy_methods,
     policy_reports,
@@ -23,6 +26,24 @@ from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name, result_type
 from clawd.wire.methods import METHODS
 
+METHOD_MODULES = (
+    methods,
+    knowledge_methods,
+    memory_methods,
+    policy_methods,
+    prompt_methods,
+    receipt_methods,
+)
+REPORT_MODULES = (
+    changes,
+    exports,
+    knowledge_reports,
+    memory_methods,
+    policy_reports,
+    prompt_reports,
+    reports,
+)
+
 KINDS = sorted(METHODS.items())
 IDS = [name for name, _ in KINDS]
 
@@ -30,7 +51,7 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for module in (methods, receipt_methods, policy_methods, prompt_methods)
+        for module in METHOD_MODULES
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
@@ -55,8 +76,8 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = (reports, policy_reports, prompt_reports, exports, changes)
-    assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
+    homes = {getattr(module, result.__name__, None) for module in REPORT_MODULES}
+    assert result is TurnFinished or result in homes
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
@@ -83,6 +104,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "read_receipt_log",
         "load_contents",
         "accept_receipts",
+        "back_up_memory",
+        "check_memory",
     }
 
 
@@ -91,6 +114,13 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "save_knowledge",
+        "append_knowledge",
+        "search_knowledge",
+        "load_knowledge",
+        "list_knowledge",
+        "delete_knowledge",
+        "list_keywords",
     }
 
 

@@ -25,6 +25,7 @@ from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
+from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
 from clawd.wire.reports import ModelList, ProviderLine, StatusReport
@@ -40,9 +41,11 @@ class Parts:
     """The parts of one daemon that handlers call.
 
     Attributes:
+        tool_problems: returns what of the tools that others wrote was left out or is doubtful.
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
+        erase_soon: says that something was deleted from memory.
         receipts_path: where the chain lies.
         first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
@@ -60,9 +63,11 @@ class Parts:
     calls: Calls
     memory: Memory
     changes: Changes
+    erase_soon: Callable[[], None]
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry
+    tool_problems: Callable[[], tuple[Problem, ...]]
     approvals: Approvals
     rules: RuleBook
     questions: Questions
