@@ -9,7 +9,7 @@ import pytest
 
 from clawd.runtime.prompt import FRAGMENTS
 from clawd.security.principal import Principal
-from clawd.wire.methods import OpenConversation, SendMessage, ShowConversation
+from clawd.wire.methods import OpenConversation, RunTool, SendMessage, ShowConversation
 from clawd.wire.prompt_methods import ShowPrompt
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
@@ -115,6 +115,20 @@ async def test_the_prompt_of_a_conversation_is_its_owners_to_see(inside: Inside)
     opened = await inside.ask(OpenConversation(), OWNER)
     refused = await inside.refused(ShowPrompt(conversation_id=opened.id), OTHER)
     assert refused.code == "not_found"
+
+
+async def test_the_vocabulary_of_notes_is_told_to_whose_they_are(inside: Inside) -> None:
+    text = '{"keywords": "adapter plug", "content": "It is green."}'
+    await inside.ask(RunTool(name="knowledge_save", arguments=text), OWNER)
+    own = await inside.ask(ShowPrompt(), OWNER)
+    (line,) = [each for each in own.block.splitlines() if each.startswith("memory_vocabulary: ")]
+    assert "adapter" in line
+    assert "plug" in line
+    assert "adapter" not in own.system
+    other = await inside.ask(ShowPrompt(), OTHER)
+    assert "memory_vocabulary" not in other.block
+    none = await inside.ask(ShowPrompt(agent="reviewer"), OWNER)
+    assert "memory_vocabulary" not in none.block
 
 
 async def test_hostile_text_of_every_source_is_sanitized(tmp_path: Path) -> None:
