@@ -117,6 +117,12 @@ class Preamble:
             if fragment.needs(before) != fragment.needs(inputs):
                 self.mark_dirty(fragment.id)
 
+    def copy(self) -> "Preamble":
+        """Return one that goes its own way from here."""
+        made = Preamble(self._inputs)
+        made._clean = dict(self._clean)
+        return made
+
     def mark_dirty(self, *ids: str) -> None:
         """Have fragments computed anew when the prompt is rendered next; none means all."""
         for fragment_id in ids or tuple(self._clean):

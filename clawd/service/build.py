@@ -197,7 +197,7 @@ class Daemon:
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
         )
         self.inbox = Inbox(
             book,

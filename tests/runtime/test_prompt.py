@@ -172,6 +172,15 @@ def test_text_of_the_operator_is_asked_for_once_until_the_prompt_is_marked_dirty
     assert "asked 3" in preamble.render()
 
 
+def test_a_copy_goes_its_own_way() -> None:
+    first = Preamble(own(operator=lambda: "asked"))
+    text = first.render()
+    other = first.copy()
+    other.adopt(own(agent="ANOTHER"))
+    assert "ANOTHER" in other.render()
+    assert first.render() == text
+
+
 CHANGES = [
     inputs(),
     inputs(workspace="/other"),
