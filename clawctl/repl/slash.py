@@ -2,13 +2,15 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from clawctl.client import Client
-from clawctl.render import note, say, show_fields, show_table
+from clawctl.plan import plan_text
+from clawctl.render import Palette, note, say, show_fields, show_table
 from clawctl.views import (
     check_arguments,
     estop_line,
@@ -31,6 +33,7 @@ from clawd.wire.methods import (
     SetEstop,
     Status,
 )
+from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
 
@@ -45,6 +48,11 @@ class Host(Protocol):
     @property
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
+        ...
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation that the next message goes to, empty for a new one."""
         ...
 
     is_stopped: bool
@@ -129,6 +137,15 @@ def _memory(host: Host, rest: str) -> None:
         show_conversations(list(host.call(ListConversations(limit=20)).items))
 
 
+def _plan(host: Host, _rest: str) -> None:
+    conversation_id = host.conversation_id
+    plan = host.call(ShowPlan(conversation_id=conversation_id)) if conversation_id else None
+    if plan is None or not plan.items:
+        say("There is no plan in this conversation.")
+    else:
+        print(plan_text(plan.markdown, Palette.of(sys.stdout)))
+
+
 def _policy(host: Host, rest: str) -> None:
     if not rest:
         report = host.call(Status())
@@ -188,6 +205,7 @@ COMMANDS: dict[str, Slash] = {
     "/memory": Slash(
         usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
     ),
+    "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",
         help="Show autonomy and rules, or what a call would be answered.",

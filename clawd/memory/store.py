@@ -9,6 +9,7 @@ from clawd.memory.conversations import Conversations
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
+from clawd.memory.plans import Plans
 from clawd.memory.search import Search
 from clawd.memory.writer import Database
 
@@ -25,6 +26,7 @@ class Memory:
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        plans: what is to be done.
     """
 
     def __init__(self, database: Database) -> None:
@@ -34,6 +36,7 @@ class Memory:
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.plans = Plans(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

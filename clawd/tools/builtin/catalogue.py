@@ -16,6 +16,7 @@ from clawd.tools.builtin.files import (
 )
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
+from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
@@ -43,4 +44,5 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         ShellTool(deps),
         EvaluateTool(deps),
         HttpTool(deps),
+        PlanTool(deps),
     ]

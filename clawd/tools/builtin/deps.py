@@ -14,6 +14,7 @@ from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
+from clawd.tools.plans import PlanStore
 
 
 class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
         changes: keeps what file tools change, for undo; None keeps nothing.
+        plans: keeps plans; None keeps none.
         network: where web tools may go.
         shell_timeout_s: how long a command may take unless the call says otherwise.
         tool_timeout_s: how long the others may take.
@@ -37,6 +39,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None
     sandbox: Sandbox
     changes: ChangeLog | None = None
+    plans: PlanStore | None = None
     network: NetworkRules = NetworkRules()
     shell_timeout_s: float = 15.0
     tool_timeout_s: float = 30.0

@@ -28,6 +28,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "shell": (["command"], ["timeout_s"]),
     "evaluate": (["code"], []),
     "http": (["url"], ["method", "headers", "body"]),
+    "plan": (["action"], ["text", "id", "status", "items"]),
 }
 
 

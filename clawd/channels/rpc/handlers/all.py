@@ -3,6 +3,7 @@
 from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
@@ -13,6 +14,7 @@ class Handlers(
     ServiceHandlers,
     TurnHandlers,
     ActHandlers,
+    PlanHandlers,
     PolicyHandlers,
     RecordHandlers,
     ExportHandlers,
