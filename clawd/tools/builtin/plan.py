@@ -58,7 +58,7 @@ class PlanTool(Tool):
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
-            "action": {"type": "string", "enum": ["add", "update", "delete", "list"]},
+            "action": {"type": "string", "enum": ["list", "add", "update", "delete"]},
             "text": _TEXT,
             "id": {"type": "string", "description": "Number of the item, or all."},
             "status": _STATUS,
