@@ -65,6 +65,11 @@ class Session:
         self.workspace = choice.workspace
         self.is_stopped = False
 
+    @property
+    def conversation_id(self) -> str:
+        """The conversation that the next message goes to, empty for a new one."""
+        return self._conversation_id
+
     def run(self) -> int:
         """Read and answer until the end."""
         self._conversation_id = self._choice.resumed(self.client())

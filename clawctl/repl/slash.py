@@ -2,13 +2,15 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from clawctl.client import Client
-from clawctl.render import note, say, show_fields, show_table
+from clawctl.plan import plan_text
+from clawctl.render import Palette, note, say, show_fields, show_table
 from clawctl.views import (
     check_arguments,
     estop_line,
@@ -33,6 +35,7 @@ from clawd.wire.methods import (
     SetEstop,
     Status,
 )
+from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
 
@@ -47,6 +50,11 @@ class Host(Protocol):
     @property
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
+        ...
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation that the next message goes to, empty for a new one."""
         ...
 
     is_stopped: bool
@@ -135,6 +143,15 @@ def _knowledge(host: Host, rest: str) -> None:
     show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
 
 
+def _plan(host: Host, _rest: str) -> None:
+    conversation_id = host.conversation_id
+    plan = host.call(ShowPlan(conversation_id=conversation_id)) if conversation_id else None
+    if plan is None or not plan.items:
+        say("There is no plan in this conversation.")
+    else:
+        print(plan_text(plan.markdown, Palette.of(sys.stdout)))
+
+
 def _policy(host: Host, rest: str) -> None:
     if not rest:
         report = host.call(Status())
@@ -197,6 +214,7 @@ COMMANDS: dict[str, Slash] = {
     "/knowledge": Slash(
         usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
     ),
+    "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",
         help="Show autonomy and rules, or what a call would be answered.",

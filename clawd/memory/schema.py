@@ -5,6 +5,7 @@
     head           the chain's last receipt     settings  names and values
     changes        files that tools changed, for undo; the old contents lie in a folder
     untrusted_files  paths whose text came from outside
+    plans          what is to be done, of a conversation or a workspace
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -150,7 +151,22 @@ def _add_untrusted_files(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files)
+def _add_plans(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS plans (
+            conversation_id TEXT UNIQUE REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            workspace TEXT NOT NULL,
+            plan TEXT NOT NULL,
+            updated_at TEXT NOT NULL
+        );
+        CREATE INDEX IF NOT EXISTS plans_by_owner ON plans (owner, workspace);
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files, _add_plans)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

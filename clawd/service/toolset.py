@@ -73,6 +73,7 @@ class Toolset:
             home=loaded.layout.home,
             sandbox=self._sandbox,
             changes=self._changes,
+            plans=self._memory.plans,
             network=NetworkRules(
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,

@@ -13,6 +13,7 @@ import msgspec
 from clawd.wire import (
     knowledge_methods,
     memory_methods,
+    plan_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
@@ -278,11 +279,12 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
-    memory_methods.__name__,
-    receipt_methods.__name__,
-    policy_methods.__name__,
     knowledge_methods.__name__,
+    memory_methods.__name__,
+    plan_methods.__name__,
+    policy_methods.__name__,
     prompt_methods.__name__,
+    receipt_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

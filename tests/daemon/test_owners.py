@@ -67,6 +67,7 @@ from clawd.wire.methods import (
     Status,
     UnloadModel,
 )
+from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
 from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
@@ -275,6 +276,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "load_contents": (plain(LoadContents(hashes=("0" * 64,))), ADMINS),
     "accept_receipts": (about_all(AcceptReceipts()), ADMINS),
     "list_changes": (about_all(ListChanges()), EVERYBODY),
+    "show_plan": (about(World.conversation, ShowPlan, "conversation_id"), OWN_BY_ID),
     "estop_state": (plain(EstopState()), EVERYBODY),
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
     "clear_estop": (plain(ClearEstop()), ADMINS),

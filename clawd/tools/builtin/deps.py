@@ -14,6 +14,7 @@ from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
+from clawd.tools.plans import PlanStore
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
         changes: keeps what file tools change, for undo; None keeps nothing.
+        plans: keeps plans; None keeps none.
         network: where web tools may go.
         web: how those that read pages and PDFs work.
         shell_timeout_s: how long a command may take unless the call says otherwise.
@@ -68,6 +70,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None
     sandbox: Sandbox
     changes: ChangeLog | None = None
+    plans: PlanStore | None = None
     network: NetworkRules = NetworkRules()
     web: WebSettings = WebSettings()
     shell_timeout_s: float = 15.0

@@ -188,6 +188,11 @@ async def test_a_read_shows_two_kibibytes_and_says_what_is_left_out(bench: Bench
 @pytest.mark.parametrize(
     ("operations", "words"),
     [
+        (
+            [op("check", path="a"), op("delete", path="a")],
+            "operation 2 has op 'delete'; it must be",
+        ),
+        ([{"path": "a", "content": "x"}], "operation 1 has no op; it must be one of read, write"),
         ([], "a batch has 1 to 50 operations, this one has 0"),
         ([op("check", path="a")] * 51, "this one has 51"),
         ([op("check", path=f"f{n}") for n in range(21)], "at most 20 files, this one names 21"),
@@ -215,6 +220,11 @@ async def test_what_a_small_model_writes_is_understood(bench: Bench) -> None:
     operations = '[{"op": "Write", "file": "a", "text": "x"}, {"op":"read","path":"a"}]'
     result = await bench.call("fs_ops", operations=operations)
     assert result.output.endswith("2. read a:\n1|x")
+    for word in ("file_read", "READ", "reads", "read_file", "cat"):
+        shown = await bench.call("fs_ops", operations=[{"action": word, "path": "a"}])
+        assert shown.output.endswith("1. read a:\n1|x")
+    edit = {"path": "a", "old_text": "x", "new_text": "z"}
+    assert (await bench.call("fs_ops", operations=[edit])).success
     lone = await bench.call("fs_ops", operations={"op": "edit", "path": "a", "start_line": "1",
                                                   "new_text": "y"})  # fmt: skip
     assert lone.success

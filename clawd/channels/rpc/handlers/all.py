@@ -4,6 +4,7 @@ from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
@@ -16,6 +17,7 @@ class Handlers(
     ServiceHandlers,
     TurnHandlers,
     ActHandlers,
+    PlanHandlers,
     PolicyHandlers,
     PromptHandlers,
     RecordHandlers,
