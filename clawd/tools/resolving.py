@@ -184,16 +184,25 @@ class Resolver:
             names = [tool.name for tool in offer.shown]
             more = ", …" if len(names) > _SHOWN_NAMES else ""
             told = f"the tools are: {', '.join(names[:_SHOWN_NAMES])}{more}"
-        lookup = [tool for tool in offer.flat if tool.name == "tool_lookup"]
-        shown = tools or lookup or list(offer.flat)[:1]
-        if not shown:
+        if not offer.flat:
             return NotFoundError(f"there is no tool {name[:64]!r}; no tools are offered here")
-        called, arguments = offer.example(shown[0])
+        called, arguments = _safe_example(tools, offer)
         example = msgspec.json.encode(arguments).decode()
         return NotFoundError(
             f"there is no tool {name[:64]!r}; {told}",
             hint=f"A correct call looks like this: {called} {example}",
         )
+
+
+def _safe_example(near: list[Tool], offer: Offer) -> tuple[str, dict[str, Any]]:
+    """Return a call to show where another tool was wanted: one that does no harm when copied."""
+    first = near[0] if near else None
+    if first is not None and traits_of(first).rank == 0:
+        return offer.example(first)
+    if "tool_lookup" in offer.names:
+        shown = offer.of(first.name).partition("(")[0] if first is not None else ""
+        return "tool_lookup", {"name": shown} if shown else {}
+    return offer.example(first or offer.flat[0])
 
 
 def _known(offer: Offer) -> dict[str, str]:

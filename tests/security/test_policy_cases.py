@@ -17,6 +17,7 @@ from clawd.security.sandbox import Sandbox
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.lookup import ToolLookup
 from clawd.tools.registry import Registry
 from clawd.tools.schema import decode_arguments
 from tests.security import fakes
@@ -32,7 +33,7 @@ def by_tool(case: PolicyCase) -> Assessment:
         sandbox=cast("Sandbox", None),
         network=NetworkRules(allowed_domains=case.allowed_domains or ()),
     )
-    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None))])
+    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None)), ToolLookup()])
     tool = registry.get(case.tool)
     arguments = decode_arguments(msgspec.json.encode(case.arguments).decode(), tool.parameters)
     context = ToolContext(

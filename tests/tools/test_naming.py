@@ -122,7 +122,7 @@ STATUS = ("pending", "working", "done", "error", "deleted")
         ("purge", PLAN, NO_CHOICE),
         ("create", FS, "write"),
         ("WRITE", FS, "write"),
-        ("wrtie", FS, "write"),
+        ("edti", FS, "edit"),
         ("remove", FS, NO_CHOICE),
         ("delete", FS, NO_CHOICE),
         ("search", FS, NO_CHOICE),

@@ -112,7 +112,7 @@ _CONTENT = 'it\'s "new"\n'
 def mutations(draw: st.DrawFn) -> Mutation:
     name = draw(st.sampled_from(["file_write", "write_file", "FileWrite", "fs", "fs_write"]))
     path = draw(st.sampled_from(["path", "file", "Path", "filePath", "patth"]))
-    content = draw(st.sampled_from(["content", "text", "CONTENT", "contnt"]))
+    content = draw(st.sampled_from(["content", "text", "CONTENT", "conttent"]))
     call: dict[str, object] = {path: "notes.txt", content: _CONTENT}
     if name == "fs" and draw(st.booleans()):
         call["action"] = draw(st.sampled_from(["write", "Write", "create", "file_write"]))
