@@ -432,6 +432,9 @@ async def test_tools_are_listed_with_their_schemas(front: Front) -> None:
         ("probe", "Probes."),
     ]
     assert lines[0].parameters["required"] == ["text"]
+    assert (lines[0].offered_as, lines[0].aliases) == ("other", ())
+    assert lines[0].example == {"text": "text"}
+    assert (await front.ask(ListTools())).mode == "split"
 
 
 async def test_what_could_not_be_loaded_is_told_to_admins_only(front: Front) -> None:
