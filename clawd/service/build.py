@@ -19,6 +19,8 @@ from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
+from clawd.plugins.loader import PluginStore
+from clawd.plugins.pins import Pins
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -76,6 +78,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
+        self.plugins: PluginStore
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -150,11 +153,12 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self.toolset = Toolset(
             self.memory,
             sandbox=self.sandbox,
             changes=self.changes,
-            additions=Additions(self.sandbox, self._environ),
+            additions=Additions(self.sandbox, self._environ, self.plugins),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -203,6 +207,8 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
+            plugins=self.plugins,
+            reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -278,12 +284,16 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
-        await self.toolset.refresh(loaded)
-        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+        await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
         return "; ".join(filter(None, told))
+
+    async def reload_tools(self) -> None:
+        """Read manifests and plugins again, and put the tools in force."""
+        await self.toolset.refresh(self.state.loaded)
+        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     async def _reopen_receipts(self) -> str:
         """Take receipts again after a failed write; return what to tell."""

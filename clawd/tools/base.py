@@ -102,6 +102,8 @@ class Tool(ABC):
             when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
         source: where it comes from, for people.
+        identity: what it is known by where its program is not clawd's own, or ""; an approval
+            binds it, and so is void when the program becomes another.
     """
 
     name: ClassVar[str]
@@ -115,6 +117,7 @@ class Tool(ABC):
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
     source: ClassVar[str] = "builtin"
+    identity: ClassVar[str] = ""
 
     @abstractmethod
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -134,6 +137,11 @@ class Tool(ABC):
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         """Do it. Expected failures are results; cancellation must leave nothing running."""
+
+
+def first_line(description: str) -> str:
+    """Return the first line of a description, as short as a request takes it."""
+    return next(iter(description.strip().splitlines()), "")[:SHORT_LIMIT]
 
 
 def failed(error: str, *, output: str = "", **metadata: Any) -> ToolResult:

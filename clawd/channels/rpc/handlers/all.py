@@ -3,6 +3,7 @@
 from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.plugins import PluginHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
@@ -14,6 +15,7 @@ class Handlers(
     TurnHandlers,
     ActHandlers,
     PolicyHandlers,
+    PluginHandlers,
     RecordHandlers,
     ExportHandlers,
     ModelHandlers,
