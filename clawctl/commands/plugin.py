@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
@@ -83,6 +84,7 @@ def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bo
     """Show what changed in a plugin since it was approved, ask, and let it run as it is now."""
     with app.client() as client:
         found = client.call(InspectPlugin(name=name))
+        found = msgspec.structs.replace(found, replaces="")
         if not _is_agreed(found, "Approve it?", yes=yes, accept=accept_secrets, as_json=as_json):
             return Exit.FAILED
         done = client.call(ApprovePlugin(name=name, digest=found.digest))

@@ -26,6 +26,7 @@ MAX_PLUGINS = 64
 
 State = Literal["ready", "changed", "unapproved", "broken"]
 
+_FRESH, _OLD, _REMOVED = ".new-", ".old-", ".removed-"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
@@ -135,6 +136,7 @@ class PluginStore:
             StorageError: the disk refused; what was there before is still there.
         """
         with self._changing:
+            self._sweep()
             tree = read_tree(source.resolve(), is_installed=False)
             found = self._review(tree)
             _check_digest(found, digest)
@@ -179,7 +181,7 @@ class PluginStore:
             if pins.pop(name, None) is not None:
                 self._pins.save(pins)  # first: what is left of it must not run
             try:
-                doomed = self._folder / f".removed-{secrets.token_hex(4)}"
+                doomed = self._folder / f"{_REMOVED}{secrets.token_hex(4)}"
                 place.rename(doomed)
                 sync_folder(doomed)
                 _delete(doomed)
@@ -231,8 +233,8 @@ class PluginStore:
     def _put(self, name: str, tree: Tree) -> None:
         """Write a plugin beside its place and rename it there."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        fresh = self._folder / f".new-{secrets.token_hex(4)}"
-        place, old = self._folder / name, self._folder / f".old-{secrets.token_hex(4)}"
+        fresh = self._folder / f"{_FRESH}{secrets.token_hex(4)}"
+        place, old = self._folder / name, self._folder / f"{_OLD}{secrets.token_hex(4)}"
         fresh.mkdir(mode=0o700)
         try:
             write_tree(tree, fresh, is_durable=True)
@@ -246,6 +248,12 @@ class PluginStore:
             raise
         sync_folder(place)
         _delete(old)
+
+    def _sweep(self) -> None:
+        """Delete what an end in the middle of an installation or a removal left behind."""
+        for prefix in (_FRESH, _OLD, _REMOVED):
+            for left in self._folder.glob(f"{prefix}*"):
+                _delete(left)
 
     def _approve(self, manifest: PluginManifest, tree: Tree, by: int) -> None:
         pins = self._pins.load()

@@ -89,6 +89,9 @@ class PluginTool(Tool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         folder = make_folder()
         try:
+            if folder.is_relative_to(context.workspace):
+                # Another command of this workspace could change the copy.
+                return failed(f"plugins do not run in {context.workspace}: their copies lie there")
             _, cancelled = await settled(in_thread(lambda: self._copy_to(folder)))
             if not cancelled:
                 command = self._command(folder, arguments, context)

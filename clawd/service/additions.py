@@ -31,22 +31,17 @@ class Additions:
         self._sandbox = sandbox
         self._environ = environ
         self._store = plugins
+        self._reading = asyncio.Lock()
         self._external = Found()
         self._plugins: tuple[Installed, ...] = ()
         self._plugin_problems: tuple[Problem, ...] = ()
 
     async def refresh(self, loaded: Loaded) -> None:
-        """Read everything again."""
-        config = loaded.config
-        external = Found()
-        if config.external_tools.enabled:
-            places = _places(loaded)
-            external = await asyncio.to_thread(read_folder, config.external_tools.dir, places)
-        self._plugins, self._plugin_problems = (), ()
-        if config.plugins.enabled:
-            await self._read_plugins()
-        self._external = external
-        for problem in (*external.problems, *self._plugin_problems):
+        """Read everything again; who comes later reads later."""
+        async with self._reading:
+            found = await asyncio.to_thread(_read, loaded, self._store)
+            self._external, self._plugins, self._plugin_problems = found
+        for problem in (*self._external.problems, *self._plugin_problems):
             _log.warning(
                 "a tool of others: %s",
                 problem.reason,
@@ -79,18 +74,24 @@ class Additions:
                 tools.append(tool)
         return tools, tuple(problems)
 
-    async def _read_plugins(self) -> None:
-        try:
-            found = await asyncio.to_thread(self._store.installed)
-        except StorageError as error:
-            self._plugin_problems = (Problem(file="plugins", reason=error.message),)
-            return
-        self._plugins = tuple(each for each in found if each.state == "ready")
-        self._plugin_problems = tuple(
-            Problem(file=str(each.folder), reason=f"the plugin is {each.state}: {each.reason}")
-            for each in found
-            if each.state != "ready"
-        )
+
+def _read(
+    loaded: Loaded, store: PluginStore
+) -> tuple[Found, tuple[Installed, ...], tuple[Problem, ...]]:
+    """Return the external tools, the plugins that may run, and what is wrong with the others."""
+    config, external, found = loaded.config, Found(), []
+    if config.external_tools.enabled:
+        external = read_folder(config.external_tools.dir, _places(loaded))
+    try:
+        found = store.installed() if config.plugins.enabled else []
+    except StorageError as error:
+        return external, (), (Problem(file="plugins", reason=error.message),)
+    problems = (
+        Problem(file=str(each.folder), reason=f"the plugin is {each.state}: {each.reason}")
+        for each in found
+        if each.state != "ready"
+    )
+    return external, tuple(each for each in found if each.state == "ready"), tuple(problems)
 
 
 def _places(loaded: Loaded) -> Places:

@@ -147,3 +147,5 @@ def test_an_installation_that_was_broken_off_leaves_nothing_that_runs(bench: Ben
     shutil.copytree(bench.source, bench.folder / ".new-0badcafe")
     shutil.copytree(bench.source, bench.folder / ".old-0badcafe")
     assert [each.name for each in bench.store.installed()] == ["probe"]
+    bench.install()
+    assert [each.name for each in bench.folder.iterdir()] == ["probe"]

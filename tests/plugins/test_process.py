@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.plugins.loader import PluginStore
@@ -85,6 +87,32 @@ async def test_it_is_given_the_call_and_answers(bench: Bench) -> None:
         "workspace": None,
     }
     assert result.metadata["sandbox"] == "bwrap"
+
+
+@pytest.mark.landlock
+@pytest.mark.parametrize("capabilities", [(), ("workspace-read",), ("workspace-write",)])
+async def test_it_runs_in_the_landlock_sandbox_too(
+    bench: Bench, capabilities: tuple[str, ...]
+) -> None:
+    bench.sandbox = Noting(SandboxSettings(home=bench.home, levels=("landlock",)))
+    program = SH + (
+        f'cat "{bench.home}/key" >&2 && exit 9\n'
+        f'echo x > "{bench.workspace}/made"\n'
+        f'cat "{bench.workspace}/a.txt" > /dev/null && R=yes\n'
+        'echo "{\\"success\\": true, \\"output\\": \\"${R:-no}\\"}"\n'
+    )
+    result = await bench.call(bench.tool(program, *capabilities))
+    assert result.metadata["sandbox"] == "landlock"
+    assert result.output == ("yes" if capabilities else "no"), result.error
+    assert (bench.workspace / "made").exists() == ("workspace-write" in capabilities)
+
+
+async def test_it_does_not_run_where_commands_could_change_its_copy(bench: Bench) -> None:
+    tool = bench.tool()
+    context = msgspec.structs.replace(bench.context(), workspace=Path(tempfile.gettempdir()))
+    result = await tool.invoke({}, context)
+    assert "plugins do not run in" in result.error
+    assert bench.sandbox.commands == []
 
 
 async def test_without_capabilities_it_sees_no_file_and_no_network(bench: Bench) -> None:
