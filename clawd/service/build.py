@@ -21,6 +21,8 @@ from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
+from clawd.plugins.loader import PluginStore
+from clawd.plugins.pins import Pins
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -90,6 +92,7 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
+        self.plugins: PluginStore
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -166,13 +169,14 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self.toolset = Toolset(
             self.memory,
             sandbox=self.sandbox,
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ),
+            additions=Additions(self.sandbox, self._environ, self.plugins),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -232,6 +236,8 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
+            plugins=self.plugins,
+            reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -312,12 +318,16 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
-        await self.toolset.refresh(loaded)
-        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+        await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
         return "; ".join(filter(None, told))
+
+    async def reload_tools(self) -> None:
+        """Read manifests and plugins again, and put the tools in force."""
+        await self.toolset.refresh(self.state.loaded)
+        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     async def _reopen_receipts(self) -> str:
         """Take receipts again after a failed write; return what to tell."""

@@ -84,6 +84,25 @@ def test_supervised_it_asks_and_read_only_it_is_refused(home: Home) -> None:
     assert [line["status"] for line in home.receipt_lines()] == ["denied", "denied"]
 
 
+def test_the_policy_is_asked_about_it_like_about_any_tool(home: Home) -> None:
+    home.configure()
+    runs = {"argv": ["-c", "{value}"], "parameters": {"value": {"type": "string"}}}
+    install(home, "a", echo_entry(home), entry(name="runs_text", command="/bin/sh", **runs))
+    home.start()
+    long = "x" * 5000
+    cases = [
+        ("echo_argv", "x", "medium", ("deny", "ask", "allow")),
+        ("echo_argv", long, "high", ("deny", "deny", "deny")),
+        ("echo_argv", "a\0b", "high", ("deny", "deny", "deny")),
+        ("runs_text", "date", "high", ("deny", "deny", "allow")),
+    ]
+    for name, value, risk, verdicts in cases:
+        arguments = json.dumps({"value": value})
+        for autonomy, verdict in zip(("readonly", "supervised", "full"), verdicts, strict=True):
+            found = home.json("policy", "explain", name, arguments, "--autonomy", autonomy)
+            assert (found["risk"], found["verdict"]) == (risk, verdict), (name, autonomy)
+
+
 def test_a_reload_reads_the_folder_again(home: Home) -> None:
     home.configure(tables='[security]\nautonomy = "full"')
     home.start()
