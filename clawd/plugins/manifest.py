@@ -84,11 +84,11 @@ def manifest_of(tree: Tree) -> PluginManifest:
         raw = tomllib.loads(file.data.decode("utf-8"))
         _read_schemas(raw)
         manifest = msgspec.convert(raw, PluginManifest)
+        _check(manifest, tree)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise _wrong(str(error)) from error
     except RecursionError as error:
         raise _wrong("it is nested too deeply") from error
-    _check(manifest, tree)
     tools = tuple(msgspec.structs.replace(each, schema=_closed(each)) for each in manifest.tools)
     return msgspec.structs.replace(manifest, tools=tools)
 
@@ -145,7 +145,11 @@ def _check_tool(tool: PluginToolSpec, manifest: PluginManifest, tree: Tree) -> N
 
 def _check_schema(tool: PluginToolSpec, wrong: Any) -> None:
     schema = tool.schema
-    written = msgspec.json.encode(schema)
+    try:
+        written = msgspec.json.encode(schema)
+        msgspec.msgpack.encode(schema)  # as it crosses the control socket
+    except (OverflowError, ValueError) as error:
+        raise wrong(f"its schema cannot be passed on: {error}") from error
     if msgspec.json.decode(written) != schema:
         raise wrong("its schema holds only what JSON has: no dates, no inf and no nan")
     size = len(written)

@@ -70,6 +70,17 @@ def test_a_tool_of_a_manifest_runs_and_leaves_a_receipt(home: Home) -> None:
     assert home.ctl("tool", "problems").returncode == 1  # nothing is read again before a reload
 
 
+def test_the_model_calls_it_like_any_tool(home: Home) -> None:
+    call = {"tool_calls": [{"name": "echo_argv", "arguments": {"value": HOSTILE}}]}
+    tables = '[security]\nautonomy = "full"'
+    home.configure(call, {"text": "It said {{last_tool_result}}"}, tables=tables)
+    install(home, "good", echo_entry(home))
+    done = home.ctl("agent", "-m", "try it")
+    assert done.returncode == 0, done.stderr
+    assert json.dumps(["--", HOSTILE]) in done.stdout
+    assert [line["tool"] for line in home.receipt_lines()] == ["echo_argv"]
+
+
 def test_supervised_it_asks_and_read_only_it_is_refused(home: Home) -> None:
     home.configure()
     install(home, "good", echo_entry(home))
