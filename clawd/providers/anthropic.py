@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -128,8 +129,9 @@ class AnthropicProvider:
             body = self._body(request, model)
             asked = body["messages"]
             for _attempt in range(MAX_PAUSES + 1):
-                async for delta in self._server.chat("/messages", body, answer):
-                    yield delta
+                async with aclosing(self._server.chat("/messages", body, answer)) as deltas:
+                    async for delta in deltas:
+                        yield delta
                 if not answer.is_paused:
                     break
                 paused = {"role": "assistant", "content": answer.blocks()}

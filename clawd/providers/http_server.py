@@ -6,7 +6,7 @@ server-sent event, or the whole body, and gives deltas.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -133,8 +133,9 @@ class HttpServer:
         try:
             response, first = await retrying(self._settings.retry, lambda: self._open(path, data))
             try:
-                async for delta in self._read(response, first, answer):
-                    yield delta
+                async with aclosing(self._read(response, first, answer)) as deltas:
+                    async for delta in deltas:
+                        yield delta
             finally:
                 response.close()
         except ProviderError as error:

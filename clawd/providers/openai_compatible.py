@@ -1,6 +1,7 @@
 """The `openai-compatible` provider: any server that speaks /chat/completions, streaming or not."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Literal
 
 import msgspec
@@ -93,8 +94,9 @@ class OpenAICompatibleProvider:
             yield Failed(error=error)
             return
         try:
-            async for delta in self._server.chat("/chat/completions", body, answer):
-                yield delta
+            async with aclosing(self._server.chat("/chat/completions", body, answer)) as deltas:
+                async for delta in deltas:
+                    yield delta
         except ProviderError as error:
             yield Failed(error=error, partial=answer.has_content)
 
