@@ -197,7 +197,7 @@ class Resolver:
 def _safe_example(near: list[Tool], offer: Offer) -> tuple[str, dict[str, Any]]:
     """Return a call to show where another tool was wanted: one that does no harm when copied."""
     first = near[0] if near else None
-    if first is not None and traits_of(first).rank == 0:
+    if first is not None and traits_of(first).rank == 0 and not first.starts_process:
         return offer.example(first)
     if "tool_lookup" in offer.names:
         shown = offer.of(first.name).partition("(")[0] if first is not None else ""

@@ -89,7 +89,11 @@ _TRAITS: dict[str, Traits] = {
     "cwd": Traits(effect="looks"),
     "workspace": Traits(effect="looks"),
     "undo": Traits(effect="changes"),
-    "fs_ops": Traits(effect="changes"),
+    "fs_ops": Traits(
+        effect="changes",
+        example={"operations": [{"op": "read", "path": "notes.txt"}]},
+        other_names={"operations": ("ops", "steps", "batch", "actions")},
+    ),
     "shell": Traits(effect="acts", other_names={"timeout_s": ("timeout", "timeout_seconds")}),
     "evaluate": Traits(
         effect="looks",

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clawd.engine.call_frame import CallFrame, json_call
 from clawd.engine.protocol import Grammar
 from clawd.engine.worker.grammar import GrammarPlanner
-from clawd.errors import InvalidRequestError
+from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.security.policy import Deny, PolicySettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed
 from clawd.tools.facades import FACADES, MEMBERS, facades_over
@@ -226,3 +226,54 @@ def test_the_mode_decides_what_is_shown_and_nothing_else(tmp_path: Path) -> None
     assert shown["unified"] == (flat - set(MEMBERS)) | {"fs", "web"}
     assert shown["both"] == flat | {"fs", "web"}
     assert {Offer(tools, mode).names for mode in ("split", "unified", "both")} == {frozenset(flat)}
+
+
+class Plan(Probe):
+    """A tool with an action of its own, in the shape of the plan."""
+
+    parameters: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": ["list", "add", "update", "delete"]},
+            "text": {"type": "string"},
+            "id": {"type": "string"},
+            "status": {"type": "string"},
+        },
+        "required": ["action"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("plan", {}, {"action": "list"}),
+        ("plan", {"text": "x"}, {"action": "add", "text": "x"}),
+        ("plan", {"task": "x"}, None),
+        ("plan", {"id": 1, "status": "done"}, {"action": "update", "id": "1", "status": "done"}),
+        ("plan", {"id": 1}, None),
+        ("plan", {"id": 1, "text": "x"}, {"action": "update", "text": "x", "id": "1"}),
+        ("plan", {"action": "remove", "id": 1}, {"action": "delete", "id": "1"}),
+        ("plan", {"action": "Create", "text": "x"}, {"action": "add", "text": "x"}),
+        ("plan", {"action": "undelete", "id": 1}, None),
+        ("plan", {"op": "rm", "id": 1}, {"action": "delete", "id": "1"}),
+        ("plan", {"add": {"text": "x"}}, {"action": "add", "text": "x"}),
+        ("plan_add", {"text": "x"}, {"action": "add", "text": "x"}),
+        ("plan.remove", {"id": 1}, {"action": "delete", "id": "1"}),
+        ("plan_add", {"action": "delete", "id": 1}, None),
+        ("plan_purge", {"id": 1}, None),
+        ("todo", {}, {"action": "list"}),
+    ],
+)
+async def test_an_action_is_read_out_of_a_call_or_asked_for(
+    bench: Bench, name: str, arguments: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    preparer = preparer_of(bench, [Plan("plan")])
+    call = request(name, json.dumps(arguments))
+    if expected is None:
+        with pytest.raises((InvalidRequestError, NotFoundError)) as caught:
+            preparer.action(call, bench.scope())
+        assert "like this: " in caught.value.hint
+    else:
+        action = preparer.action(call, bench.scope())
+        assert (action.tool, json.loads(action.arguments)) == ("plan", expected)
