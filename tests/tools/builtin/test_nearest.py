@@ -1,4 +1,4 @@
-"""What is near to a text that is not there: found in a time that no file and no model can stretch."""
+"""What is near to a text that is not there: found in a bounded time, whatever the texts are."""
 
 from clawd.tools.builtin.nearest import nearest_text
 
