@@ -5,7 +5,9 @@ the segments of the search index until these are merged: `erase` merges them in 
 turns are stored in between.
 """
 
+import errno
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
@@ -22,6 +24,9 @@ ROOM_LEFT = 0.9  # a quota that is passed is gone below, or every message would 
 MERGE_PAGES = 500
 MAX_ROUNDS = 4
 MAX_PROBLEMS = 20
+
+# What a file system without hard links (a memory stick's) answers to link(2).
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 _SIZES = (
     "SELECT c.id, c.updated_at, (SELECT total(length(content)) FROM messages m "
@@ -124,17 +129,35 @@ def _copy(connection: sqlite3.Connection, target: Path) -> int:
         raise InvalidRequestError(f"{target} is not an absolute path in a folder that exists")
     if target.exists() or target.is_symlink():
         raise InvalidRequestError(f"{target} is there already; name a new file")
-    part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
+    part = target.with_name(f".clawd-{secrets.token_hex(8)}.part")  # nobody else's
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(part, flags, 0o600))
     try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         connection.execute("VACUUM INTO ?", (str(part),))
         _to_disk(part)
-        os.link(part, target)  # unlike a rename, it replaces nothing
+        _named(part, target)
         _to_disk(target.parent)
     finally:
         part.unlink(missing_ok=True)
     return target.stat().st_size
+
+
+def _named(part: Path, target: Path) -> None:
+    """Give a finished copy its name, which replaces nothing.
+
+    Raises:
+        InvalidRequestError: somebody else took the name meanwhile.
+    """
+    try:
+        os.link(part, target)
+    except FileExistsError as error:
+        raise InvalidRequestError(f"{target} is there already; name a new file") from error
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise InvalidRequestError(f"{target} is there already; name a new file") from error
+        part.rename(target)
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:

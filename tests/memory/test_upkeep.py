@@ -1,5 +1,7 @@
 """Backups, checks, retention, quota, and that nothing of what was deleted stays in the files."""
 
+import errno
+import os
 import sqlite3
 import stat
 from pathlib import Path
@@ -58,6 +60,28 @@ async def test_a_backup_replaces_nothing_and_wants_a_folder(memory: Memory, tmp_
         with pytest.raises(InvalidRequestError):
             await memory.upkeep.backup(target)
     assert there.read_text() == "mine"
+
+
+async def test_a_backup_takes_no_name_away_from_anybody(memory: Memory, tmp_path: Path) -> None:
+    """What lies beside the copy is somebody's, whatever it is called."""
+    beside = tmp_path / "copy.sqlite.part"
+    beside.write_text("half of a film")
+    await memory.upkeep.backup(tmp_path / "copy.sqlite")
+    assert beside.read_text() == "half of a film"
+    assert not list(tmp_path.glob(".clawd-*"))
+
+
+async def test_a_backup_is_made_where_a_file_has_one_name_only(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(*_paths: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_link)
+    target = tmp_path / "copy.sqlite"
+    assert await memory.upkeep.backup(target) == target.stat().st_size
+    with pytest.raises(InvalidRequestError, match="is there already"):
+        await memory.upkeep.backup(target)
 
 
 async def test_what_was_deleted_is_in_no_file_after_erasing(memory: Memory) -> None:
