@@ -11,6 +11,7 @@ import pytest
 from clawd.errors import InvalidRequestError
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
+from clawd.receipts.record import sha256_hex
 from tests.memory.samples import ANNA, begun, said, texts_of
 
 OLD = "2020-01-01T00:00:00.000000Z"
@@ -145,6 +146,18 @@ async def test_old_contents_of_receipts_go_with_their_time(memory: Memory) -> No
     assert pruned.contents == 1
     assert await memory.ledger.load_content("a" * 64) is None
     assert await memory.ledger.load_content("b" * 64) == b"new"
+
+
+async def test_old_contents_that_a_new_receipt_hashes_stay(memory: Memory) -> None:
+    content, content_hash = b"ok", sha256_hex(b"ok")
+    await memory.ledger.store_content(content, content_hash)
+    await memory._database.write(
+        lambda c: c.execute("UPDATE contents SET created_at = ?", (OLD,)).rowcount
+    )
+    await memory.ledger.store_content(content, content_hash)
+    pruned = await memory.upkeep.prune(KeepLimits(max_age_days=1), in_use=())
+    assert pruned.contents == 0
+    assert await memory.ledger.load_content(content_hash) == content
 
 
 async def test_an_index_out_of_step_is_found_and_made_anew(memory: Memory) -> None:
