@@ -69,7 +69,7 @@ class MemoryKeeper:
         Raises:
             StorageError: memory cannot be read or written.
         """
-        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids())
+        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids)
         for identity in pruned.conversations:
             self._book.forget(identity)
             self._rules.end_conversation(identity)
