@@ -105,6 +105,27 @@ async def test_an_entry_keeps_its_sources_when_something_is_added(notes: Notes) 
     assert hit.card.untrusted == ("web", "mcp")
 
 
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        b"---\nkeywords: a\ntitle: My notes\n---\n\nbody\n",
+        b"keywords: a\n\ncaf\xe9\n",
+        b"keywords: a\r\n\r\nbody\x0c\r\n",
+    ],
+)
+async def test_what_an_append_cannot_keep_of_a_file_made_by_hand_lies_in_the_trash(
+    notes: Notes, by_hand: bytes
+) -> None:
+    path = notes.write("a.md", "")
+    path.write_bytes(by_hand)
+    await notes.append("a", "more")
+    assert notes.text("a.md").endswith("\n\n---\n\nmore\n")
+    (kept,) = (notes.folder / ".trash").iterdir()
+    assert kept.read_bytes() == by_hand
+    await notes.append("a", "and more")
+    assert list((notes.folder / ".trash").iterdir()) == [kept]
+
+
 async def test_a_trusted_text_in_place_of_an_untrusted_one_is_trusted(notes: Notes) -> None:
     await notes.save("a", "x", author=Author(uid=ME, conversation_id="c", untrusted=("web",)))
     await notes.save("a", "y", author=Author(uid=ME, conversation_id="d"))
