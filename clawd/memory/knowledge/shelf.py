@@ -109,7 +109,11 @@ class Shelf:
                 else _card(file, each)
                 for file, each in seen.items()
             }
-            self._seen = seen
+            # The card has all that is needed: heads of thousands of files would fill the memory.
+            self._seen = {
+                file: msgspec.structs.replace(each, head=b"") if each.head else each
+                for file, each in seen.items()
+            }
             self._vocabulary = None
         return self._cards
 
