@@ -151,7 +151,8 @@ class KnowledgeSave(KnowledgeTool):
         name = entry_name(str(arguments["keywords"]), fixed=bool(arguments.get("fix", False)))
         author = self._author(context)
         written = await self._knowledge.save(name, str(arguments["content"]), author)
-        return succeeded(telling.saved(written), file=written.file, bytes=written.after)
+        told = telling.saved(written, keeps_old=self._knowledge.keeps_old)
+        return succeeded(told, file=written.file, bytes=written.after)
 
 
 class KnowledgeAppend(KnowledgeTool):
@@ -308,7 +309,7 @@ class KnowledgeDelete(KnowledgeTool):
             uid=context.principal.uid,
             may_be_fixed=not context.conversation_id,
         )
-        return succeeded(f'deleted "{telling.told_name(file)}"; its text is kept in the trash')
+        return succeeded(telling.deleted(file, keeps_old=self._knowledge.keeps_old))
 
 
 class KnowledgeKeywords(KnowledgeTool):

@@ -199,6 +199,14 @@ async def test_a_model_neither_changes_nor_deletes_a_fixed_entry(world: World) -
     assert outside.status == "allowed"
 
 
+async def test_without_a_trash_nothing_is_said_to_lie_there(world: World) -> None:
+    world.notes.limit(trash_bytes=0)
+    await world.call("knowledge_save", keywords="a", content="one")
+    told = await world.text("knowledge_save", keywords="a", content="two")
+    assert told.startswith('replaced "a.md" (3 B → 3 B); the old text is gone. To add')
+    assert await world.text("knowledge_delete", keywords="a") == 'deleted "a.md" for good'
+
+
 async def test_every_call_leaves_a_receipt(world: World) -> None:
     await world.call("knowledge_save", keywords="a", content="x")
     await world.call("knowledge_save", keywords="日本", content="x")
