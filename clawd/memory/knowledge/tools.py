@@ -285,7 +285,7 @@ class KnowledgeDelete(KnowledgeTool):
     short: ClassVar[str] = "Delete one note of the knowledge base."
     description: ClassVar[str] = (
         "Delete the entry of just these keywords. Its text is kept in the trash for a while. "
-        "Fixed entries cannot be deleted from a conversation."
+        "Fixed entries are deleted by a person only, not from a conversation."
     )
     parameters: ClassVar[dict[str, Any]] = _schema({"keywords": _KEYWORDS}, "keywords")
 
@@ -307,7 +307,8 @@ class KnowledgeDelete(KnowledgeTool):
         file = await self._knowledge.delete(
             wanted_entries(str(arguments["keywords"])),
             uid=context.principal.uid,
-            may_be_fixed=not context.conversation_id,
+            # A person at a door, who is no model: neither in a conversation nor unattended.
+            may_be_fixed=not context.conversation_id and context.ask is not None,
         )
         return succeeded(telling.deleted(file, keeps_old=self._knowledge.keeps_old))
 
