@@ -69,7 +69,11 @@ class MemoryKeeper:
         Raises:
             StorageError: memory cannot be read or written.
         """
-        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids)
+        try:
+            pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids)
+        except BaseException:
+            self.erase_soon()  # some may be gone already
+            raise
         for identity in pruned.conversations:
             self._book.forget(identity)
             self._rules.end_conversation(identity)

@@ -1,7 +1,7 @@
 """Memory is kept within its limits while the daemon runs, and what is deleted is erased soon."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from typing_extensions import override
 from clawd.errors import StorageError
 from clawd.memory.rows import Conversation
 from clawd.memory.store import Memory
-from clawd.memory.upkeep import KeepLimits, Upkeep
+from clawd.memory.upkeep import KeepLimits, Pruned, Upkeep
 from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.principal import Principal
@@ -37,6 +37,15 @@ class _Fails(Upkeep):
         self.begun.set()
         if self._hangs:
             await asyncio.Event().wait()
+        raise StorageError("the disk is full")
+
+
+class _FailsLate(Upkeep):
+    """Upkeep that deletes what is to go, and then fails."""
+
+    @override
+    async def prune(self, limits: KeepLimits, *, in_use: Callable[[], Collection[str]]) -> Pruned:
+        await super().prune(limits, in_use=in_use)
         raise StorageError("the disk is full")
 
 
@@ -124,4 +133,17 @@ async def test_an_erasing_that_failed_or_was_cut_short_is_done_before_the_end(
         await upkeep.begun.wait()
     await house.keeper.close()
     assert b"xyloquartz" not in _files(memory)
+    await memory.close()
+
+
+async def test_what_a_look_that_failed_had_deleted_is_erased(tmp_path: Path) -> None:
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    house = _House(memory, tmp_path, _FailsLate(memory._database))
+    await house.aged("xyloquartz")
+    house.limits = KeepLimits(max_age_days=1)
+    house.keeper.start()
+    async with asyncio.timeout(LIMIT_S):
+        while b"xyloquartz" in _files(memory):
+            await asyncio.sleep(0.01)
+    await house.keeper.close()
     await memory.close()
