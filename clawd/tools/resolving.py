@@ -236,14 +236,28 @@ def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any
     choices = _actions(tool)
     if not choices:
         return given
-    given = _named_action(given, choices, tool.parameters)
+    traits = traits_of(tool)
+    given = _stood_for(_named_action(given, choices, tool.parameters), choices, traits.stand_ins)
     if given.get("action") is None and "action" in form.required:
-        takes = traits_of(tool).actions
+        takes = traits.actions
         fits = _fitting(given, takes)
         if len(fits) != 1:
             raise _no_action(fits, form)
         return {"action": fits[0]} | given
     return given
+
+
+def _stood_for(
+    given: dict[str, Any], choices: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the arguments with what a word in place of the action means, if nothing denies it."""
+    said = given.get("action")
+    if not isinstance(said, str) or choice_of(said, choices) is not NO_CHOICE:
+        return given
+    meant = stand_ins.get(shape(said), {})
+    rest = {name: value for name, value in given.items() if name != "action"}
+    is_denied = any(rest.get(name, value) != value for name, value in meant.items())
+    return rest | dict(meant) if meant and not is_denied else given
 
 
 def _named_action(

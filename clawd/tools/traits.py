@@ -26,12 +26,14 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
         example: arguments of a call that works; the required ones of the schema when empty.
         other_names: what callers call an argument of this tool, by its real name.
         actions: for a tool with `action`: which of them a call without it can mean.
+        stand_ins: words that callers write for its `action`, and the arguments that they mean.
     """
 
     effect: Effect = "acts"
     example: dict[str, Any] = {}
     other_names: dict[str, tuple[str, ...]] = {}
     actions: dict[str, Takes] = {}
+    stand_ins: dict[str, dict[str, Any]] = {}
 
     @property
     def rank(self) -> int:
@@ -48,6 +50,13 @@ _EDITED = {
     "start_line": ("start", "line", "from_line", "first_line"),
     "end_line": ("end", "to_line", "last_line"),
 }  # fmt: skip
+
+# Of a plan's items: what is done with them, in place of an action.
+_STEPS = {
+    "done": ("done", "complete", "completed", "finish", "finished", "markdone", "markcomplete"),
+    "working": ("start", "started", "begin", "working", "inprogress"),
+    "error": ("fail", "failed", "error"),
+}
 
 _TRAITS: dict[str, Traits] = {
     "time": Traits(effect="looks"),
@@ -127,6 +136,11 @@ _TRAITS: dict[str, Traits] = {
             "add": ((("text",), ()),),
             "update": ((("id", "status"), ("text",)), (("id", "text"), ())),
             "list": (((), ()),),
+        },
+        stand_ins={
+            word: {"action": "update", "status": status}
+            for status, words in _STEPS.items()
+            for word in words
         },
     ),
 }

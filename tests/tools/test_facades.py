@@ -256,6 +256,13 @@ class Plan(Probe):
         ("plan", {"action": "remove", "id": 1}, {"action": "delete", "id": "1"}),
         ("plan", {"action": "Create", "text": "x"}, {"action": "add", "text": "x"}),
         ("plan", {"action": "undelete", "id": 1}, None),
+        ("plan", {"action": "complete", "id": 1},
+         {"action": "update", "id": "1", "status": "done"}),
+        ("plan", {"action": "Mark done", "id": 1, "status": "done"},
+         {"action": "update", "id": "1", "status": "done"}),
+        ("plan", {"action": "start", "id": 1},
+         {"action": "update", "id": "1", "status": "working"}),
+        ("plan", {"action": "done", "id": 1, "status": "pending"}, None),
         ("plan", {"op": "rm", "id": 1}, {"action": "delete", "id": "1"}),
         ("plan", {"add": {"text": "x"}}, {"action": "add", "text": "x"}),
         ("plan_add", {"text": "x"}, {"action": "add", "text": "x"}),
@@ -264,7 +271,7 @@ class Plan(Probe):
         ("plan_purge", {"id": 1}, None),
         ("todo", {}, {"action": "list"}),
     ],
-)
+)  # fmt: skip
 async def test_an_action_is_read_out_of_a_call_or_asked_for(
     bench: Bench, name: str, arguments: dict[str, Any], expected: dict[str, Any] | None
 ) -> None:
