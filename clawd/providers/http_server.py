@@ -5,7 +5,7 @@ server-sent event, or the whole body, and gives deltas.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -114,10 +114,20 @@ class HttpServer:
         settings: where it is and how long it may take.
         connections: the session.
         key: taken out of every error: a server may repeat it in its answer.
+        refusal: finds an error in the first bytes of an answer with status 200; it counts as one
+            before the first byte.
     """
 
-    def __init__(self, settings: HttpSettings, connections: Connections, key: str) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings,
+        connections: Connections,
+        key: str,
+        *,
+        refusal: Callable[[bytes], ProviderError | None] = lambda _first: None,
+    ) -> None:
         self._settings = settings
+        self._refusal = refusal
         self._connections = connections
         self._key = key
 
@@ -180,6 +190,8 @@ class HttpServer:
                 raise ProviderError(
                     f"{settings.url} ended the answer without a single byte", kind="network"
                 )
+            if (refusal := self._refusal(first)) is not None:
+                raise refusal
             is_open = True
             return response, first
         except ProviderError as error:
