@@ -192,6 +192,19 @@ class MemorySection(Section):
 
     backend: Literal["sqlite"] = Field(default="sqlite", description="The kind of store.")
     path: OnePath = Field(description="The database file.")
+    retention_days: float = Field(
+        default=0.0,
+        ge=0,
+        le=36_500,
+        description="Conversations without a message for that long are deleted, and what receipts "
+        "hash that is older; 0 keeps all.",
+    )
+    quota_mb: int = Field(
+        default=0,
+        ge=0,
+        le=1_048_576,
+        description="When memory is larger, the oldest conversations are deleted; 0 is no limit.",
+    )
 
 
 class ReceiptsSection(Section):

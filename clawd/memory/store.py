@@ -10,6 +10,7 @@ from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
 from clawd.memory.search import Search
+from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 
 
@@ -25,6 +26,7 @@ class Memory:
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        upkeep: backups, checks, and what goes in the end.
     """
 
     def __init__(self, database: Database) -> None:
@@ -34,6 +36,7 @@ class Memory:
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.upkeep = Upkeep(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

@@ -185,6 +185,10 @@ class ConversationBook:
             extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
         )
 
+    def in_use_ids(self) -> frozenset[str]:
+        """Return the ids of the conversations in which something runs or waits, or is followed."""
+        return frozenset(key for key, live in self._live.items() if live.is_in_use)
+
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""
         for live in tuple(self._live.values()):

@@ -19,8 +19,7 @@ from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
+from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -45,6 +44,7 @@ from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import LocalModels, State, engine_of
 from clawd.service.toolset import Toolset
+from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -78,7 +78,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
-        self.plugins: PluginStore
+        self.keeper: MemoryKeeper
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -153,12 +153,11 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self.toolset = Toolset(
             self.memory,
             sandbox=self.sandbox,
             changes=self.changes,
-            additions=Additions(self.sandbox, self._environ, self.plugins),
+            additions=Additions(self.sandbox, self._environ, layout),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -185,6 +184,11 @@ class Daemon:
             settings=lambda: self.state.runtime,
             person=person,
         )
+        self.keeper = MemoryKeeper(
+            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+        )
+        self.keeper.start()
+        self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(self._on_estop(dispatcher))
         self.handlers = Handlers(self._parts(dispatcher, person))
 
@@ -207,7 +211,7 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
-            plugins=self.plugins,
+            plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,
@@ -216,6 +220,7 @@ class Daemon:
             engine=self.engine,
             providers=lambda: self.state.providers,
             provider_lines=lambda: self.state.provider_lines(),
+            erase_soon=self.keeper.erase_soon,
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
@@ -255,6 +260,10 @@ class Daemon:
     def _change_limits(self) -> ChangeLimits:
         limits = self.state.loaded.config.limits
         return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
+
+    def _keep_limits(self) -> KeepLimits:
+        memory = self.state.loaded.config.memory
+        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire import plugin_methods, policy_methods, receipt_methods
+from clawd.wire import memory_methods, plugin_methods, policy_methods, receipt_methods
 from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
@@ -272,9 +272,10 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
-    receipt_methods.__name__,
-    policy_methods.__name__,
+    memory_methods.__name__,
     plugin_methods.__name__,
+    policy_methods.__name__,
+    receipt_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

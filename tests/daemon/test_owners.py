@@ -23,6 +23,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import (
@@ -237,6 +238,11 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "list_loaded_models": (plain(ListLoadedModels()), EVERYBODY),
     "search_memory": (about_all(SearchMemory(query="elephant")), OWN),
     "clear_memory": (about(World.conversation, ClearMemory, "conversation_id"), OWN_BY_ID),
+    "back_up_memory": (
+        plain(BackUpMemory(path="nowhere")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "check_memory": (plain(CheckMemory()), ADMINS),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),

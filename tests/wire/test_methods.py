@@ -11,6 +11,7 @@ from clawd.wire import (
     changes,
     exports,
     extension_reports,
+    memory_methods,
     methods,
     plugin_methods,
     policy_methods,
@@ -30,7 +31,7 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for module in (methods, receipt_methods, policy_methods, plugin_methods)
+        for module in (methods, memory_methods, receipt_methods, policy_methods, plugin_methods)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
@@ -55,7 +56,7 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = (reports, policy_reports, extension_reports, exports, changes)
+    homes = (reports, policy_reports, extension_reports, exports, changes, memory_methods)
     assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
 
 
@@ -89,6 +90,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "approve_plugin",
         "remove_plugin",
         "reload_plugins",
+        "back_up_memory",
+        "check_memory",
     }
 
 

@@ -90,6 +90,7 @@ class Front(Door):
             "calls": Calls(dispatcher, house.person, lambda: house.settings),
             "memory": bench.memory,
             "changes": self.changes,
+            "erase_soon": lambda: None,
             "receipts_path": bench.log,
             "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,

@@ -8,6 +8,7 @@ from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
+from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 
 
 class Handlers(
@@ -19,5 +20,6 @@ class Handlers(
     RecordHandlers,
     ExportHandlers,
     ModelHandlers,
+    UpkeepHandlers,
 ):
     """An async method for every method of the wire."""

@@ -48,6 +48,7 @@ class Parts:
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
+        erase_soon: says that something was deleted from memory.
         receipts_path: where the chain lies.
         first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
@@ -65,6 +66,7 @@ class Parts:
     calls: Calls
     memory: Memory
     changes: Changes
+    erase_soon: Callable[[], None]
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry

@@ -74,6 +74,7 @@ class RecordHandlers(Handler):
             record = await conversations.match(params.conversation_id, owner=owner)
             self.parts.inbox.cancel_conversation(record.id)
             await conversations.delete(record.id, owner=owner)
+            self.parts.erase_soon()
             book.forget(record.id)
             self.parts.rules.end_conversation(record.id)
             return Done(message=f"deleted {record.id}")
