@@ -113,9 +113,12 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
     if conversation.untrusted_sources:
         sources = visible_line(", ".join(conversation.untrusted_sources))
         print(palette.yellow(f"holds untrusted text from {sources}"))
+    if conversation.replaced:
+        count = f"the model is shown a summary of the first {conversation.replaced} messages"
+        print(palette.dim(count))
     for message in messages:
         name = f" {message.name}" if message.name else ""
-        head = f"{message.role}{name}  {message.timestamp}"
+        head = f"{message.role}{name}  {message.timestamp}  {message.id}"
         print(f"\n{palette.cyan(visible_line(head))}")
         if message.content:
             print(terminal_safe(message.content))

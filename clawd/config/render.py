@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.load import Loaded
 from clawd.config.schema import (
@@ -83,6 +84,7 @@ def render_default_config(layout: Layout) -> str:
         (("memory",), MemorySection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("compression",), CompressionSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
     ]

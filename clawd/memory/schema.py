@@ -5,6 +5,7 @@
     head           the chain's last receipt     settings  names and values
     changes        files that tools changed, for undo; the old contents lie in a folder
     untrusted_files  paths whose text came from outside
+    checkpoints    what stands for the beginning of a conversation that was compressed
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -150,7 +151,30 @@ def _add_untrusted_files(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files)
+def _add_checkpoints(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS checkpoints (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            timestamp TEXT NOT NULL,
+            text TEXT NOT NULL,
+            upto INTEGER NOT NULL,
+            anchor INTEGER NOT NULL,
+            seen INTEGER NOT NULL,
+            replaced INTEGER NOT NULL,
+            cuts TEXT NOT NULL,
+            is_summary INTEGER NOT NULL,
+            provider TEXT NOT NULL,
+            model TEXT NOT NULL
+        );
+        CREATE INDEX IF NOT EXISTS checkpoints_by_conversation ON checkpoints (conversation_id, id);
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files, _add_checkpoints)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

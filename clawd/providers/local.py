@@ -132,9 +132,10 @@ class LocalProvider:
         try:
             config = self._find(self._default_model).config
         except ClawError:
-            return Capabilities(local=True)
+            return Capabilities(local=True, parallel=1)
         info = self._engine.info(config)
-        return Capabilities(local=True, context_size=info.n_ctx if info else config.n_ctx)
+        size = info.n_ctx if info else config.n_ctx
+        return Capabilities(local=True, context_size=size, parallel=config.n_parallel)
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""

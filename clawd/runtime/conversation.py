@@ -7,14 +7,16 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
+from clawd.memory.checkpoints import Checkpoint, Checkpoints, Shown
 from clawd.memory.conversations import Conversations
 from clawd.memory.messages import Messages
-from clawd.memory.rows import TAINT, Conversation, NewMessage, StoredMessage
+from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
 from clawd.runtime.prompt import facts_now, volatile
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.stored import TokensRead, shown, shown_facts, tokens_read
+from clawd.runtime.shown import shown_messages, since_made
+from clawd.runtime.stored import TokensRead, shown_facts, tokens_read
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
@@ -38,23 +40,36 @@ class LiveConversation:
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
         read: how many tokens of it which model has read.
+        checkpoint: what stands for its beginning, None where nothing does.
+        answered: how many turns were answered in it, as far as it matters: 0, 1 or more.
+        no_summary_at: at how many messages a model gave no summary, 0 where none failed.
     """
 
-    def __init__(self, record: Conversation, history: Sequence[StoredMessage]) -> None:
+    def __init__(self, record: Conversation, found: Shown) -> None:
         self.record = record
-        self.context = Context([shown(stored) for stored in history])
+        self.context = Context()
         self.broadcast = Broadcast()
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
-        self.read = tokens_read(history)
-        self._shown = shown_facts(history)
+        self.answered = sum(stored.message.role == "assistant" for stored in found.messages)
+        self.no_summary_at = 0
+        self.show(found)
 
     @property
     def is_in_use(self) -> bool:
         """Whether something runs or waits in it, or somebody follows it."""
         return bool(self.waiting or self.calls) or self.broadcast.is_followed
+
+    def show(self, found: Shown) -> None:
+        """Show a model these messages from now on, and no others."""
+        self.context.replace(shown_messages(found))
+        self.checkpoint: Checkpoint | None = found.checkpoint
+        # How many tokens were read is known of what was shown since; facts as far as they are
+        # shown still: those that were cut away are news again.
+        self.read = tokens_read(since_made(found))
+        self._shown = shown_facts(found.messages)
 
     def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
         """Return the block for the next user message and the facts it shows."""
@@ -80,12 +95,20 @@ class ConversationBook:
     Args:
         conversations: memory's rows.
         messages: memory's messages.
+        checkpoints: what stands for messages that are not shown any more.
         taint: gets back what untrusted text a loaded conversation holds.
     """
 
-    def __init__(self, conversations: Conversations, messages: Messages, taint: TaintBook) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        messages: Messages,
+        checkpoints: Checkpoints,
+        taint: TaintBook,
+    ) -> None:
         self._conversations = conversations
         self._messages = messages
+        self._checkpoints = checkpoints
         self._taint = taint
         self._live: dict[str, LiveConversation] = {}
         self._loading = asyncio.Lock()
@@ -108,7 +131,7 @@ class ConversationBook:
                 agent=agent,
             )
         )
-        live = LiveConversation(record, [])
+        live = LiveConversation(record, Shown(messages=()))
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
         return live
@@ -124,8 +147,8 @@ class ConversationBook:
             record = await self._conversations.get(conversation_id, owner=owner)
             live = self._live.get(record.id)
             if live is None:
-                history = await self._messages.history(record.id, owner=owner)
-                live = LiveConversation(record, history)
+                found = await self._checkpoints.shown(record.id, owner=owner)
+                live = LiveConversation(record, found)
                 for source in record.metadata.get(TAINT, []):
                     self._taint.mark(record.id, source)
             self._keep(live)
@@ -163,19 +186,20 @@ class ConversationBook:
 
         The taint goes first: untrusted text without it must never be found on disk.
         """
-        changes: dict[str, object] = {}
+        title = ""
         if not live.record.title:
             first = next((new.message for new in messages if new.message.role == "user"), None)
-            changes["title"] = title_of(first.content or "") if first else ""
+            title = title_of(first.content or "") if first else ""
         before = live.record.metadata
         sources = list(self._taint.sources(live.record.id))
-        if sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {}):
-            changes["metadata"] = {**before, TAINT: sources, HINTS: dict(live.hints)}
-        if changes:
-            live.record = await self._conversations.change(
+        facts = {TAINT: sources, HINTS: dict(live.hints)}
+        is_news = sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {})
+        if title or is_news:
+            live.record = await self._conversations.note(
                 live.record.id,
                 owner=live.record.owner,
-                **changes,  # type: ignore[arg-type]
+                facts=facts if is_news else {},
+                title=title,
             )
         await self._messages.append(
             live.record.id, messages, owner=live.record.owner, turn_id=turn_id
@@ -184,6 +208,12 @@ class ConversationBook:
             "memory persisted",
             extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
         )
+
+    def refresh(self, record: Conversation) -> None:
+        """Take over a changed row of a conversation, if it is in use."""
+        live = self._live.get(record.id)
+        if live is not None:
+            live.record = record
 
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""

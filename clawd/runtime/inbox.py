@@ -20,10 +20,12 @@ from clawd.errors import (
 )
 from clawd.providers.base import Message, Provider
 from clawd.runtime.broadcast import Subscription
+from clawd.runtime.care import Care
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.hop import Emit
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.preparation import Preparation
+from clawd.runtime.preparation import Preparation, PreparedTurn
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, to_rows
 from clawd.runtime.turn import Turn, Turns
@@ -82,6 +84,9 @@ class Inbox:
         settings: returns the settings in force.
         person: how approvals and questions reach people.
         clock: returns the local time, with its zone.
+
+    Attributes:
+        care: what is done around turns; None leaves contexts and titles as they are.
     """
 
     def __init__(
@@ -97,7 +102,8 @@ class Inbox:
         self.book = book
         self._turns = turns
         self._settings = settings
-        self._preparation = Preparation(
+        self.care: Care | None = None
+        self.preparation = Preparation(
             turns.registry, providers=providers, settings=settings, person=person, clock=clock
         )
         self._running: dict[str, _Running] = {}
@@ -182,10 +188,14 @@ class Inbox:
         for entry in self._running.values():
             if entry.turn is not None:
                 entry.turn.stop_generating()
+        if self.care is not None:
+            self.care.stop()
 
     async def close(self, *, grace_s: float) -> None:
         """Refuse new messages, give running turns some time, then cancel them."""
         self._is_closing = True
+        if self.care is not None:
+            await self.care.close()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=grace_s)
         for task in tuple(self._tasks):
@@ -206,7 +216,7 @@ class Inbox:
     async def _conversation(
         self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
     ) -> LiveConversation:
-        self._preparation.provider(incoming, settings)
+        self.preparation.provider(incoming, settings)
         if incoming.conversation_id:
             return await self.book.load(incoming.conversation_id, principal)
         return await self.book.create(
@@ -250,9 +260,7 @@ class Inbox:
         ticket: Ticket,
         emit: Callable[[Event], None],
     ) -> TurnFinished:
-        prepared = self._preparation.prepare(
-            live, incoming, principal, turn_id=ticket.turn_id, emit=emit
-        )
+        prepared = await self._prepared(live, incoming, principal, ticket, emit)
         plan, words = prepared.plan, prepared.words
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
@@ -264,7 +272,26 @@ class Inbox:
 
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn
-        return await turn.run()
+        finished = await turn.run()
+        live.answered += 1
+        if self.care is not None:
+            self.care.finished(live, prepared, finished)
+        return finished
+
+    async def _prepared(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        ticket: Ticket,
+        emit: Emit,
+    ) -> PreparedTurn:
+        def prepare(emit: Emit) -> PreparedTurn:
+            return self.preparation.prepare(
+                live, incoming, principal, turn_id=ticket.turn_id, emit=emit
+            )
+
+        return prepare(emit) if self.care is None else await self.care.prepared(live, emit, prepare)
 
     def _ended(
         self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket

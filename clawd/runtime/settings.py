@@ -5,7 +5,9 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.titles import Titles
 from clawd.runtime.turn import TurnLimits
 
 
@@ -30,6 +32,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         cli_enabled: whether conversations may be held over the socket.
         agents: the named agents.
         home: clawd's own home, which is nobody's workspace.
+        compression: when the beginning of a conversation gives way to a summary.
+        titles: where the titles of conversations come from.
     """
 
     workspace: Path
@@ -45,6 +49,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cli_enabled: bool = True
     agents: dict[str, AgentSettings] = {}
     home: Path | None = None
+    compression: CompressionSettings = CompressionSettings()
+    titles: Titles = "first-words"
 
     def agent(self, name: str) -> AgentSettings:
         """Return the agent of this name; "" is the plain one.

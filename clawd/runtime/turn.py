@@ -39,6 +39,13 @@ Persist = Callable[[tuple[Message, ...], str], Awaitable[None]]
 """Stores committed messages; the second argument marks them (`incomplete: …`) or is empty."""
 
 
+MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
+"""Compresses the committed messages where a request would not fit; tells whether it did.
+
+The second argument is how many tokens the model has read of the request, 0 for unknown.
+"""
+
+
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How far a turn may go. A `wall_clock_budget_s` of 0 sets no limit of time."""
 
@@ -53,6 +60,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
+        make_room: asked before every request; None lets everything be sent.
     """
 
     turn_id: str
@@ -66,6 +74,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     hints: dict[str, str] = {}
     known_tokens: int = 0
+    make_room: MakeRoom | None = None
 
 
 class Turn:
@@ -152,14 +161,10 @@ class Turn:
 
     async def _next_hop(self) -> HopResult:
         plan = self._plan
-        request = ChatRequest(
-            system=plan.system,
-            messages=self._transaction.messages,
-            tools=specs(plan.tools),
-            model=plan.model,
-            metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
-            sampling=plan.sampling,
-        )
+        request = request_of(plan, self._transaction.messages)
+        if plan.make_room is not None and await plan.make_room(request, self.known_tokens):
+            self.known_tokens = 0
+            request = request_of(plan, self._transaction.messages)
         self._hop = asyncio.create_task(
             run_hop(
                 plan.provider,
@@ -318,6 +323,18 @@ class Turns:
     def begin(self, plan: TurnPlan, context: Context, emit: Emit, persist: Persist) -> Turn:
         """Return a turn that is ready to run."""
         return Turn(plan, context=context, dispatcher=self._dispatcher, emit=emit, persist=persist)
+
+
+def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
+    """Return what a turn asks of its provider."""
+    return ChatRequest(
+        system=plan.system,
+        messages=messages,
+        tools=specs(plan.tools),
+        model=plan.model,
+        metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
+        sampling=plan.sampling,
+    )
 
 
 def as_claw_error(error: Exception) -> ClawError:

@@ -21,10 +21,15 @@ from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
+from clawd.runtime.care import Care
+from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
+from clawd.runtime.summariser import Summariser
+from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
@@ -75,6 +80,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
+        self.housekeeping: Housekeeping
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -166,7 +172,9 @@ class Daemon:
             ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        book = ConversationBook(
+            self.memory.conversations, self.memory.messages, self.memory.checkpoints, taint
+        )
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
@@ -174,8 +182,25 @@ class Daemon:
             settings=lambda: self.state.runtime,
             person=person,
         )
+        self._care_for(book, Summariser(redactor.text))
         self.estop.add_listener(self._on_estop(dispatcher))
         self.handlers = Handlers(self._parts(dispatcher, person))
+
+    def _care_for(self, book: ConversationBook, summariser: Summariser) -> None:
+        compressor = Compressor(
+            self.memory.checkpoints,
+            self.memory.conversations,
+            summariser=summariser,
+            settings=lambda: self.state.runtime.compression,
+        )
+        titler = Titler(
+            self.memory.conversations,
+            book,
+            summariser=summariser,
+            titles=lambda: self.state.runtime.titles,
+        )
+        self.inbox.care = Care(compressor, titler)
+        self.housekeeping = Housekeeping(self.inbox, self.memory, compressor)
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
@@ -189,6 +214,7 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
+            housekeeping=self.housekeeping,
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,

@@ -25,6 +25,7 @@ from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn import TurnLimits
@@ -249,6 +250,8 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             wall_clock_budget_s=config.agent.wall_clock_budget_s,
             max_response_bytes=config.limits.max_response_bytes,
         ),
+        compression=CompressionSettings(**config.compression.model_dump()),
+        titles=config.agent.titles,
         max_queued_messages=config.limits.max_queued_messages,
         max_queued_events=config.limits.max_queued_events,
         follower_stall_s=config.limits.follower_stall_s,

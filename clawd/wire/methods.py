@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire import policy_methods, receipt_methods
+from clawd.wire import conversation_methods, policy_methods, receipt_methods
 from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
@@ -270,7 +270,12 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
 
 
-_HOMES = {__name__, receipt_methods.__name__, policy_methods.__name__}
+_HOMES = {
+    __name__,
+    conversation_methods.__name__,
+    receipt_methods.__name__,
+    policy_methods.__name__,
+}
 
 METHODS: dict[str, type[Method[Any]]] = {
     method_name(kind): kind for kind in Method.__subclasses__() if kind.__module__ in _HOMES

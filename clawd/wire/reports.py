@@ -74,7 +74,10 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`."""
+    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`.
+
+    A summary stands for `replaced` of its messages; `forked_from` is another conversation's id.
+    """
 
     id: str
     title: str
@@ -84,6 +87,8 @@ class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     owner: int = 0
     untrusted_sources: tuple[str, ...] = ()
+    replaced: int = 0
+    forked_from: str = ""
 
 
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"asyncio", "aiohttp", "mcp", "pydantic", "prompt_toolkit", "llama_cpp", "rich"}
-ONE_SHOT = ["agent", "approval", "config", "doctor", "estop", "init", "memory", "model", "onboard"]
-ONE_SHOT += ["policy", "provider", "receipt", "status", "tool", "undo", "version"]
+ONE_SHOT = ["agent", "approval", "config", "conversation", "doctor", "estop", "init", "memory"]
+ONE_SHOT += [
+    "model",
+    "onboard",
+    "policy",
+    "provider",
+    "receipt",
+    "status",
+    "tool",
+    "undo",
+    "version",
+]
 
 
 def loaded_by(statement: str) -> set[str]:

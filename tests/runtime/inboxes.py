@@ -7,12 +7,17 @@ from typing import Any
 import msgspec
 
 from clawd.providers.base import Provider
+from clawd.runtime.care import Care
+from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.summariser import Summariser
+from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
@@ -46,7 +51,9 @@ class House:
         """Forget everything that is not in memory's file."""
         self.bench.taint = TaintBook()
         memory = self.bench.memory
-        self.book = ConversationBook(memory.conversations, memory.messages, self.bench.taint)
+        self.book = ConversationBook(
+            memory.conversations, memory.messages, memory.checkpoints, self.bench.taint
+        )
         self.inbox = Inbox(
             self.book,
             turns=Turns(self.bench.dispatcher(self.tools)),
@@ -55,6 +62,21 @@ class House:
             person=self.person,
             clock=lambda: self.now,
         )
+        summariser = Summariser(self.bench.redactor.text)
+        self.compressor = Compressor(
+            memory.checkpoints,
+            memory.conversations,
+            summariser=summariser,
+            settings=lambda: self.settings.compression,
+        )
+        titler = Titler(
+            memory.conversations,
+            self.book,
+            summariser=summariser,
+            titles=lambda: self.settings.titles,
+        )
+        self.inbox.care = Care(self.compressor, titler)
+        self.housekeeping = Housekeeping(self.inbox, memory, self.compressor)
 
     @property
     def providers(self) -> dict[str, Provider]:

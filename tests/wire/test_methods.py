@@ -9,6 +9,8 @@ import pytest
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
+    conversation_methods,
+    conversation_reports,
     exports,
     methods,
     policy_methods,
@@ -28,7 +30,7 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for module in (methods, receipt_methods, policy_methods)
+        for module in (methods, conversation_methods, receipt_methods, policy_methods)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
@@ -53,7 +55,7 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = (reports, policy_reports, exports, changes)
+    homes = (reports, conversation_reports, policy_reports, exports, changes)
     assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
 
 

@@ -1,6 +1,7 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
@@ -12,6 +13,7 @@ from clawd.channels.rpc.handlers.turns import TurnHandlers
 class Handlers(
     ServiceHandlers,
     TurnHandlers,
+    ConversationHandlers,
     ActHandlers,
     PolicyHandlers,
     RecordHandlers,
