@@ -15,6 +15,7 @@ from clawd.errors import InvalidRequestError
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, Shown
 from clawd.memory.conversations import Conversations
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling
+from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     CompressionSettings,
     Load,
@@ -27,7 +28,7 @@ from clawd.runtime.compression import (
     summary_room,
 )
 from clawd.runtime.conversation import LiveConversation
-from clawd.runtime.counting import Count, count_messages, count_request
+from clawd.runtime.counting import Count, count_messages, count_request, surely_fits
 from clawd.runtime.cut import Cut
 from clawd.runtime.hop import Emit
 from clawd.runtime.shown import shown_result
@@ -46,6 +47,7 @@ RETRY_AFTER_MESSAGES = 10
 WORDS_PER_TOKEN = 0.6
 CHARACTERS_PER_TOKEN = 4
 MAX_TRANSCRIPT_TOKENS = 24_000
+MAX_THINKING_TOKENS = 1_024  # a model that reasons does so before it writes the summary
 MAX_SIZES = 256
 
 _log = logging.getLogger(__name__)
@@ -165,9 +167,15 @@ class Room:
             StorageError: memory failed.
         """
         self._model = request.model
+        settings = self._compressor.settings()
+        size = self._compressor.context_size(self._provider, request.model)
+        is_short = len(request.messages) < settings.at_messages
+        if is_short and surely_fits(
+            request, known_tokens, size * settings.at_context_percent // 100
+        ):
+            return False
         work = _Work(self._live, request)
         changed = False
-        settings = self._compressor.settings()
         for attempt in range(ATTEMPTS + 1):
             await self._weigh(work, 0 if changed else known_tokens)
             if not is_too_long(settings, work.load) and (changed or not self._is_due(work.load)):
@@ -287,9 +295,11 @@ class Room:
         """
         settings, load = self._compressor.settings(), work.load
         limit = summary_room(settings, load)
-        room = MAX_TRANSCRIPT_TOKENS
+        room, thinking = MAX_TRANSCRIPT_TOKENS, MAX_THINKING_TOKENS
         if load.context_tokens:
-            room = min(room, load.context_tokens - limit - len(SUMMARISER) // 3 - limit // 2)
+            thinking = min(thinking, load.context_tokens // 8)
+            used = 2 * limit + thinking + estimate_tokens(SUMMARISER)
+            room = min(room, load.context_tokens - used)
         earlier = [Message(role="system", content=plan.earlier)] if plan.earlier else []
         asked = summary_request(
             [*earlier, *plan.gone],
@@ -302,7 +312,7 @@ class Room:
             messages=(Message(role="user", content=asked),),
             model=work.request.model,
             metadata=work.request.metadata | {"conversation_id": f"{conversation_id}/summary"},
-            sampling=Sampling(max_tokens=limit),
+            sampling=Sampling(max_tokens=limit + thinking),
         )
         told = f"the first {len(plan.gone)} messages of the context are being summarised"
         self._emit(Notice(level="info", text=told))

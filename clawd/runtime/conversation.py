@@ -215,6 +215,10 @@ class ConversationBook:
         if live is not None:
             live.record = record
 
+    def inherit(self, source_id: str, fork_id: str) -> None:
+        """Give a fork what is known of its source beyond its row: untrusted text is in both."""
+        self._taint.copy(source_id, fork_id)
+
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""
         for live in tuple(self._live.values()):

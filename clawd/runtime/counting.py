@@ -53,9 +53,9 @@ async def count_request(provider: Provider, request: ChatRequest, *, known_token
     reported = known_tokens + sum(each[since_answer(request.messages) :])
     wanted = reported if counted.is_estimate else max(reported, total)
     scale = min(max(wanted / total, MIN_SCALE), MAX_SCALE)
-    return Count(
-        fixed=round(fixed * scale), each=tuple(round(n * scale) for n in each), scale=scale
-    )
+    scaled = tuple(round(count * scale) for count in each)
+    # What cannot be the messages' is the template's, and stays whatever is left out.
+    return Count(fixed=max(round(fixed * scale), wanted - sum(scaled)), each=scaled, scale=scale)
 
 
 async def count_messages(
@@ -67,15 +67,29 @@ async def count_messages(
     return [round(count * scale) for count in each]
 
 
-async def count_parts(provider: Provider, request: ChatRequest) -> PartTokens:
+async def count_parts(
+    provider: Provider, request: ChatRequest, *, patience_s: float = PATIENCE_S
+) -> PartTokens:
     """Return the tokens of the parts of a request; an estimate where nobody counts in time."""
     if not isinstance(provider, TokenCounter):
         return estimated(request)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             return await provider.count_parts(request)
     except TimeoutError:
         return estimated(request)
+
+
+def surely_fits(request: ChatRequest, known_tokens: int, limit: int) -> bool:
+    """Tell whether a request has at most so many tokens even if each new byte were one.
+
+    Most requests do: then nobody has to count before the model may begin. The last answer counts
+    as new, because what was known may not have it.
+    """
+    if not known_tokens:
+        return False
+    new = request.messages[max(since_answer(request.messages) - 1, 0) :]
+    return known_tokens + sum(len(msgspec.json.encode(each)) for each in new) <= limit
 
 
 def since_answer(messages: Sequence[Message]) -> int:

@@ -110,9 +110,11 @@ class Housekeeping:
             NotFoundError: there is no such conversation.
         """
         found = await self.find(beginning, principal)
-        return await self._memory.forks.fork(
+        forked = await self._memory.forks.fork(
             found.id, owner=found.owner, upto=upto, title=f"{found.title} (fork)"
         )
+        self._inbox.book.inherit(found.id, forked.id)
+        return forked
 
     @asynccontextmanager
     async def _held(self, beginning: str, principal: Principal) -> AsyncIterator[LiveConversation]:

@@ -11,6 +11,8 @@ from clawd.wire.safe_text import paragraph, shortened
 
 BYTES_PER_TOKEN = 8  # of the longest words; a bound, not an estimate
 
+THINKING_BYTES = 32 * 1024
+
 
 class NoTextError(ClawError):
     """The model gave no text; the message says why."""
@@ -36,7 +38,7 @@ class Summariser:
             NoTextError: it failed, said nothing, took too long or was stopped.
         """
         limit_bytes = limit_tokens * BYTES_PER_TOKEN
-        task = asyncio.create_task(_answer(provider, request, limit_bytes))
+        task = asyncio.create_task(_answer(provider, request, limit_bytes + THINKING_BYTES))
         self._running.add(task)
         try:
             done, _ = await asyncio.wait({task}, timeout=limit_s)

@@ -19,6 +19,7 @@ from clawd.runtime.transcript import TITLER, title_request
 from clawd.runtime.turn import TurnPlan
 
 MAX_TITLE_TOKENS = 32
+MAX_THINKING_TOKENS = 512
 LIMIT_S = 30.0
 MAX_RUNNING = 4
 
@@ -50,6 +51,11 @@ class Titler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a title is on its way."""
+        return bool(self._tasks)
+
     def begin(self, live: LiveConversation, plan: TurnPlan, *, words: str, answer: str) -> None:
         """Begin to find a title, where a model is to give one and this was the first answer."""
         is_wanted = self._titles() == "model" and not live.record.metadata.get(TITLED_BY)
@@ -75,7 +81,7 @@ class Titler:
             messages=(Message(role="user", content=title_request(words, answer)),),
             model=plan.model,
             metadata=plan.hints | {"conversation_id": f"{record.id}/title"},
-            sampling=Sampling(max_tokens=MAX_TITLE_TOKENS),
+            sampling=Sampling(max_tokens=MAX_TITLE_TOKENS + MAX_THINKING_TOKENS),
         )
         try:
             text = await self._summariser.ask(

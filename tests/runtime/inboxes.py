@@ -69,13 +69,13 @@ class House:
             summariser=summariser,
             settings=lambda: self.settings.compression,
         )
-        titler = Titler(
+        self.titler = Titler(
             memory.conversations,
             self.book,
             summariser=summariser,
             titles=lambda: self.settings.titles,
         )
-        self.inbox.care = Care(self.compressor, titler)
+        self.inbox.care = Care(self.compressor, self.titler)
         self.housekeeping = Housekeeping(self.inbox, memory, self.compressor)
 
     @property

@@ -163,7 +163,7 @@ async def test_the_summariser_is_the_conversations_model_with_no_tools(bench: Be
     (asked,) = model_of(house).side
     assert (asked.system, asked.tools, asked.model) == (SUMMARISER, (), "small")
     assert asked.sampling is not None
-    assert asked.sampling.max_tokens == 600
+    assert asked.sampling.max_tokens == 600 + 1_024
     (message,) = asked.messages
     assert "[user] question 0\n" in (message.content or "")
     assert "question 26" not in (message.content or "")

@@ -18,7 +18,7 @@ from clawd.wire.conversation_reports import CompressionReport, ConversationChunk
 from clawd.wire.reports import ConversationLine, Done
 
 CHUNK_CHARACTERS = 1 << 20
-PAGE = 200
+PAGE = 20  # a message may have megabytes
 END = -1  # in a cursor: all messages were handed out
 
 
