@@ -9,6 +9,7 @@ from clawctl.render import duration, say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import CompressionReport
+from clawd.wire.events import ContextCompressed
 from clawd.wire.policy_reports import PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import ConversationLine, EstopReport, MemoryHits, ReceiptLine, StatusReport
@@ -92,6 +93,15 @@ def show_compression(report: CompressionReport) -> None:
         )
     if report.summary:
         say(f"\n{report.summary}")
+
+
+def compressed_line(event: ContextCompressed) -> str:
+    """Return one line that says what was left out of a context."""
+    count = event.messages_replaced
+    what = f"{count} messages left out of the context" if count else "old results were shortened"
+    if not event.tokens_before:
+        return f"● {what}"
+    return f"● {what}: {event.tokens_before} → {event.tokens_after} tokens"
 
 
 def show_hits(hits: MemoryHits) -> None:

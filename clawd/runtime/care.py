@@ -58,7 +58,7 @@ class Care:
         plan = prepared.plan
         if finished.usage.context_size:
             size = finished.usage.context_size
-            self.compressor.note_size(plan.provider, plan.model, size)
+            self.compressor.models.note_size(plan.provider, plan.model, size)
         self._titler.begin(live, plan, words=prepared.words.text, answer=finished.text)
 
     def stop(self) -> None:

@@ -28,7 +28,7 @@ from clawd.runtime.compression import (
     summary_room,
 )
 from clawd.runtime.conversation import LiveConversation
-from clawd.runtime.counting import Count, count_messages, count_request, surely_fits
+from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
 from clawd.runtime.cut import Cut
 from clawd.runtime.hop import Emit
 from clawd.runtime.shown import shown_result
@@ -48,7 +48,6 @@ WORDS_PER_TOKEN = 0.6
 CHARACTERS_PER_TOKEN = 4
 MAX_TRANSCRIPT_TOKENS = 24_000
 MAX_THINKING_TOKENS = 1_024  # a model that reasons does so before it writes the summary
-MAX_SIZES = 256
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class Compressor:
         self.settings = settings
         self._checkpoints = checkpoints
         self._conversations = conversations
-        self._sizes: dict[tuple[str, str], int] = {}
+        self.models = ModelBook()
 
     def room(
         self,
@@ -90,13 +89,7 @@ class Compressor:
 
     def context_size(self, provider: Provider, model: str) -> int:
         """Return the size of a model's context as far as it is known, 0 for unknown."""
-        known = self._sizes.get((provider.name(), model)) or provider.capabilities().context_size
-        return known or self.settings().context_tokens
-
-    def note_size(self, provider: Provider, model: str, size: int) -> None:
-        """Remember how large a model said that its context is."""
-        if len(self._sizes) < MAX_SIZES or (provider.name(), model) in self._sizes:
-            self._sizes[provider.name(), model] = size
+        return self.models.size(provider, model) or self.settings().context_tokens
 
     async def shown(self, live: LiveConversation) -> Shown:
         """Return the stored messages that the model is shown, and the checkpoint before them."""
@@ -184,7 +177,8 @@ class Room:
                 break
             changed = True
             work.follow()
-        if is_too_long(settings, work.load):
+        # Without a report of the model, counts of parts may be far from what its template makes.
+        if is_too_long(settings, work.load) and work.count.measure is not None:
             self._say_too_long(work.load)
         return changed
 
@@ -212,8 +206,8 @@ class Room:
         """Count a request, unless its size is nobody's business: then by messages alone."""
         size = self._compressor.context_size(self._provider, work.request.model)
         if size:
-            work.count = await count_request(
-                self._provider, work.request, known_tokens=known_tokens
+            work.count = await self._compressor.models.count(
+                self._provider, work.request, known_tokens
             )
         work.load = Load(
             messages=len(work.request.messages),
@@ -381,7 +375,7 @@ class _Work:
         self.stored = len(live.context.messages)
         self.pending = request.messages[self.stored :]
         self.is_by_hand = is_by_hand
-        self.count = Count(fixed=0, each=())
+        self.count = Count()
         self.load = Load(messages=0, tokens=0)
 
     def follow(self) -> None:

@@ -5,6 +5,7 @@ What a model reports of its last prompt is the truth; only what came since is co
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -13,8 +14,23 @@ from clawd.providers.ledger import PartTokens, TokenCounter, estimated
 from clawd.runtime.compression import TEMPLATE_TOKENS
 
 PATIENCE_S = 5.0
+MAX_MODELS = 256
 MAX_SCALE = 4.0
-MIN_SCALE = 0.5
+MIN_SCALE = 0.01
+# A report below that share of what was counted says that the template leaves things out.
+WHOLE = 0.75
+
+_T = TypeVar("_T")
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """How counts of parts become tokens of a prompt: times `scale`, and `extra` for the whole.
+
+    A template adds to what it is given, or leaves parts of it out.
+    """
+
+    scale: float = 1.0
+    extra: int = 0
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,20 +39,57 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         fixed: of the system prompt and the tools.
         each: of every message.
-        scale: what the counts were multiplied with, so that they agree with the model's report.
+        measure: how they were made to agree with the model's report; None where there was none.
     """
 
-    fixed: int
-    each: tuple[int, ...]
-    scale: float = 1.0
+    fixed: int = 0
+    each: tuple[int, ...] = ()
+    measure: Measure | None = None
 
     @property
     def total(self) -> int:
         """All of it."""
         return self.fixed + sum(self.each)
 
+    @property
+    def scale(self) -> float:
+        """What the counts were multiplied with."""
+        return self.measure.scale if self.measure is not None else 1.0
 
-async def count_request(provider: Provider, request: ChatRequest, *, known_tokens: int) -> Count:
+
+class ModelBook:
+    """What models have said of their contexts and prompts, by provider and model."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._measures: dict[tuple[str, str], Measure] = {}
+
+    def size(self, provider: Provider, model: str) -> int:
+        """Return the size of a model's context as far as it is known, 0 for unknown."""
+        return self._sizes.get((provider.name(), model)) or provider.capabilities().context_size
+
+    def note_size(self, provider: Provider, model: str, size: int) -> None:
+        """Remember how large a model said that its context is."""
+        _remember(self._sizes, (provider.name(), model), size)
+
+    async def count(self, provider: Provider, request: ChatRequest, known_tokens: int) -> Count:
+        """Return the tokens of a request; what a model reports of one helps to count the next."""
+        key = (provider.name(), request.model)
+        count = await count_request(
+            provider, request, known_tokens=known_tokens, measure=self._measures.get(key)
+        )
+        if count.measure is not None:
+            _remember(self._measures, key, count.measure)
+        return count
+
+
+async def count_request(
+    provider: Provider,
+    request: ChatRequest,
+    *,
+    known_tokens: int,
+    measure: Measure | None = None,
+) -> Count:
     """Return the tokens of a request.
 
     Args:
@@ -44,18 +97,33 @@ async def count_request(provider: Provider, request: ChatRequest, *, known_token
         request: what will be sent.
         known_tokens: of the last prompt and its answer, where this request goes on from there; 0
             for unknown.
+        measure: of an earlier request to the model, for when they are unknown.
     """
     counted = await count_parts(provider, request)
     fixed, each = _sorted(counted, len(request.messages))
-    total = fixed + sum(each)
-    if not known_tokens or not total:
+    if known_tokens and fixed + sum(each):
+        measure = _measure(request, counted, known_tokens)
+    if measure is None:
         return Count(fixed=fixed, each=tuple(each))
-    reported = known_tokens + sum(each[since_answer(request.messages) :])
-    wanted = reported if counted.is_estimate else max(reported, total)
+    return Count(
+        fixed=round(fixed * measure.scale) + measure.extra,
+        each=tuple(round(count * measure.scale) for count in each),
+        measure=measure,
+    )
+
+
+def _measure(request: ChatRequest, counted: PartTokens, known_tokens: int) -> Measure:
+    """Return how the counts of a request agree with what the model said of its beginning."""
+    fixed, each = _sorted(counted, len(request.messages))
+    total = fixed + sum(each)
+    place = since_answer(request.messages)
+    wanted = known_tokens + sum(each[place:])
+    before = fixed + sum(each[: max(place - 1, 0)])
+    if not counted.is_estimate and known_tokens >= WHOLE * before:
+        wanted = max(wanted, total)  # what was known may lack the last answer
     scale = min(max(wanted / total, MIN_SCALE), MAX_SCALE)
-    scaled = tuple(round(count * scale) for count in each)
     # What cannot be the messages' is the template's, and stays whatever is left out.
-    return Count(fixed=max(round(fixed * scale), wanted - sum(scaled)), each=scaled, scale=scale)
+    return Measure(scale=scale, extra=max(wanted - round(total * scale), 0))
 
 
 async def count_messages(
@@ -110,3 +178,8 @@ def _sorted(counted: PartTokens, messages: int) -> tuple[int, list[int]]:
             number = int(part.name.split()[1])  # `message 7 (tool result of file_read)`
             each[number - 1] += count
     return fixed, each
+
+
+def _remember(book: dict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:
+    if key in book or len(book) < MAX_MODELS:
+        book[key] = value

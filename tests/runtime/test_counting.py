@@ -49,8 +49,13 @@ async def test_what_the_model_reported_is_the_truth() -> None:
     near = await count_request(MODEL, REQUEST, known_tokens=60)
     assert abs(near.total - 60 - plain.each[-1]) <= 3
     # A tokenizer's own count is never made smaller: what was known may lack the last answer.
-    assert (await count_request(MODEL, REQUEST, known_tokens=1)).total == plain.total
+    lacking = sum(plain.each[:1]) + plain.fixed
+    assert (await count_request(MODEL, REQUEST, known_tokens=lacking)).total == plain.total
     guess = await count_request(PlannedModel(says("x")), REQUEST, known_tokens=0)
+    dropped = await count_request(MODEL, REQUEST, known_tokens=12)
+    assert dropped.total <= 12 + plain.each[-1] + 2
+    again = await count_request(MODEL, REQUEST, known_tokens=0, measure=told.measure)
+    assert again == told
     less = await count_request(PlannedModel(says("x")), REQUEST, known_tokens=30)
     assert less.total < guess.total
 
