@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench bench-engine bench-security clean
+.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent clean
 
 export ARGS JSON PYTHONS
 
@@ -16,6 +16,7 @@ help:
 	@echo '              ARGS="--only decode_1_fresh" chooses rows'
 	@echo 'make bench-security  the emergency stop, what a call costs around its program, receipts'
 	@echo '              a second; ARGS="--only call_overhead" chooses rows'
+	@echo 'make bench-agent  tasks that the embedded model gets done, and how fast memory is searched'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
 run:
@@ -41,6 +42,9 @@ bench-engine:
 
 bench-security:
 	@sh packaging/bootstrap.sh bench-security
+
+bench-agent:
+	@sh packaging/bootstrap.sh bench-agent
 
 clean:
 	@sh packaging/bootstrap.sh clean

@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
     "init": "Create home, config and workspace.",
+    "knowledge": "Save, find, read and edit what the model knows for you.",
     "memory": "List, search, show and clear conversations.",
     "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",
@@ -91,7 +92,7 @@ def cli(app: App, socket: str | None, *, no_start: bool) -> None:
     """The client of clawd: a model on your own machine acts for you, and you see every act.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 tool run denied, 4 an approval was needed and
-    nobody could be asked, 5 cap of tool rounds reached, 6 no daemon, 7 tool run under emergency
+    nobody could be asked, 5 cap of rounds or time reached, 6 no daemon, 7 tool run under emergency
     stop, 130 interrupted.
     """
     app.socket = socket

@@ -11,6 +11,7 @@ import msgspec
 
 from clawctl.approve import Terminal, answer_question, approve
 from clawctl.client import Stream
+from clawctl.plan import plan_text
 from clawctl.render import Palette
 from clawctl.views import compressed_line
 from clawd.errors import ClawError
@@ -167,7 +168,7 @@ class TurnView:
             case Notice():
                 self._notice(event)
             case PlanChanged():
-                self._row(terminal_safe(event.markdown))
+                self._row(plan_text(event.markdown, self._palette))
             case ContextCompressed():
                 self._row(compressed_line(event))
             case ApprovalResolved():

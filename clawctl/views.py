@@ -8,11 +8,13 @@ from clawctl.client import Client
 from clawctl.render import duration, say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.changes import ChangeList
-from clawd.wire.conversation_reports import CompressionReport
+from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
+from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.policy_reports import PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
-from clawd.wire.reports import ConversationLine, EstopReport, MemoryHits, ReceiptLine, StatusReport
+from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
+from clawd.wire.safe_text import terminal_safe
 
 RECEIPTS_PAGE = 500
 
@@ -111,6 +113,24 @@ def show_hits(hits: MemoryHits) -> None:
         [(hit.conversation_id, hit.timestamp, hit.role, hit.snippet) for hit in hits.items],
         nothing="Nothing found.",
     )
+
+
+def show_notes(found: KnowledgeOutcome) -> None:
+    """Print entries of knowledge; what a call without any has to say is not shown here."""
+    show_table(
+        ("NAME", "BYTES", "CHANGED", "TEXT"),
+        [(e.name, e.size, e.modified_at, _note_line(e)) for e in found.entries],
+        nothing=terminal_safe(found.call.output),
+    )
+
+
+def _note_line(entry: KnowledgeEntry) -> str:
+    words = ["[fixed]"] if entry.is_fixed else []
+    if not entry.keywords:
+        words.append("[no keywords: not searched]")
+    if entry.untrusted_sources:
+        words.append(f"[untrusted text from {', '.join(entry.untrusted_sources)}]")
+    return " ".join([*words, entry.text])
 
 
 def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[ReceiptLine]:

@@ -68,6 +68,11 @@ class Layout:
         return self.home / "undo"
 
     @property
+    def knowledge(self) -> Path:
+        """Markdown notes that the model keeps (0700)."""
+        return self.home / "knowledge"
+
+    @property
     def estop(self) -> Path:
         """The emergency stop: set while the file exists."""
         return self.home / "ESTOP"
@@ -86,6 +91,21 @@ class Layout:
     def models(self) -> Path:
         """GGUF files found by name."""
         return self.home / "models"
+
+    @property
+    def external_tools(self) -> Path:
+        """Manifests of external tools."""
+        return self.home / "tools"
+
+    @property
+    def plugins(self) -> Path:
+        """Installed plugins, a folder each (0700)."""
+        return self.home / "plugins"
+
+    @property
+    def plugin_pins(self) -> Path:
+        """What of each plugin was approved (0600)."""
+        return self.home / "plugin_pins.json"
 
     @property
     def cache(self) -> Path:

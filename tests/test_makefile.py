@@ -26,6 +26,7 @@ TARGETS = (
     "bench",
     "bench-engine",
     "bench-security",
+    "bench-agent",
     "clean",
 )
 PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)
@@ -385,13 +386,14 @@ def test_make_bench_engine_measures_against_what_was_built(checkout: Path) -> No
 
 
 @needs_make
-def test_make_bench_security_measures_with_what_is_set_up(checkout: Path) -> None:
+@pytest.mark.parametrize("name", ["security", "agent"])
+def test_make_bench_measures_a_part_with_what_is_set_up(checkout: Path, name: str) -> None:
     make_ready(checkout, "project", "engine")
     write_script(
-        checkout / "tests/bench/security/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
+        checkout / f"tests/bench/{name}/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
     )
-    answer = make(checkout, "bench-security", JSON="figures.json", ARGS="--only call_overhead")
-    expected = "--json|figures.json|--only|call_overhead\n"
+    answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only some_row")
+    expected = "--json|figures.json|--only|some_row\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 
 

@@ -4,18 +4,18 @@ import os
 import select
 import stat
 import sys
-from pathlib import Path
 from typing import TextIO
 
 import click
+from typing_extensions import override
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
+from clawctl.prompt_view import show_prompt, workspace_of
 from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions, follow
 from clawd.errors import ClawError, InvalidRequestError
-from clawd.paths import expanded
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished
 
@@ -23,7 +23,31 @@ MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5
 
 
-@click.command()
+class AgentGroup(click.Group):
+    """`agent` is a command of its own; only a first word that names a subcommand is one.
+
+    Its options and its argument are for talking, so nothing of them stands before a subcommand.
+    """
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.args = args
+            ctx.invoked_subcommand = args[0]
+            return args
+        return click.Command.parse_args(self, ctx, args)
+
+    @override
+    def invoke(self, ctx: click.Context) -> object:
+        if ctx.invoked_subcommand is None:
+            return click.Command.invoke(self, ctx)
+        name, *rest = ctx.args
+        chosen = self.commands[name]
+        with chosen.make_context(name, rest, parent=ctx) as below:
+            return chosen.invoke(below)
+
+
+@click.group(cls=AgentGroup, invoke_without_command=True, subcommand_metavar="| show-prompt …")
 @click.argument("stdin", required=False, metavar="[-]")
 @click.option("-m", "--message", metavar="TEXT", help="Send one message; - reads it from stdin.")
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
@@ -67,18 +91,14 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     return _send_one(app, choice, text, as_json=as_json)
 
 
+command.add_command(show_prompt)
+
+
 def _choice(options: dict[str, object]) -> Choice:
-    directory, here = options["directory"], bool(options["here"])
-    if directory and here:
-        raise click.UsageError("-C and --here exclude each other")
+    directory = options["directory"]
+    workspace = workspace_of(str(directory) if directory else None, here=bool(options["here"]))
     if options["resume"] and options["conversation"]:
         raise click.UsageError("--continue and --conversation exclude each other")
-    workspace = ""
-    if directory or here:
-        folder = expanded(str(directory)) if directory else Path.cwd()
-        if not folder.is_dir():
-            raise click.UsageError(f"-C {folder}: there is no such folder")
-        workspace = str(folder.resolve())
     return Choice(
         conversation_id=str(options["conversation"]),
         workspace=workspace,
@@ -181,7 +201,7 @@ def _facts(view: TurnView) -> dict[str, object]:
 def _exit_code(finished: TurnFinished, *, quiet: bool) -> int:
     if finished.stop_reason in {"cap", "loop"}:
         if not quiet:
-            why = "cap of tool rounds" if finished.stop_reason == "cap" else "no progress"
+            why = "cap of rounds or time" if finished.stop_reason == "cap" else "no progress"
             print(f"● stopped: {why}", file=sys.stderr)
         return Exit.CAP
     if finished.unanswered_approvals:

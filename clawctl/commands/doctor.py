@@ -10,8 +10,8 @@ import msgspec
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
-from clawd.wire.methods import Status
-from clawd.wire.reports import StatusReport
+from clawd.wire.methods import ListTools, Status
+from clawd.wire.reports import StatusReport, ToolList
 
 State = Literal["ok", "note", "wrong"]
 
@@ -38,7 +38,7 @@ def command(app: App, *, as_json: bool) -> int:
     Ends with 1 when something is wrong; a note is no fault.
     """
     with app.client() as client:
-        found = list(findings(client.call(Status())))
+        found = [*findings(client.call(Status())), tools(client.call(ListTools()))]
     if as_json:
         emit_json(found)
     else:
@@ -124,6 +124,22 @@ def _receipts(report: StatusReport) -> Finding:
             fix="Look at the log with clawctl receipt verify.",
         )
     return Finding(check="receipts", state="ok", says=f"{report.receipts} in the chain")
+
+
+def tools(listed: ToolList) -> Finding:
+    """Judge the tools that others wrote."""
+    refused = [each for each in listed.problems if each.severity == "refused"]
+    if not listed.problems:
+        added = sum(each.source != "builtin" for each in listed.items)
+        return Finding(check="tools of others", state="ok", says=f"{added} loaded")
+    first = (refused or listed.problems)[0]
+    return Finding(
+        check="tools of others",
+        state="wrong" if refused else "note",
+        says=f"{len(refused)} left out, {len(listed.problems) - len(refused)} doubtful; "
+        f"{first.file}: {first.reason}",
+        fix="Look at all of them with clawctl tool problems.",
+    )
 
 
 def _stop(report: StatusReport) -> Finding:

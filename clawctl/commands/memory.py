@@ -1,18 +1,21 @@
 """`clawctl memory`: the stored conversations."""
 
 import sys
+from pathlib import Path
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import Palette, emit_json, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, MessageLine
+from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
-from clawd.wire.reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 PAGE = 200
+BACKUP_LIMIT_S = 3600.0
 
 
 @click.group()
@@ -103,6 +106,43 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         emit_json(done)
     else:
         say(done.message or "done")
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@json_option
+@pass_app
+def backup(app: App, file: Path, *, as_json: bool) -> None:
+    """Write a copy of memory to FILE, while the daemon runs.
+
+    To restore it, end the daemon and put the copy in the place of memory.sqlite.
+    """
+    with app.client() as client:
+        done = client.call(BackUpMemory(path=str(file.absolute())), limit_s=BACKUP_LIMIT_S)
+    if as_json:
+        emit_json(done)
+    else:
+        say(f"wrote {done.message}")
+
+
+@command.command()
+@click.option("--repair", is_flag=True, help="Make bad search indexes anew.")
+@json_option
+@pass_app
+def check(app: App, *, repair: bool, as_json: bool) -> Exit:
+    """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
+    with app.client() as client:
+        found = client.call(CheckMemory(repair=repair), limit_s=BACKUP_LIMIT_S)
+    if as_json:
+        emit_json(found)
+    else:
+        for problem in found.problems:
+            say(problem)
+        state = "repaired" if found.is_repaired else "bad" if found.problems else "good"
+        say(f"{found.path} ({found.used_bytes / 2**20:.1f} MB) is {state}")
+        if found.problems and not repair:
+            say("`clawctl memory check --repair` makes the search indexes anew.")
+    return Exit.FAILED if found.problems else Exit.DONE
 
 
 def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> None:

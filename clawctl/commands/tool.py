@@ -1,22 +1,34 @@
 """`clawctl tool`: list the tools, run one through the gate."""
 
+import shlex
 import sys
+import textwrap
 
 import click
 import msgspec
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.outcome import run_and_show
-from clawctl.render import emit_json, show_table
+from clawctl.render import emit_json, note, say, show_table
+from clawd.errors import NotFoundError
 from clawd.paths import expanded
-from clawd.wire.methods import ListTools, RunTool
+from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.methods import ListTools, Reload, RunTool
+from clawd.wire.reports import ToolLine
+from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 SHOWN_CHARACTERS = 200
+WIDTH = 100
+_MODES = {
+    "split": "models are offered each tool by its name",
+    "unified": "models are offered fs(action=…) and web(action=…) instead of their members",
+    "both": "models are offered each tool by its name, and fs(action=…) and web(action=…)",
+}
 
 
 @click.group()
 def command() -> None:
-    """List the tools and run one."""
+    """List the tools, show one, run one."""
 
 
 @command.command("list")
@@ -32,6 +44,62 @@ def list_(app: App, *, as_json: bool) -> None:
     show_table(
         ("NAME", "SOURCE", "WHAT IT DOES"), [(t.name, t.source, t.short) for t in tools.items]
     )
+    mode = _MODES.get(tools.mode, "unknown to this clawctl")
+    note(f"mode: {shortened(terminal_safe(tools.mode), 20)} ({mode})")
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@pass_app
+def show(app: App, name: str, *, as_json: bool) -> None:
+    """Show one tool: what it does, its arguments, its other names and an example."""
+    with app.client() as client:
+        tools = client.call(ListTools())
+    found = next((tool for tool in tools.items if name in {tool.name, *tool.aliases}), None)
+    if found is None:
+        known = ", ".join(tool.name for tool in tools.items)
+        raise NotFoundError(f"there is no tool {_shortened(name)}; the tools are: {known}")
+    if as_json:
+        emit_json(found)
+        return
+    for line in terminal_safe(_manual(found)).splitlines():
+        say("\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="    ")))
+    if refused := sum(each.severity == "refused" for each in tools.problems):
+        note(f"{refused} more could not be loaded: clawctl tool problems")
+
+
+@command.command()
+@json_option
+@pass_app
+def problems(app: App, *, as_json: bool) -> int:
+    """List external tools and plugins that were left out, and what is doubtful about others.
+
+    Ends with 1 when something was left out.
+    """
+    with app.client() as client:
+        found = client.call(ListTools()).problems
+    if as_json:
+        emit_json(found)
+    else:
+        for each in found:
+            of_tool = f" {each.tool}:" if each.tool else ""
+            say(visible_line(f"{_place(each)}: {each.severity}:{of_tool} {each.reason}"))
+        if not found:
+            print("Everything was loaded, and nothing is doubtful.")
+    return Exit.FAILED if any(each.severity == "refused" for each in found) else Exit.DONE
+
+
+@command.command("reload")
+@pass_app
+def reload_(app: App) -> None:
+    """Read the config, the manifests of external tools and the plugins again."""
+    with app.client() as client:
+        say(client.call(Reload()).message)
+
+
+def _place(problem: ToolProblem) -> str:
+    return f"{problem.file}:{problem.line}" if problem.line else problem.file
 
 
 @command.command()
@@ -55,6 +123,25 @@ def run(
     workspace = str(expanded(directory).resolve()) if directory else ""
     request = RunTool(name=name, arguments=arguments, workspace=workspace)
     return run_and_show(app, request, may_ask=not no_input, as_json=output == "json")
+
+
+def _manual(tool: ToolLine) -> str:
+    lines = [f"{tool.name}: {tool.short}", "", tool.description, ""]
+    required = tool.parameters.get("required", ())
+    for name, rule in (tool.parameters.get("properties") or {}).items():
+        about = rule.get("description", "") if isinstance(rule, dict) else ""
+        need = "required" if name in required else "optional"
+        lines.append(f"  {name} ({need}) {about}".rstrip())
+    lines += [
+        f"offered as: {tool.offered_as or tool.name}",
+        f"other names: {', '.join(tool.aliases) or '-'}",
+        f"example: clawctl tool run {tool.name} --json {shlex.quote(_json(tool.example))}",
+    ]
+    return "\n".join(lines)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _check_arguments(arguments: str) -> None:

@@ -259,7 +259,7 @@ class Session:
         return visible_line(" · ".join(part for part in parts if part), _columns())
 
 
-_STOP_REASONS = {"cap": "cap of tool rounds reached", "loop": "no progress"}
+_STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
 
 
 def _columns() -> int:

@@ -2,13 +2,15 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from clawctl.client import Client
-from clawctl.render import note, say, show_fields, show_table
+from clawctl.plan import plan_text
+from clawctl.render import Palette, note, say, show_fields, show_table
 from clawctl.views import (
     check_arguments,
     estop_line,
@@ -17,6 +19,7 @@ from clawctl.views import (
     show_conversations,
     show_explanation,
     show_hits,
+    show_notes,
     show_receipts,
     show_status,
 )
@@ -25,6 +28,7 @@ from clawd.wire.conversation_methods import (
     ForkConversation,
     RenameConversation,
 )
+from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     ClearEstop,
@@ -37,6 +41,7 @@ from clawd.wire.methods import (
     SetEstop,
     Status,
 )
+from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
 
@@ -55,8 +60,8 @@ class Host(Protocol):
         """The conversation's workspace, empty for the configured one."""
         ...
 
-    is_stopped: bool
     conversation_id: str
+    is_stopped: bool
 
     def client(self) -> Client:
         """Return a living connection."""
@@ -136,6 +141,19 @@ def _memory(host: Host, rest: str) -> None:
         show_hits(host.call(SearchMemory(query=rest)))
     else:
         show_conversations(list(host.call(ListConversations(limit=20)).items))
+
+
+def _knowledge(host: Host, rest: str) -> None:
+    show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
+
+
+def _plan(host: Host, _rest: str) -> None:
+    conversation_id = host.conversation_id
+    plan = host.call(ShowPlan(conversation_id=conversation_id)) if conversation_id else None
+    if plan is None or not plan.items:
+        say("There is no plan in this conversation.")
+    else:
+        print(plan_text(plan.markdown, Palette.of(sys.stdout)))
 
 
 def _policy(host: Host, rest: str) -> None:
@@ -247,6 +265,10 @@ COMMANDS: dict[str, Slash] = {
     "/memory": Slash(
         usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
     ),
+    "/knowledge": Slash(
+        usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
+    ),
+    "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",
         help="Show autonomy and rules, or what a call would be answered.",

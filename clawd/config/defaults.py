@@ -29,11 +29,13 @@ def default_tree(layout: Layout) -> dict[str, Any]:
     return {
         "workspace_dir": str(layout.workspace),
         "memory": {"path": str(layout.database)},
+        "knowledge": {"path": str(layout.knowledge)},
         "receipts": {"path": str(layout.receipts)},
         "security": {
             "forbidden_paths": list(FORBIDDEN_PATHS),
             "workspace_roots": list(WORKSPACE_ROOTS),
             "policy_cases": str(layout.config.with_name(POLICY_CASES)),
         },
+        "external_tools": {"dir": str(layout.external_tools)},
         "providers": {"models": {name: dict(values) for name, values in PROVIDERS.items()}},
     }

@@ -24,10 +24,12 @@ def expand_paths(
     bases: list[tuple[Key, Path | None]] = [
         (("workspace_dir",), None),
         (("memory", "path"), layout.home),
+        (("knowledge", "path"), layout.home),
         (("receipts", "path"), layout.home),
         (("security", "forbidden_paths"), None),
         (("security", "workspace_roots"), None),
         (("security", "policy_cases"), folder),
+        (("external_tools", "dir"), layout.home),
     ]
     providers = value_at(tree, ("providers", "models"))
     for name in providers if isinstance(providers, dict) else ():

@@ -12,7 +12,10 @@ from pydantic_core import PydanticUndefined
 from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
+from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
+from clawd.config.prompt import PromptSection
 from clawd.config.schema import (
     AgentProfile,
     AgentSection,
@@ -25,7 +28,9 @@ from clawd.config.schema import (
     SecuritySection,
 )
 from clawd.config.section import Section
+from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
+from clawd.config.web import WebSection
 from clawd.paths import Layout
 
 REDACTED = "(set, not shown)"
@@ -73,7 +78,9 @@ def render_default_config(layout: Layout) -> str:
     special = {
         "workspace_dir": _with_tilde(layout.workspace),
         "memory.path": _with_tilde(layout.database),
+        "knowledge.path": _with_tilde(layout.knowledge),
         "receipts.path": _with_tilde(layout.receipts),
+        "external_tools.dir": _with_tilde(layout.external_tools),
         "security.policy_cases": _with_tilde(layout.config.with_name(defaults.POLICY_CASES)),
         "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
         "security.workspace_roots": list(defaults.WORKSPACE_ROOTS),
@@ -82,11 +89,17 @@ def render_default_config(layout: Layout) -> str:
         (("security",), SecuritySection),
         (("channels", "cli"), CliSection),
         (("memory",), MemorySection),
+        (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
         (("compression",), CompressionSection),
+        (("tools",), ToolsSection),
+        (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
+        (("external_tools",), ExternalToolsSection),
+        (("plugins",), PluginsSection),
+        (("web",), WebSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))

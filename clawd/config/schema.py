@@ -12,7 +12,12 @@ from pydantic import Field, SecretStr
 from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
+from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.knowledge import KnowledgeSection
+from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
+from clawd.config.tools import ToolsSection
+from clawd.config.web import WebSection
 
 MAX_SYSTEM_APPEND = 16 * 1024
 
@@ -132,6 +137,11 @@ class ProviderSection(Section):
         default=True,
         description="Send tool results in role tool; false for templates that refuse it.",
     )
+    tools: bool = Field(
+        default=True,
+        description='Whether the model can call tools. false offers it none; lines "CMD: ..." of '
+        "its answers are then shell commands, checked and approved like any other.",
+    )
     providers: Words = Field(
         default=(),
         description="reliable: names of providers, first choice first; router: names of equals.",
@@ -192,6 +202,19 @@ class MemorySection(Section):
 
     backend: Literal["sqlite"] = Field(default="sqlite", description="The kind of store.")
     path: OnePath = Field(description="The database file.")
+    retention_days: float = Field(
+        default=0.0,
+        ge=0,
+        le=36_500,
+        description="Conversations without a message for that long are deleted, and what receipts "
+        "hash that is older; 0 keeps all.",
+    )
+    quota_mb: int = Field(
+        default=0,
+        ge=0,
+        le=1_048_576,
+        description="When memory is larger, the oldest conversations are deleted; 0 is no limit.",
+    )
 
 
 class ReceiptsSection(Section):
@@ -230,6 +253,9 @@ class AgentSection(Section):
         default="first-words",
         description="Where a conversation's title comes from: its first words, or the model, asked "
         "in the background after the first answer (a local one only with n_parallel over 1).",
+    )
+    retry_on_incomplete: bool = Field(
+        default=True, description="Ask again, at most twice, when an answer is empty or broke off."
     )
 
 
@@ -307,13 +333,19 @@ class Config(Section):
     providers: ProvidersSection
     channels: ChannelsSection = ChannelsSection()
     memory: MemorySection
+    knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
     compression: CompressionSection = CompressionSection()
+    prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
+    tools: ToolsSection = ToolsSection()
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
+    external_tools: ExternalToolsSection
+    plugins: PluginsSection = PluginsSection()
+    web: WebSection = WebSection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -236,6 +236,7 @@ class Conversations:
             gone = count(connection, owner)
             connection.execute(f"DELETE FROM messages WHERE {_OWNED}", {"owner": owner})
             connection.execute(f"DELETE FROM conversations WHERE {_OWNED}", {"owner": owner})
+            connection.execute(f"DELETE FROM plans WHERE {_OWNED}", {"owner": owner})
             for index in ("messages_fts", "messages_trigrams"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
             return gone

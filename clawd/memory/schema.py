@@ -6,6 +6,7 @@
     changes        files that tools changed, for undo; the old contents lie in a folder
     untrusted_files  paths whose text came from outside
     checkpoints    what stands for the beginning of a conversation that was compressed
+    plans          what is to be done, of a conversation or a workspace
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -151,6 +152,21 @@ def _add_untrusted_files(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_plans(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS plans (
+            conversation_id TEXT UNIQUE REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            workspace TEXT NOT NULL,
+            plan TEXT NOT NULL,
+            updated_at TEXT NOT NULL
+        );
+        CREATE INDEX IF NOT EXISTS plans_by_owner ON plans (owner, workspace);
+        """
+    )
+
+
 def _add_checkpoints(connection: sqlite3.Connection) -> None:
     connection.executescript(
         """
@@ -174,7 +190,13 @@ def _add_checkpoints(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files, _add_checkpoints)
+STEPS: tuple[Step, ...] = (
+    _create,
+    _create_changes,
+    _add_untrusted_files,
+    _add_plans,
+    _add_checkpoints,
+)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

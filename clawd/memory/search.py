@@ -1,11 +1,14 @@
 """Searching messages: by words, by parts of words, by one or two letters.
 
-Three ways, best first; within each the better match (bm25), then the newer message:
+Three ways, best first:
 
-1. every term is a word of the message (`messages_fts`);
+1. every term is a word of the message (`messages_fts`): the better match (bm25), then the newer;
 2. every term is a part of it (`messages_trigrams` for terms of three letters and more; shorter
-   ones are looked for in the text itself);
-3. some term is a word of it (for questions in whole sentences).
+   ones are looked for in the text itself): the newer first;
+3. some term is a word of it (for questions in whole sentences), as in 1.
+
+A way is taken only while the ones before found too little. Each asks its index for the ids of the
+best and reads these messages alone: what an index finds is not read as a whole.
 """
 
 import re
@@ -26,6 +29,18 @@ SNIPPET_CHARS = 160
 PER_CONVERSATION = 3
 
 _TRIGRAM = 3
+_SPARE = 40
+_MORE = 8
+_READ_AT_ONCE = 24
+_COMMON = 2000  # a word in so many messages tells little, and ranking them all takes long
+
+_BY_WORDS = (
+    "SELECT rowid FROM messages_fts WHERE messages_fts MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
+)
+_NEWEST = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH ? ORDER BY rowid DESC LIMIT ?"
+_UP_TO_COMMON = "SELECT 1 FROM messages_fts WHERE messages_fts MATCH ? LIMIT ?"
+_IDS_BY_TRIGRAMS = "SELECT rowid FROM messages_trigrams WHERE messages_trigrams MATCH ?"
+_BY_TRIGRAMS = f"{_IDS_BY_TRIGRAMS} ORDER BY rowid DESC LIMIT ?"
 
 _facts: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
@@ -79,7 +94,14 @@ def split_query(query: str) -> list[str]:
 
 def snippet(content: str, terms: list[str]) -> str:
     """Return one line of about 160 characters around the first place where a term stands."""
-    pattern = re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
+    return _around(content, _any_of(terms))
+
+
+def _any_of(terms: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
+
+
+def _around(content: str, pattern: re.Pattern[str]) -> str:
     match = pattern.search(content)
     middle = (match.start() + match.end()) // 2 if match else 0
     start = max(0, min(middle - SNIPPET_CHARS // 2, len(content) - SNIPPET_CHARS))
@@ -88,52 +110,105 @@ def snippet(content: str, terms: list[str]) -> str:
     return f"{'…' if start else ''}{text}{'…' if end < len(content) else ''}"
 
 
+class _Hits:
+    """The hits of one search so far, with the bounds that they keep."""
+
+    def __init__(self, terms: list[str], owner: int | None, limit: int) -> None:
+        self.found: list[Hit] = []
+        self._pattern = _any_of(terms)
+        self._owner = owner
+        self._limit = limit
+        self._seen: set[int] = set()
+        self._of_conversation: dict[str, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more are wanted."""
+        return len(self.found) >= self._limit
+
+    def take(self, connection: sqlite3.Connection, ids: list[int]) -> None:
+        """Take those of the messages, in this order, that the owner may see."""
+        fresh = [identity for identity in ids if identity not in self._seen]
+        self._seen.update(fresh)
+        for start in range(0, len(fresh), _READ_AT_ONCE):
+            if self.is_full:
+                return
+            some = fresh[start : start + _READ_AT_ONCE]
+            rows = {row[0]: row for row in _rows(connection, some, self._owner)}
+            for identity in some:
+                if identity in rows and not self.is_full:
+                    self._add(rows[identity])
+
+    def _add(self, row: tuple[Any, ...]) -> None:
+        identity, conversation_id, title, timestamp, role, content, facts = row
+        count = self._of_conversation.get(conversation_id, 0)
+        if count >= PER_CONVERSATION:
+            return
+        self._of_conversation[conversation_id] = count + 1
+        self.found.append(
+            Hit(
+                conversation_id=conversation_id,
+                title=title,
+                message_id=identity,
+                timestamp=timestamp,
+                role=role,
+                snippet=_around(content, self._pattern),
+                untrusted_sources=tuple(_facts.decode(facts).get(TAINT, ())),
+            )
+        )
+
+
 def _find(
     connection: sqlite3.Connection, terms: list[str], owner: int | None, limit: int
 ) -> list[Hit]:
-    hits: list[Hit] = []
-    seen: set[int] = set()
-    of_conversation: dict[str, int] = {}
-    for sql, values in _queries(terms, owner):
-        for row in connection.execute(sql, values):
-            identity, conversation_id, title, timestamp, role, content, facts = row
-            count = of_conversation.get(conversation_id, 0)
-            if identity in seen or count >= PER_CONVERSATION:
-                continue
-            seen.add(identity)
-            of_conversation[conversation_id] = count + 1
-            hits.append(
-                Hit(
-                    conversation_id=conversation_id,
-                    title=title,
-                    message_id=identity,
-                    timestamp=timestamp,
-                    role=role,
-                    snippet=snippet(content, terms),
-                    untrusted_sources=tuple(_facts.decode(facts).get(TAINT, ())),
-                )
-            )
-            if len(hits) == limit:
-                return hits
-    return hits
+    hits = _Hits(terms, owner, limit)
+    for sql, values in _queries(connection, terms, owner):
+        # The index knows no owners and no conversations: so more is asked for, while it has more.
+        count = limit + _SPARE
+        while True:
+            ids = [identity for (identity,) in connection.execute(sql, [*values, count])]
+            hits.take(connection, ids)
+            if hits.is_full:
+                return hits.found
+            if len(ids) < count:
+                break
+            count *= _MORE
+    return hits.found
 
 
-def _queries(terms: list[str], owner: int | None) -> Iterator[tuple[str, list[Any]]]:
+def _rows(
+    connection: sqlite3.Connection, ids: list[int], owner: int | None
+) -> Iterator[tuple[Any, ...]]:
+    marks = ",".join("?" * len(ids))
+    return connection.execute(
+        "SELECT m.id, m.conversation_id, c.title, m.timestamp, m.role, m.content, "  # noqa: S608
+        "c.metadata FROM messages m JOIN conversations c ON c.id = m.conversation_id "
+        f"WHERE m.id IN ({marks}) AND (? IS NULL OR m.owner = ?)",
+        [*ids, owner, owner],
+    )
+
+
+def _queries(
+    connection: sqlite3.Connection, terms: list[str], owner: int | None
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield queries for ids, best first; the last parameter, how many, is the caller's."""
     phrases = [_phrase(term) for term in terms]
-    yield _select("messages_fts", " AND ".join(phrases), [], owner)
+    yield _BY_WORDS, [" AND ".join(phrases)]
     long = [_phrase(term) for term in terms if len(term) >= _TRIGRAM]
     short = [term for term in terms if len(term) < _TRIGRAM]
-    yield _select("messages_trigrams", " AND ".join(long), short, owner)
+    yield _by_parts(" AND ".join(long), short, owner)
     if len(terms) > 1:
-        yield _select("messages_fts", " OR ".join(phrases), [], owner)
+        yield _by_some(connection, phrases)
 
 
-def _select(index: str, match: str, parts: list[str], owner: int | None) -> tuple[str, list[Any]]:
+def _by_parts(match: str, parts: list[str], owner: int | None) -> tuple[str, list[Any]]:
     """Return a query for the messages that the index finds and that contain all the parts."""
+    if match and not parts:
+        return _BY_TRIGRAMS, [match]
     where: list[str] = []
     values: list[Any] = []
     if match:
-        where.append(f"{index} MATCH ?")
+        where.append(f"m.id IN ({_IDS_BY_TRIGRAMS})")
         values.append(match)
     for part in parts:
         patterns = _patterns(part)
@@ -143,15 +218,18 @@ def _select(index: str, match: str, parts: list[str], owner: int | None) -> tupl
     if owner is not None:
         where.append("m.owner = ?")
         values.append(owner)
-    source = f"{index} JOIN messages m ON m.id = {index}.rowid" if match else "messages m"
-    order = f"{index}.rank, m.id DESC" if match else "m.id DESC"
-    sql = (
-        "SELECT m.id, m.conversation_id, c.title, m.timestamp, m.role, m.content, "  # noqa: S608
-        "c.metadata "
-        f"FROM {source} JOIN conversations c ON c.id = m.conversation_id "
-        f"WHERE {' AND '.join(where)} ORDER BY {order}"
-    )
-    return sql, values
+    found = f"SELECT m.id FROM messages m WHERE {' AND '.join(where)}"  # noqa: S608
+    return f"{found} ORDER BY m.id DESC LIMIT ?", values
+
+
+def _by_some(connection: sqlite3.Connection, phrases: list[str]) -> tuple[str, list[Any]]:
+    """Return a query for the messages with any of the rare words; with no rare ones the newest."""
+    rare = [
+        phrase
+        for phrase in phrases
+        if len(connection.execute(_UP_TO_COMMON, [phrase, _COMMON]).fetchall()) < _COMMON
+    ]
+    return (_BY_WORDS, [" OR ".join(rare)]) if rare else (_NEWEST, [" OR ".join(phrases)])
 
 
 def _phrase(term: str) -> str:

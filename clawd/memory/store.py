@@ -11,7 +11,9 @@ from clawd.memory.forks import Forks
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
+from clawd.memory.plans import Plans
 from clawd.memory.search import Search
+from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 
 
@@ -29,6 +31,8 @@ class Memory:
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        upkeep: backups, checks, and what goes in the end.
+        plans: what is to be done.
     """
 
     def __init__(self, database: Database) -> None:
@@ -40,6 +44,8 @@ class Memory:
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.upkeep = Upkeep(database)
+        self.plans = Plans(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

@@ -25,6 +25,7 @@ from clawd.receipts.groupcommit import GroupCommit
 MAX_WAITING_WRITES = 1024
 MAX_WAITING_READS = 256
 READERS = 3
+READER_CACHE_KIB = 8 * 1024
 BUSY_TIMEOUT_S = 10.0
 
 _T = TypeVar("_T")
@@ -181,6 +182,7 @@ class Database:
             connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
             if connection is None:
                 connection = connect(self.path, mode="ro")
+                connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
                 self._reading.connection = connection
                 self._read_connections.append(connection)
             return act(connection)

@@ -5,13 +5,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
 from clawd.engine.mailbox import GenerationEvent
 from clawd.engine.protocol import (
-    ChatCall,
     ChatMessage,
     Generate,
     GenerationDone,
@@ -41,17 +40,14 @@ from clawd.providers.base import (
     Failed,
     Finished,
     LikelyToken,
-    Message,
     Progress,
     Reasoning,
-    Sampling,
     StopReason,
     Text,
     TokenLogprob,
-    ToolSpec,
     Usage,
 )
-from clawd.providers.constraint import grammar_for, offered_tools
+from clawd.providers.constraint import grammar_for
 from clawd.providers.ledger import (
     MAX_COUNTED_CHARACTERS,
     PartTokens,
@@ -60,36 +56,11 @@ from clawd.providers.ledger import (
     estimated,
     parts_of,
 )
-from clawd.providers.presets import with_preset
+from clawd.providers.local_request import LocalOptions, generate_for
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, habits_of
 
 GREEDY = SamplingConfig(temperature=0.0)
-
-_PENALTIES = (
-    "repeat_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_last_n",
-    "dry_breakers",
-)
-_SHAPERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "xtc_probability",
-    "xtc_threshold",
-    "seed",
-    "max_tokens",
-    "stop",
-    "logprobs",
-    "top_logprobs",
-)
 
 logger = logging.getLogger(__name__)
 
@@ -114,13 +85,13 @@ class LocalProvider:
         find: Callable[[str], LocalModel],
         *,
         default_model: str,
-        allow_request_penalties: bool = False,
+        options: LocalOptions | None = None,
     ) -> None:
         self._name = name
         self._engine = engine
         self._find = find
         self._default_model = default_model
-        self._allow_request_penalties = allow_request_penalties
+        self._options = options or LocalOptions()
         self._tokens = TokenBook()
 
     def name(self) -> str:
@@ -132,17 +103,24 @@ class LocalProvider:
         try:
             config = self._find(self._default_model).config
         except ClawError:
-            return Capabilities(local=True, parallel=1)
+            return Capabilities(local=True, tools=self._options.tools, parallel=1)
         info = self._engine.info(config)
         size = info.n_ctx if info else config.n_ctx
-        return Capabilities(local=True, context_size=size, parallel=config.n_parallel)
+        return Capabilities(
+            local=True,
+            tools=self._options.tools,
+            context_size=size,
+            parallel=config.n_parallel,
+        )
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""
+        if not self._options.tools:
+            request = msgspec.structs.replace(request, tools=(), tool_choice="auto")
         answer = _Answer(self._name, request.model or self._default_model, request)
         try:
             model = self._find(answer.model)
-            generate = self._generate(request, model.sampling)
+            generate = generate_for(request, model.sampling, self._options)
             info = await self._engine.load(model.config)
             options = ParserOptions(
                 calls=bool(generate.tools),
@@ -214,34 +192,6 @@ class LocalProvider:
 
     async def close(self) -> None:
         """Do nothing: the engine belongs to the service, which closes it."""
-
-    def _generate(self, request: ChatRequest, defaults: SamplingConfig) -> Generate:
-        return Generate(
-            id=0,
-            messages=_chat_messages(request),
-            tools=_functions(offered_tools(request)),
-            sampling=resolve_sampling(
-                defaults, request, allow_penalties=self._allow_request_penalties
-            ),
-        )
-
-
-def resolve_sampling(
-    defaults: SamplingConfig, request: ChatRequest, *, allow_penalties: bool = False
-) -> SamplingConfig:
-    """Lay a request's wishes over the operator's values; penalties only where they are allowed.
-
-    Raises:
-        InvalidRequestError: the request names a preset that is not there.
-    """
-    wishes = with_preset(request.sampling or Sampling())
-    names = _SHAPERS + (_PENALTIES if allow_penalties else ())
-    given = {name: value for name in names if (value := getattr(wishes, name)) not in {None, ()}}
-    if request.temperature is not None:
-        given["temperature"] = request.temperature
-    if wishes.logit_bias is not None:
-        given["logit_bias"] = tuple(wishes.logit_bias.items())
-    return msgspec.structs.replace(defaults, **given)
 
 
 class _Answer:
@@ -349,41 +299,6 @@ def _logprob(found: EngineLogprob) -> TokenLogprob:
             )
             for one in found.top
         ),
-    )
-
-
-def _chat_messages(request: ChatRequest) -> tuple[ChatMessage, ...]:
-    messages = tuple(_chat_message(message) for message in request.messages)
-    if request.system:
-        return (ChatMessage(role="system", content=request.system), *messages)
-    return messages
-
-
-def _chat_message(message: Message) -> ChatMessage:
-    return ChatMessage(
-        role=message.role,
-        content=message.content or "",
-        tool_calls=tuple(
-            ChatCall(id=call.id, name=call.name, arguments=call.arguments)
-            for call in message.tool_calls
-        ),
-        tool_call_id=message.tool_call_id,
-        name=message.name,
-    )
-
-
-def _functions(tools: tuple[ToolSpec, ...]) -> tuple[dict[str, Any], ...]:
-    """Return the offered tools as a template wants them."""
-    return tuple(
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-            },
-        }
-        for tool in tools
     )
 
 

@@ -37,6 +37,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         base_url: up to and without `/chat/completions`, usually ending with `/v1`.
         use_tool_role: False turns tool turns into text of the next user turn.
+        tools: False for a model that can call none: none are offered to it.
         first_byte_timeout_s: from the request to the first byte of a stream's body.
         read_timeout_s: between bytes; without streaming also to the first byte.
     """
@@ -46,6 +47,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     stream: bool = True
     use_tool_role: bool = True
+    tools: bool = True
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_size: int = 0
     connect_timeout_s: float = 10.0
@@ -105,8 +107,9 @@ class OpenAICompatibleProvider:
 
     def capabilities(self) -> Capabilities:
         """Return what it can do."""
+        settings = self._settings
         return Capabilities(
-            streaming=self._settings.stream, context_size=self._settings.context_size
+            streaming=settings.stream, tools=settings.tools, context_size=settings.context_size
         )
 
     def without_retries(self) -> "OpenAICompatibleProvider":
@@ -123,10 +126,10 @@ class OpenAICompatibleProvider:
         answer = OpenAIAnswer(settings.name, model)
         try:
             body = build_body(
-                request,
+                request if settings.tools else msgspec.structs.replace(request, tools=()),
                 model=model,
                 stream=settings.stream,
-                use_tool_role=settings.use_tool_role,
+                use_tool_role=settings.use_tool_role and settings.tools,
                 max_tokens_field=settings.max_tokens_field,
             )
         except InvalidRequestError as error:

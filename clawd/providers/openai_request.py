@@ -4,6 +4,7 @@ from typing import Any
 
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from clawd.providers.presets import with_preset
+from clawd.providers.tool_text import without_tool_role
 
 _FIELDS = (
     "temperature",
@@ -50,44 +51,6 @@ def build_body(
     if request.response_format is not None:
         body["response_format"] = request.response_format
     return body
-
-
-def without_tool_role(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Turn tool turns into `[tool: name]` blocks on the next user turn.
-
-    For templates that refuse the tool role; the calls they answer become text of the assistant.
-    Where no user turn follows, one is made.
-    """
-    out: list[Message] = []
-    results: list[str] = []
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    for message in messages:
-        if message.role == "tool":
-            name = message.name or names.get(message.tool_call_id, "")
-            results.append(f"[tool: {name}]\n{message.content or ''}")
-        elif message.role == "user" and results:
-            text = "\n\n".join((*results, message.content or ""))
-            results.clear()
-            out.append(Message(role="user", content=text))
-        else:
-            _flush(results, out)
-            out.append(_calls_as_text(message))
-    _flush(results, out)
-    return tuple(out)
-
-
-def _flush(results: list[str], out: list[Message]) -> None:
-    if results:
-        out.append(Message(role="user", content="\n\n".join(results)))
-        results.clear()
-
-
-def _calls_as_text(message: Message) -> Message:
-    if not message.tool_calls:
-        return message
-    calls = [f"[call: {call.name}]\n{call.arguments}" for call in message.tool_calls]
-    texts = [message.content, *calls] if message.content else calls
-    return Message(role=message.role, content="\n\n".join(texts))
 
 
 def _message(message: Message) -> dict[str, Any]:

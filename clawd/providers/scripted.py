@@ -33,9 +33,12 @@ class ScriptedProvider:
     none is left the last one again.
     """
 
-    def __init__(self, name: str = "mock", script: Script | None = None) -> None:
+    def __init__(
+        self, name: str = "mock", script: Script | None = None, *, tools: bool = True
+    ) -> None:
         self._name = name
         self._script = script
+        self._tools = tools
         self._used: OrderedDict[str, set[int]] = OrderedDict()
         self._calls = 0
 
@@ -45,7 +48,7 @@ class ScriptedProvider:
 
     def capabilities(self) -> Capabilities:
         """Return what it can do."""
-        return Capabilities(local=True)
+        return Capabilities(local=True, tools=self._tools)
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""

@@ -12,6 +12,7 @@ from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
+from clawd.tools.facades import ToolMode
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.wire.events import Event
 
@@ -66,6 +67,10 @@ class Calls:
             ClawError: it is not allowed.
         """
         return self._settings().resolve_workspace(asked)
+
+    def tool_mode(self) -> ToolMode:
+        """Return how tools are offered to models."""
+        return self._settings().tool_mode
 
     def _scope(
         self,

@@ -1,6 +1,6 @@
 """What is done around a turn: room is made in the context before it, a title is given after it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -9,7 +9,7 @@ from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.hop import Emit
 from clawd.runtime.preparation import PreparedTurn
 from clawd.runtime.titling import Titler
-from clawd.runtime.turn import request_of
+from clawd.runtime.turn_plan import request_of
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 
 
@@ -26,7 +26,7 @@ class Care:
         self._titler = titler
 
     async def prepared(
-        self, live: LiveConversation, emit: Emit, prepare: Callable[[Emit], PreparedTurn]
+        self, live: LiveConversation, emit: Emit, prepare: Callable[[Emit], Awaitable[PreparedTurn]]
     ) -> PreparedTurn:
         """Return a turn as `prepare` makes it, in a conversation that has room for it.
 
@@ -38,13 +38,13 @@ class Care:
             if not isinstance(event, TurnStarted):
                 emit(event)
 
-        prepared = prepare(emit)
+        prepared = await prepare(emit)
         plan = prepared.plan
         room = self.compressor.room(live, plan.provider, emit, message=plan.message)
         request = request_of(plan, (*live.context.messages, plan.message))
         if await room.make(request, plan.known_tokens):
             # What was cut away is shown again in the block of this message, so it is made anew.
-            prepared = prepare(emit_once)
+            prepared = await prepare(emit_once)
             plan = prepared.plan
             room = self.compressor.room(live, plan.provider, emit, message=plan.message)
         return msgspec.structs.replace(

@@ -7,6 +7,8 @@ calls is complete only with a result for each of its calls; `complete_results` m
 
 from collections.abc import Sequence
 
+import msgspec
+
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, ToolCall
 
@@ -63,19 +65,30 @@ class Transaction:
         """Append what is pending to the context and return it.
 
         Raises:
-            InvalidRequestError: a tool call among it has no result; nothing was appended.
+            InvalidRequestError: a tool call among it has no result, or a result no call; nothing
+                was appended.
         """
-        missing = open_calls(self._pending)
-        if missing:
-            names = ", ".join(call.name for call in missing)
-            raise InvalidRequestError(f"tool calls without a result: {names}")
         committed = tuple(self._pending)
+        repaired = repair_orphans(committed)
+        if repaired != committed:
+            known = [id(message) for message in committed]
+            missing = [m.name for m in repaired if id(m) not in known]
+            raise InvalidRequestError(
+                f"tool calls without a result: {', '.join(missing)}"
+                if missing
+                else "a tool result without a call"
+            )
         self._context.extend(committed)
         self._pending.clear()
         return committed
 
     def rollback(self) -> None:
         """Forget what is pending."""
+        self._pending.clear()
+
+    def keep(self, count: int) -> None:
+        """Commit the first `count` messages as a later load would find them; forget the rest."""
+        self._context.extend(repair_orphans(self._pending[:count]))
         self._pending.clear()
 
     def complete_results(self, reason: str) -> None:
@@ -97,6 +110,20 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
             answered = {m.tool_call_id for m in messages[index + 1 :] if m.role == "tool"}
             return [call for call in calls if call.id not in answered]
     return []
+
+
+def with_unique_ids(calls: Sequence[ToolCall], history: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Give calls whose id was used before in the conversation an id of their own."""
+    used = {call.id for message in history for call in message.tool_calls}
+    unique: list[ToolCall] = []
+    for call in calls:
+        call_id, number = call.id, 2
+        while call_id in used:
+            call_id = f"{call.id}-{number}"
+            number += 1
+        used.add(call_id)
+        unique.append(msgspec.structs.replace(call, id=call_id))
+    return tuple(unique)
 
 
 def repair_orphans(messages: Sequence[Message]) -> tuple[Message, ...]:

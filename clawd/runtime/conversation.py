@@ -2,21 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
-from clawd.memory.checkpoints import Checkpoint, Checkpoints, Shown
-from clawd.memory.conversations import Conversations
-from clawd.memory.messages import Messages
+from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import TAINT, Conversation, NewMessage
+from clawd.memory.store import Memory
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
-from clawd.runtime.prompt import facts_now, volatile
+from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.shown import shown_messages, since_made
-from clawd.runtime.stored import TokensRead, shown_facts, tokens_read
+from clawd.runtime.stored import (
+    TokensRead,
+    UserWords,
+    shown_facts,
+    speakers,
+    tokens_read,
+)
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
@@ -43,6 +47,9 @@ class LiveConversation:
         checkpoint: what stands for its beginning, None where nothing does.
         answered: how many turns were answered in it, as far as it matters: 0, 1 or more.
         no_summary_at: at how many messages a model gave no summary, 0 where none failed.
+        shown: the facts as its messages showed them last.
+        speakers: uids of those who spoke in it beside its owner.
+        preamble: its system prompt, when one was made.
     """
 
     def __init__(self, record: Conversation, found: Shown) -> None:
@@ -55,6 +62,8 @@ class LiveConversation:
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
         self.answered = sum(stored.message.role == "assistant" for stored in found.messages)
         self.no_summary_at = 0
+        self.speakers: frozenset[int] = frozenset()
+        self.preamble: Preamble | None = None
         self.show(found)
 
     @property
@@ -69,18 +78,14 @@ class LiveConversation:
         # How many tokens were read is known of what was shown since; facts as far as they are
         # shown still: those that were cut away are news again.
         self.read = tokens_read(since_made(found))
-        self._shown = shown_facts(found.messages)
+        self.shown = shown_facts(found.messages)
+        self.speakers |= speakers(found.messages)
 
-    def next_block(self, now: datetime) -> tuple[str, dict[str, str]]:
-        """Return the block for the next user message and the facts it shows."""
-        facts = facts_now(now)
-        block = volatile(facts, self._shown)
-        changed = {name: text for name, text in facts.items() if self._shown.get(name) != text}
-        return block, changed
-
-    def note_stored(self, facts: Mapping[str, str], read: TokensRead) -> None:
-        """Remember facts that a committed message showed, and how far it was read."""
-        self._shown.update(facts)
+    def note_stored(self, words: UserWords, read: TokensRead) -> None:
+        """Remember what a committed message showed and who said it, and how far it was read."""
+        self.shown.update(words.facts)
+        if words.speaker is not None:
+            self.speakers |= {words.speaker}
         self.read = read
 
     def known_tokens(self, provider: str, model: str) -> int:
@@ -93,22 +98,14 @@ class ConversationBook:
     """The conversations in use, loaded from memory when they are asked for.
 
     Args:
-        conversations: memory's rows.
-        messages: memory's messages.
-        checkpoints: what stands for messages that are not shown any more.
+        memory: keeps them.
         taint: gets back what untrusted text a loaded conversation holds.
     """
 
-    def __init__(
-        self,
-        conversations: Conversations,
-        messages: Messages,
-        checkpoints: Checkpoints,
-        taint: TaintBook,
-    ) -> None:
-        self._conversations = conversations
-        self._messages = messages
-        self._checkpoints = checkpoints
+    def __init__(self, memory: Memory, taint: TaintBook) -> None:
+        self._conversations = memory.conversations
+        self._messages = memory.messages
+        self._checkpoints = memory.checkpoints
         self._taint = taint
         self._live: dict[str, LiveConversation] = {}
         self._loading = asyncio.Lock()
@@ -218,6 +215,10 @@ class ConversationBook:
     def inherit(self, source_id: str, fork_id: str) -> None:
         """Give a fork what is known of its source beyond its row: untrusted text is in both."""
         self._taint.copy(source_id, fork_id)
+
+    def in_use_ids(self) -> frozenset[str]:
+        """Return the ids of the conversations in which something runs or waits, or is followed."""
+        return frozenset(key for key, live in self._live.items() if live.is_in_use)
 
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""

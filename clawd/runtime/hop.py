@@ -38,18 +38,27 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         failure: why it broke off; text before it is in `text`.
+        has_begun: something of the answer came.
         overlong: the answer was cut at the limit of bytes.
         evaluated: the prompt's evaluation, where the provider reports it.
-        has_reasoning: reasoning came with the answer; it is in no later prompt.
+        reasoning: what came beside the answer; it is in no later prompt.
+        is_unreadable: text that was to be a call could not be read as one; `text` is without it.
     """
 
     text: str
     calls: tuple[ToolCall, ...]
     finished: Finished | None = None
     failure: Exception | None = None
+    has_begun: bool = False
     overlong: bool = False
     evaluated: Evaluated | None = None
-    has_reasoning: bool = False
+    reasoning: str = ""
+    is_unreadable: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit ended it: the model's on tokens, or ours on bytes."""
+        return self.overlong or (self.finished is not None and self.finished.reason == "length")
 
     @property
     def sequence_tokens(self) -> int:
@@ -60,7 +69,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.finished is not None and self.finished.usage.prompt_tokens:
             usage = self.finished.usage
-            kept = 0 if self.has_reasoning else usage.completion_tokens
+            kept = 0 if self.reasoning else usage.completion_tokens
             return usage.prompt_tokens + kept
         return self.evaluated.tokens if self.evaluated is not None else 0
 
@@ -92,7 +101,8 @@ class _Collected:
         self._emit = emit
         self._room = limit_bytes
         self._known_tokens = known_tokens
-        self._has_reasoning = False
+        self._reasoning: list[str] = []
+        self._has_begun = False
         self._text: list[str] = []
         self._calls = CallAssembler()
         self._evaluated: Evaluated | None = None
@@ -106,14 +116,16 @@ class _Collected:
         return self._result(failure=lost)
 
     def _take(self, delta: Delta) -> HopResult | None:
+        self._has_begun = self._has_begun or isinstance(delta, Text | Reasoning | CallDelta)
         match delta:
             case Text():
                 text = self._within_limit(delta.text)
                 self._text.append(text)
                 self._emit(TextDelta(text=text))
             case Reasoning():
-                self._has_reasoning = True
-                self._emit(ReasoningDelta(text=self._within_limit(delta.text)))
+                thought = self._within_limit(delta.text)
+                self._reasoning.append(thought)
+                self._emit(ReasoningDelta(text=thought))
             case CallDelta():
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
@@ -167,9 +179,10 @@ class _Collected:
             calls=() if failure or overlong else self._calls.calls(),
             finished=finished,
             failure=failure,
+            has_begun=self._has_begun,
             overlong=overlong,
             evaluated=self._evaluated,
-            has_reasoning=self._has_reasoning,
+            reasoning="".join(self._reasoning),
         )
 
 

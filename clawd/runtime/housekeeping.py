@@ -13,7 +13,7 @@ from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
-from clawd.runtime.turn import TurnPlan, request_of
+from clawd.runtime.turn_plan import TurnPlan, request_of
 from clawd.security.principal import Principal
 from clawd.wire.events import ContextCompressed, Event
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, single_line
@@ -59,7 +59,7 @@ class Housekeeping:
             ClawError: there is no such conversation, or the model gave no summary.
         """
         async with self._held(beginning, principal) as live:
-            plan = self._plan(live, principal)
+            plan = await self._plan(live, principal)
             told: list[ContextCompressed] = []
 
             def emit(event: Event) -> None:
@@ -131,7 +131,7 @@ class Housekeeping:
             async with live.lock:
                 yield live
 
-    def _plan(self, live: LiveConversation, principal: Principal) -> TurnPlan:
+    async def _plan(self, live: LiveConversation, principal: Principal) -> TurnPlan:
         """Return what a turn of the model that spoke last would be."""
         last = live.read if live.read.provider else None
         incoming = IncomingMessage(
@@ -139,7 +139,7 @@ class Housekeeping:
             provider=last.provider if last else live.record.provider,
             model=last.model if last else live.record.model,
         )
-        prepared = self._inbox.preparation.prepare(
+        prepared = await self._inbox.preparation.prepare(
             live, incoming, principal, turn_id="", emit=_ignore
         )
         return prepared.plan

@@ -7,8 +7,7 @@ side. Each turn is a task of the inbox, so it outlives nothing but the inbox.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,14 +17,13 @@ from clawd.errors import (
     ClawError,
     ForbiddenError,
 )
-from clawd.providers.base import Message, Provider
+from clawd.providers.base import Message
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.care import Care
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.hop import Emit
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.preparation import Preparation, PreparedTurn
+from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, to_rows
 from clawd.runtime.turn import Turn, Turns
@@ -80,12 +78,8 @@ class Inbox:
     Args:
         book: the conversations.
         turns: makes turns.
-        providers: returns the providers by name.
+        preparation: settles what a turn is given.
         settings: returns the settings in force.
-        person: how approvals and questions reach people.
-        clock: returns the local time, with its zone.
-
-    Attributes:
         care: what is done around turns; None leaves contexts and titles as they are.
     """
 
@@ -94,18 +88,15 @@ class Inbox:
         book: ConversationBook,
         *,
         turns: Turns,
-        providers: Callable[[], Mapping[str, Provider]],
+        preparation: Preparation,
         settings: Callable[[], RuntimeSettings],
-        person: PersonAtDoor,
-        clock: Callable[[], datetime] = lambda: datetime.now().astimezone(),
+        care: Care | None = None,
     ) -> None:
         self.book = book
         self._turns = turns
         self._settings = settings
-        self.care: Care | None = None
-        self.preparation = Preparation(
-            turns.registry, providers=providers, settings=settings, person=person, clock=clock
-        )
+        self.preparation = preparation
+        self.care = care
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[TurnFinished]] = set()
         self._is_closing = False
@@ -174,6 +165,17 @@ class Inbox:
             if live is not None:
                 return live
         return await self.book.create(principal, settings, workspace=workspace, agent=agent)
+
+    async def preview(
+        self, principal: Principal, *, conversation_id: str, agent: str, workspace: str
+    ) -> PromptPreview:
+        """Return what a message of this conversation, or of a new one (""), would come with.
+
+        Raises:
+            ClawError: what is named is not to be had.
+        """
+        live = await self.book.load(conversation_id, principal) if conversation_id else None
+        return await self.preparation.preview(live, principal, agent=agent, workspace=workspace)
 
     def cancel_conversation(self, conversation_id: str) -> int:
         """Cancel the turns of a conversation; returns how many there were."""
@@ -268,7 +270,7 @@ class Inbox:
                 provider=plan.provider.name(), model=plan.model, tokens=turn.known_tokens
             )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
-            live.note_stored(words.facts, read)
+            live.note_stored(words, read)
 
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn
@@ -286,12 +288,14 @@ class Inbox:
         ticket: Ticket,
         emit: Emit,
     ) -> PreparedTurn:
-        def prepare(emit: Emit) -> PreparedTurn:
-            return self.preparation.prepare(
+        async def prepare(emit: Emit) -> PreparedTurn:
+            return await self.preparation.prepare(
                 live, incoming, principal, turn_id=ticket.turn_id, emit=emit
             )
 
-        return prepare(emit) if self.care is None else await self.care.prepared(live, emit, prepare)
+        if self.care is None:
+            return await prepare(emit)
+        return await self.care.prepared(live, emit, prepare)
 
     def _ended(
         self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket

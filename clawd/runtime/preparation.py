@@ -1,23 +1,26 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
 from clawd.errors import NotFoundError
 from clawd.providers.base import Message, Provider, Sampling
+from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
 from clawd.runtime.incoming import IncomingMessage
-from clawd.runtime.prompt import system_prompt
+from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
+from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, TurnStarted
 
@@ -29,6 +32,25 @@ class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     words: UserWords
 
 
+class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message sent now would come with.
+
+    Attributes:
+        fragments: id and text of each fragment of the system prompt, in order.
+        block: what is news since the conversation's last message, or to a new conversation, as
+            it would stand before the message.
+        untrusted: where untrusted text in the block came from.
+        tools: names of those that are offered.
+    """
+
+    workspace: Path
+    fragments: tuple[tuple[str, str], ...]
+    system: str
+    block: str
+    untrusted: tuple[str, ...]
+    tools: tuple[str, ...]
+
+
 class Preparation:
     """Prepares turns.
 
@@ -37,7 +59,7 @@ class Preparation:
         providers: returns the providers by name.
         settings: returns the settings in force.
         person: how approvals and questions reach people.
-        clock: returns the local time, with its zone.
+        facts: what may change between two messages.
     """
 
     def __init__(
@@ -47,13 +69,13 @@ class Preparation:
         providers: Callable[[], Mapping[str, Provider]],
         settings: Callable[[], RuntimeSettings],
         person: PersonAtDoor,
-        clock: Callable[[], datetime],
+        facts: Facts,
     ) -> None:
         self._registry = registry
         self._providers = providers
         self._settings = settings
         self._person = person
-        self._clock = clock
+        self._facts = facts
 
     def provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
         """Return the provider that a message is for.
@@ -68,7 +90,7 @@ class Preparation:
             raise NotFoundError(f"there is no provider {name!r}; configured: {known}")
         return providers[name]
 
-    def prepare(
+    async def prepare(
         self,
         live: LiveConversation,
         incoming: IncomingMessage,
@@ -99,41 +121,132 @@ class Preparation:
             )
         )
         live.hints = hints
-        block, facts = live.next_block(self._clock())
-        tools = self._offered(settings, agent)
+        offer = self._offered(settings, agent)
+        block = await self._block(live, principal, workspace, offer.names)
+        self._facts.mark(live.record.id, block)
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
-            offered=frozenset(tool.name for tool in tools),
+            offered=offer.names,
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
+        inputs = _inputs(settings, agent, offer.shown, workspace)
         plan = TurnPlan(
             turn_id=turn_id,
-            message=Message(role="user", content=with_block(block, incoming.text)),
-            system=system_prompt(
-                msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-                tools,
-                workspace=str(workspace),
-            ),
-            tools=tools,
+            message=Message(role="user", content=with_block(block.text, incoming.text)),
+            system=_system(_preamble(live, inputs), inputs, provider),
+            tools=offer.shown,
             provider=provider,
             model=model,
             limits=settings.limits,
-            scope=scope,
+            scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             known_tokens=live.known_tokens(provider.name(), model),
+            calls_tools=provider.capabilities().tools,
         )
-        words = UserWords(text=incoming.text, block=block, facts=facts)
-        return PreparedTurn(plan=plan, words=words)
+        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block))
 
-    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> tuple[Tool, ...]:
-        """Return the tools that the channel and the agent both offer, by name."""
+    async def preview(
+        self,
+        live: LiveConversation | None,
+        principal: Principal,
+        *,
+        agent: str,
+        workspace: str,
+    ) -> PromptPreview:
+        """Return what a message of a conversation, or of a new one (None), would come with.
+
+        Nothing is changed by it: nothing counts as shown, and nothing taints.
+
+        Raises:
+            ClawError: the agent or the workspace is not to be had.
+        """
+        settings = self._settings()
+        chosen = settings.agent(agent or (live.record.agent if live else ""))
+        folder = settings.resolve_workspace(live.record.workspace if live else workspace)
+        offer = self._offered(settings, chosen)
+        block = await self._block(live, principal, folder, offer.names)
+        inputs = _inputs(settings, chosen, offer.shown, folder)
+        provider = self._providers().get(settings.default_provider)
+        known = live.preamble if live is not None else None
+        preamble = known.copy() if known is not None else Preamble(inputs)
+        system = _system(preamble, inputs, provider)
+        fragments = preamble.fragments()
+        if added := system.removeprefix(preamble.render()).strip():
+            fragments += (("commands", added),)
+        return PromptPreview(
+            workspace=folder,
+            fragments=fragments,
+            system=system,
+            block=with_block(block.text, "").rstrip("\n"),
+            untrusted=block.untrusted,
+            tools=tuple(tool.name for tool in offer.shown),
+        )
+
+    async def _block(
+        self,
+        live: LiveConversation | None,
+        principal: Principal,
+        workspace: Path,
+        offered: frozenset[str],
+    ) -> Block:
+        """Return what is news to a conversation, or to a new one of the principal's (None)."""
+        scope = FactScope(
+            principal=principal,
+            owner=live.record.owner if live else principal.uid,
+            conversation_id=live.record.id if live else "",
+            workspace=workspace,
+            speakers=live.speakers if live else frozenset(),
+            offered=offered,
+        )
+        return await self._facts.block(scope, live.shown if live else {})
+
+    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> Offer:
+        """Return what the channel and the agent both offer."""
         by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
         by_channel = self._registry.allowed(settings.tools_allow)
-        return tuple(tool for tool in by_channel if tool.name in by_agent)
+        allowed = [tool for tool in by_channel if tool.name in by_agent]
+        return Offer(allowed, settings.tool_mode)
+
+
+def _inputs(
+    settings: RuntimeSettings, agent: AgentSettings, tools: tuple[Tool, ...], workspace: Path
+) -> PromptInputs:
+    return PromptInputs(
+        settings=msgspec.structs.replace(settings.prompt, agent=agent.prompt),
+        tools=tools,
+        workspace=str(workspace),
+    )
+
+
+def _words(
+    live: LiveConversation, incoming: IncomingMessage, principal: Principal, block: Block
+) -> UserWords:
+    return UserWords(
+        text=incoming.text,
+        block=block.text,
+        facts=block.shown,
+        speaker=principal.uid if principal.uid != live.record.owner else None,
+    )
+
+
+def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
+    """Return the conversation's own preamble."""
+    if live.preamble is None:
+        live.preamble = Preamble(inputs)
+    return live.preamble
+
+
+def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
+    """Return the system prompt; a model that calls no tools is told of commands instead."""
+    if provider is None or provider.capabilities().tools:
+        preamble.adopt(inputs)
+        return preamble.render()
+    preamble.adopt(msgspec.structs.replace(inputs, tools=()))
+    return with_instructions(preamble.render(), inputs.tools)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

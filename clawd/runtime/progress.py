@@ -37,9 +37,18 @@ class LoopGuard:
 
 
 def _canonical(arguments: str) -> bytes:
-    """Return JSON arguments without what makes no difference: blanks and the order of keys."""
+    """Return JSON arguments without what makes no difference: blanks and the order of keys.
+
+    Blanks around a value count as none, as they do where paths and commands are read.
+    """
     try:
         value = msgspec.json.decode(arguments)
+        if isinstance(value, dict):
+            value = {key: _trimmed(item) for key, item in value.items()}
         return msgspec.json.encode(value, order="sorted")
     except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
         return arguments.encode(errors="replace")
+
+
+def _trimmed(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value

@@ -1,21 +1,21 @@
-"""The system prompt: stable first, so that every turn extends the one before. Pure.
+"""The system prompt: fragments in a fixed order, stable first, each computed when it is needed.
 
 Order: base, tool addenda, operator text, rules, catalogue; then the agent's own prompt, the
 environment and the guidance. Every spliced text passes a sanitizer. What changes from turn to turn
-is not in here: it rides as a block on the user message it was new for (`volatile`).
+is not in here: it rides as a block on the user message it was new for (`facts`).
 """
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.registry import short_of
-from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, paragraph, single_line
+from clawd.tools.offer import inline_list
+from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
 OPERATOR_LIMIT_BYTES = 16 * 1024
+PATH_LIMIT = 4096
 
 BASE = """\
 You are clawd, an assistant that works on the user's own machine. You act only through the tools \
@@ -26,53 +26,126 @@ GUIDANCE = """\
 Choose one way to do what was asked and carry it through. Prefer a tool to a guess about files, \
 commands or the time. When a call is denied, say so and do not try to get around it."""
 
+_WRITING = frozenset({"file_write", "file_edit", "file_append", "fs"})
+_REMEMBERING = frozenset({"knowledge_search", "knowledge_load", "memory_search"})
+_SEARCHING = frozenset({"web_search", "web_fetch", "web"})
+
+Text = str | Callable[[], str]
+
+
+class PreambleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which fragments stand in the prompt, by their ids."""
+
+    base: bool = True
+    addenda: bool = True
+    operator: bool = True
+    rules: bool = True
+    catalogue: bool = True
+    agent: bool = True
+    environment: bool = True
+    guidance: bool = True
+
+    @classmethod
+    def own_text_only(cls) -> "PreambleOptions":
+        """Return the options that drop all built-in text: the operator's and agent's stay."""
+        return cls(
+            base=False,
+            addenda=False,
+            rules=False,
+            catalogue=False,
+            environment=False,
+            guidance=False,
+        )
+
 
 class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says about the prompt.
 
     Attributes:
         base: replaces the built-in base; empty keeps it.
-        operator: text of the operator, at most 16 KiB.
+        operator: text of the operator, at most 16 KiB, or what returns it: that is asked when the
+            fragment is computed, so once until somebody marks it dirty.
         agent: the prompt of the chosen agent.
         knowledge_cutoff: `YYYY-MM` of the model, or empty.
+        options: which fragments stand in the prompt.
     """
 
     base: str = ""
-    operator: str = ""
+    operator: Text = ""
     agent: str = ""
     knowledge_cutoff: str = ""
+    options: PreambleOptions = PreambleOptions()
+
+
+class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a prompt is made of: settings, the tools offered, the absolute workspace."""
+
+    settings: PromptSettings
+    tools: tuple[Tool, ...]
+    workspace: str
+
+
+class _Fragment(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the prompt.
+
+    Attributes:
+        id: its name in `PreambleOptions`.
+        needs: what of the inputs it is made of; it is dirty when that is not what it was.
+        text: makes it; empty leaves it out.
+    """
+
+    id: str
+    needs: Callable[[PromptInputs], object]
+    text: Callable[[PromptInputs], str]
+
+
+class Preamble:
+    """The system prompt of one conversation; the same inputs give the same bytes.
+
+    Args:
+        inputs: what it is made of at first.
+    """
+
+    def __init__(self, inputs: PromptInputs) -> None:
+        self._inputs = inputs
+        self._clean: dict[str, str] = {}
+
+    def adopt(self, inputs: PromptInputs) -> None:
+        """Take other inputs; fragments that are made of what differs become dirty."""
+        before, self._inputs = self._inputs, inputs
+        for fragment in FRAGMENTS:
+            if fragment.needs(before) != fragment.needs(inputs):
+                self.mark_dirty(fragment.id)
+
+    def copy(self) -> "Preamble":
+        """Return one that goes its own way from here."""
+        made = Preamble(self._inputs)
+        made._clean = dict(self._clean)
+        return made
+
+    def mark_dirty(self, *ids: str) -> None:
+        """Have fragments computed anew when the prompt is rendered next; none means all."""
+        for fragment_id in ids or tuple(self._clean):
+            self._clean.pop(fragment_id, None)
+
+    def fragments(self) -> tuple[tuple[str, str], ...]:
+        """Return id and text of the fragments that stand in the prompt, in their order."""
+        options = self._inputs.settings.options
+        wanted = [fragment for fragment in FRAGMENTS if getattr(options, fragment.id)]
+        for fragment in wanted:
+            if fragment.id not in self._clean:
+                self._clean[fragment.id] = fragment.text(self._inputs).strip()
+        return tuple((each.id, self._clean[each.id]) for each in wanted if self._clean[each.id])
+
+    def render(self) -> str:
+        """Return the whole system prompt."""
+        return "\n\n".join(text for _, text in self.fragments())
 
 
 def system_prompt(settings: PromptSettings, tools: Iterable[Tool], *, workspace: str) -> str:
     """Return the system prompt; the same input gives the same text."""
-    offered = list(tools)
-    sections = [
-        paragraph(settings.base) or BASE,
-        *(clipped(paragraph(tool.addendum), ADDENDUM_LIMIT_BYTES) for tool in offered),
-        clipped(paragraph(settings.operator), OPERATOR_LIMIT_BYTES),
-        _rules(settings, offered),
-        _catalogue(offered),
-        paragraph(settings.agent),
-        f"[environment]\nworkspace: {single_line(workspace, 4096)}",
-        f"[guidance]\n{GUIDANCE}",
-    ]
-    return "\n\n".join(section.strip() for section in sections if section.strip())
-
-
-def volatile(facts: Mapping[str, str], shown: Mapping[str, str]) -> str:
-    """Return the block of those facts that are not as they were last shown; "" for none."""
-    changed = [(name, text) for name, text in facts.items() if shown.get(name) != text]
-    return "\n".join(
-        f"{single_line(name, NAME_LIMIT)}: {paragraph(text)}" for name, text in changed
-    )
-
-
-def facts_now(now: datetime) -> dict[str, str]:
-    """Return the facts that change by themselves: the date, and the time to the hour."""
-    return {
-        "date": now.strftime("%Y-%m-%d (%A)"),
-        "time": now.strftime("about %H:00 %Z").strip(),
-    }
+    inputs = PromptInputs(settings=settings, tools=tuple(tools), workspace=workspace)
+    return Preamble(inputs).render()
 
 
 def clipped(text: str, limit_bytes: int) -> str:
@@ -84,26 +157,79 @@ def clipped(text: str, limit_bytes: int) -> str:
     return data[: limit_bytes - len(mark)].decode(errors="ignore") + mark
 
 
-def _rules(settings: PromptSettings, tools: list[Tool]) -> str:
+def _base(inputs: PromptInputs) -> str:
+    return paragraph(inputs.settings.base).strip() or BASE
+
+
+def _addenda(inputs: PromptInputs) -> str:
+    texts = (clipped(paragraph(tool.addendum), ADDENDUM_LIMIT_BYTES) for tool in inputs.tools)
+    return "\n\n".join(text.strip() for text in texts if text.strip())
+
+
+def _operator(inputs: PromptInputs) -> str:
+    operator = inputs.settings.operator
+    text = operator if isinstance(operator, str) else operator()
+    return clipped(paragraph(text), OPERATOR_LIMIT_BYTES)
+
+
+def _rules(inputs: PromptInputs) -> str:
+    settings, offered = inputs.settings, {tool.name for tool in inputs.tools}
     lines = ["[rules]"]
-    if tools:
-        lines.append("Call only the tools listed below; there are no others.")
-        if any(tool.name in {"file_write", "file_edit", "file_append"} for tool in tools):
+    if offered:
+        where = "listed below" if settings.options.catalogue else "you are offered"
+        lines.append(f"Call only the tools {where}; there are no others.")
+        if offered & _WRITING:
             lines.append("Write files only when the user asked for it.")
     else:
         lines.append("You have no tools in this conversation.")
     if settings.knowledge_cutoff:
         cutoff = single_line(settings.knowledge_cutoff, NAME_LIMIT)
         lines.append(f"Your knowledge ends in {cutoff}; say so when it matters.")
+    if offered & _REMEMBERING and offered & _SEARCHING:
+        lines.append(_knowledge_loop(offered))
     lines.append("Name your sources when an answer comes from a file, a page or memory.")
     return "\n".join(lines)
 
 
-def _catalogue(tools: list[Tool]) -> str:
-    if not tools:
+def _knowledge_loop(offered: set[str]) -> str:
+    saving = ", and save with knowledge_save what is new" if "knowledge_save" in offered else ""
+    return (
+        "What you do not know: look into memory first, into the web second; where they differ, "
+        f"prefer the recent and the authoritative{saving}."
+    )
+
+
+def _catalogue(inputs: PromptInputs) -> str:
+    if not inputs.tools:
         return ""
-    lines = [
-        f"- {single_line(tool.name, NAME_LIMIT)}: {single_line(short_of(tool), DESCRIPTION_LIMIT)}"
-        for tool in tools
-    ]
-    return "\n".join(["[tools]", *lines])
+    return "\n".join(["[tools]", *inline_list(inputs.tools)])
+
+
+def _agent(inputs: PromptInputs) -> str:
+    return paragraph(inputs.settings.agent)
+
+
+def _environment(inputs: PromptInputs) -> str:
+    return f"[environment]\nworkspace: {single_line(inputs.workspace, PATH_LIMIT)}"
+
+
+def _guidance(_inputs: PromptInputs) -> str:
+    return f"[guidance]\n{GUIDANCE}"
+
+
+def _rule_inputs(inputs: PromptInputs) -> object:
+    settings = inputs.settings
+    names = [tool.name for tool in inputs.tools]
+    return names, settings.knowledge_cutoff, settings.options.catalogue
+
+
+FRAGMENTS = (
+    _Fragment(id="base", needs=lambda i: i.settings.base, text=_base),
+    _Fragment(id="addenda", needs=lambda i: [t.addendum for t in i.tools], text=_addenda),
+    _Fragment(id="operator", needs=lambda i: i.settings.operator, text=_operator),
+    _Fragment(id="rules", needs=_rule_inputs, text=_rules),
+    _Fragment(id="catalogue", needs=lambda i: inline_list(i.tools), text=_catalogue),
+    _Fragment(id="agent", needs=lambda i: i.settings.agent, text=_agent),
+    _Fragment(id="environment", needs=lambda i: i.workspace, text=_environment),
+    _Fragment(id="guidance", needs=lambda _: None, text=_guidance),
+)

@@ -73,14 +73,25 @@ class Judge:
         self.policy = policy
 
     def explain(
-        self, request: CallRequest, principal: Principal, *, workspace: Path
+        self,
+        request: CallRequest,
+        principal: Principal,
+        *,
+        workspace: Path,
+        tainted_by: tuple[str, ...] = (),
     ) -> tuple[Assessment, Allow | Ask | Deny]:
-        """Judge a call outside of any conversation.
+        """Judge a call outside of any conversation, or in one with these untrusted sources.
 
         Raises:
             ClawError: no such tool, or arguments that cannot be meant.
         """
-        return self._explainer.explain(request, _scope("", principal, workspace))
+        conversation_id = request.id if tainted_by else ""
+        for source in tainted_by:
+            self._taint.mark(conversation_id, source)
+        try:
+            return self._explainer.explain(request, _scope(conversation_id, principal, workspace))
+        finally:
+            self._taint.forget(conversation_id)
 
     def explain_again(
         self, receipt: Receipt, arguments: str
@@ -90,10 +101,10 @@ class Judge:
         Raises:
             ClawError: no such tool, or arguments that cannot be meant.
         """
-        request = CallRequest(id=receipt.id, tool=receipt.tool, arguments=arguments)
+        request = CallRequest(id=receipt.id, tool=receipt.tool, arguments=arguments, is_exact=True)
         principal = Principal(uid=receipt.uid, gid=-1, pid=0)
         conversation_id = receipt.conversation_id or receipt.id
-        if receipt.reason.startswith(TAINT_REASON):
+        if TAINT_REASON in receipt.reason:
             self._taint.mark(conversation_id, "earlier calls")
         try:
             scope = _scope(conversation_id, principal, Path(receipt.workspace))
@@ -120,7 +131,9 @@ def judge_cases(
 
     def assess(case: PolicyCase) -> Assessment:
         request = CallRequest(id=case.name, tool=case.tool, arguments=_json(case.arguments))
-        return judge_for(case).explain(request, principal, workspace=workspace)[0]
+        judge = judge_for(case)
+        tainted_by = case.tainted_by
+        return judge.explain(request, principal, workspace=workspace, tainted_by=tainted_by)[0]
 
     return run_cases(cases, judge_of(PolicyChange()).policy, assess)
 

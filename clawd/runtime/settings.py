@@ -8,7 +8,8 @@ from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.titles import Titles
-from clawd.runtime.turn import TurnLimits
+from clawd.runtime.turn_plan import TurnLimits
+from clawd.tools.facades import ToolMode
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +27,15 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workspace: where a conversation works unless it names a folder.
         workspace_roots: a folder it names must lie under one of these.
-        tools_allow: patterns of tool names offered on the socket.
+        tools_allow: patterns of the names of flat tools that are offered on the socket.
+        tool_mode: how they are offered: flat, as `fs` and `web`, or in both ways.
         max_queued_events: kept for a slow reader before its deltas are merged.
         follower_stall_s: a reader that takes nothing for that long is cut off.
         cli_enabled: whether conversations may be held over the socket.
         agents: the named agents.
         home: clawd's own home, which is nobody's workspace.
+        agents_md: whether AGENTS.md of a workspace is shown to the model.
+        workspace_message: of the operator, for every answer.
         compression: when the beginning of a conversation gives way to a summary.
         titles: where the titles of conversations come from.
     """
@@ -41,6 +45,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_provider: str
     default_model: str
     tools_allow: tuple[str, ...] = ("*",)
+    tool_mode: ToolMode = "split"
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()
     max_queued_messages: int = 64
@@ -49,6 +54,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cli_enabled: bool = True
     agents: dict[str, AgentSettings] = {}
     home: Path | None = None
+    agents_md: bool = True
+    workspace_message: str = ""
     compression: CompressionSettings = CompressionSettings()
     titles: Titles = "first-words"
 

@@ -17,6 +17,7 @@ BLOCK = "context_block"
 FACTS = "context_facts"
 READ = "tokens_read"
 MARK = "mark"
+SPEAKER = "speaker"
 
 
 class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +29,19 @@ class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user message is made of: the user's text, the block, the facts in the block."""
+    """What a user message is made of.
+
+    Attributes:
+        text: the user's own.
+        block: what stood before it.
+        facts: what the block showed, as `facts.shown_as` keeps it.
+        speaker: uid of who said it; None for the conversation's owner.
+    """
 
     text: str
     block: str = ""
     facts: dict[str, str] = {}
+    speaker: int | None = None
 
 
 def to_rows(
@@ -44,6 +53,8 @@ def to_rows(
         metadata: dict[str, Any] = {}
         if message.role == "user":
             metadata = {BLOCK: words.block, FACTS: words.facts}
+            if words.speaker is not None:
+                metadata[SPEAKER] = words.speaker
             message = msgspec.structs.replace(message, content=words.text)
         elif message.role == "assistant" and read.tokens:
             metadata = {READ: msgspec.structs.asdict(read)}
@@ -69,6 +80,12 @@ def shown_facts(history: Sequence[StoredMessage]) -> dict[str, str]:
     for stored in history:
         facts.update(stored.metadata.get(FACTS, {}))
     return facts
+
+
+def speakers(history: Sequence[StoredMessage]) -> frozenset[int]:
+    """Return the uids of those who spoke beside the owner."""
+    found = (stored.metadata.get(SPEAKER) for stored in history)
+    return frozenset(uid for uid in found if isinstance(uid, int))
 
 
 def tokens_read(history: Sequence[StoredMessage]) -> TokensRead:

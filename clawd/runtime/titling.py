@@ -16,7 +16,7 @@ from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.titles import Titles, title_of
 from clawd.runtime.transcript import TITLER, title_request
-from clawd.runtime.turn import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan
 
 MAX_TITLE_TOKENS = 32
 MAX_THINKING_TOKENS = 512

@@ -6,75 +6,40 @@ cancellation leaves the last complete round and nothing after it.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
 
 from clawd.errors import ClawError, ProviderError, StoppedError
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall, Usage
-from clawd.runtime.context import Context, Transaction, result_message
+from clawd.providers.base import ChatRequest, Message, ToolCall
+from clawd.runtime.attempts import Attempts
+from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
+from clawd.runtime.context import Context, Transaction, result_message, with_unique_ids
 from clawd.runtime.hop import Emit, HopResult, run_hop
 from clawd.runtime.ledger import TurnLedger
+from clawd.runtime.meter import TurnMeter
 from clawd.runtime.progress import LoopGuard
-from clawd.tools.base import Tool
+from clawd.runtime.turn_plan import TurnPlan, request_of
+from clawd.runtime.unreadable import was_to_be_a_call
 from clawd.tools.dispatch import Dispatcher
-from clawd.tools.outcome import CallRequest, CallScope
-from clawd.tools.registry import Registry, specs
+from clawd.tools.outcome import CallRequest
+from clawd.tools.registry import Registry
 from clawd.tools.settle import settled
 from clawd.wire.events import (
     Event,
+    HopReset,
     Notice,
     PromptEvaluated,
     TextDelta,
     ToolRequested,
     TurnFinished,
-    TurnUsage,
 )
 
 StopWord = Literal["stop", "length", "cap", "loop"]
 
 Persist = Callable[[tuple[Message, ...], str], Awaitable[None]]
 """Stores committed messages; the second argument marks them (`incomplete: …`) or is empty."""
-
-
-MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
-"""Compresses the committed messages where a request would not fit; tells whether it did.
-
-The second argument is how many tokens the model has read of the request, 0 for unknown.
-"""
-
-
-class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a turn may go. A `wall_clock_budget_s` of 0 sets no limit of time."""
-
-    max_tool_rounds: int = 8
-    wall_clock_budget_s: float = 0.0
-    max_response_bytes: int = 1_000_000
-
-
-class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is settled before a turn begins.
-
-    Attributes:
-        hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
-        known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
-        make_room: asked before every request; None lets everything be sent.
-    """
-
-    turn_id: str
-    message: Message
-    system: str
-    tools: tuple[Tool, ...]
-    provider: Provider
-    model: str
-    limits: TurnLimits
-    scope: CallScope
-    sampling: Sampling | None = None
-    hints: dict[str, str] = {}
-    known_tokens: int = 0
-    make_room: MakeRoom | None = None
 
 
 class Turn:
@@ -107,16 +72,17 @@ class Turn:
         self._stored = 0  # how many of the pending messages are on disk already
         self._guard = LoopGuard()
         self._ledger = TurnLedger(plan.provider)
-        self._last_hop = Usage()
-        self.known_tokens = plan.known_tokens
-        self._usage = TurnUsage()
+        self._meter = TurnMeter(plan.known_tokens)
+        self._shown: list[str] = []  # of the running attempt
         self._denied = 0
         self._unanswered = 0
-        self._deadline = (
-            time.monotonic() + plan.limits.wall_clock_budget_s
-            if plan.limits.wall_clock_budget_s
-            else None
-        )
+        self._deadline: float | None = None
+        self._is_late = False
+
+    @property
+    def known_tokens(self) -> int:
+        """How many tokens the next prompt begins with that the model has read."""
+        return self._meter.known_tokens
 
     def stop_generating(self) -> None:
         """End a running generation because of the emergency stop; running calls are dispatch's."""
@@ -137,40 +103,82 @@ class Turn:
             self._ledger.close()
 
     async def _run(self) -> TurnFinished:
+        limits = self._plan.limits
+        if limits.wall_clock_budget_s:
+            self._deadline = asyncio.get_running_loop().time() + limits.wall_clock_budget_s
         self._transaction.add(self._plan.message)
         text = ""
-        for _round in range(self._plan.limits.max_tool_rounds + 1):
+        for _round in range(limits.max_tool_rounds + 1):
             result = await self._next_hop()
             text = result.text or text
+            if self._is_late:
+                return await self._give_up(text, "cap", self._time_is_up)
             if not result.calls:
-                stop: StopWord = "length" if _was_cut(result) else "stop"
-                return await self._answer(result.text, stop)
-            if self._usage.rounds >= self._plan.limits.max_tool_rounds:
-                self.known_tokens = self._last_hop.prompt_tokens  # its calls are dropped
+                return await self._end(result, text)
+            if self._meter.usage.rounds >= limits.max_tool_rounds:
+                self._meter.forget_answer()  # its calls are dropped
                 break
             reason = await self._round(result)
             if reason:
                 return await self._give_up(text, "loop", reason)
-            if self._deadline is not None and time.monotonic() > self._deadline:
-                spent = f"{self._plan.limits.wall_clock_budget_s:g} s are used up"
-                return await self._give_up(text, "cap", spent)
-        limit = self._plan.limits.max_tool_rounds
+            if self._is_late:
+                return await self._give_up(text, "cap", self._time_is_up)
+        limit = limits.max_tool_rounds
         return await self._give_up(text, "cap", f"the limit of {limit} tool rounds is reached")
+
+    @property
+    def _time_is_up(self) -> str:
+        return f"{self._plan.limits.wall_clock_budget_s:g} s are used up"
 
     # --- hops
 
     async def _next_hop(self) -> HopResult:
+        """Return the next answer, or what was shown of it when the time was up."""
+        await self._make_room()
+        request = self._request()
+        limits = self._plan.limits
+        attempts = Attempts(
+            self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
+        )
+        limit = asyncio.timeout_at(self._deadline)
+        try:
+            async with limit:
+                result = await attempts.run(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return self._late(request)
+        if result.failure is not None:
+            await self._keep_partial(result)
+            raise as_claw_error(result.failure)
+        if result.overlong:
+            cut = f"the answer was cut at {limits.max_response_bytes} bytes"
+            self._emit(Notice(level="warning", text=cut))
+        return self._with_commands(result)
+
+    async def _make_room(self) -> None:
+        """Let older messages give way where the next request would not fit."""
         plan = self._plan
-        request = request_of(plan, self._transaction.messages)
-        if plan.make_room is not None and await plan.make_room(request, self.known_tokens):
-            self.known_tokens = 0
-            request = request_of(plan, self._transaction.messages)
+        if plan.make_room is None:
+            return
+        wanted = request_of(plan, self._transaction.messages)
+        if await plan.make_room(wanted, self.known_tokens):
+            self._meter.known_tokens = 0
+
+    def _request(self) -> ChatRequest:
+        messages = self._transaction.messages
+        shown = messages if self._plan.calls_tools else as_plain_history(messages)
+        return request_of(self._plan, shown)
+
+    async def _ask(self, request: ChatRequest) -> HopResult:
+        """Make one attempt; the emergency stop ends it."""
+        self._shown.clear()
         self._hop = asyncio.create_task(
             run_hop(
-                plan.provider,
+                self._plan.provider,
                 request,
                 lambda event: self._on_event(event, request),
-                limit_bytes=plan.limits.max_response_bytes,
+                limit_bytes=self._plan.limits.max_response_bytes,
                 known_tokens=self.known_tokens,
             )
         )
@@ -188,37 +196,35 @@ class Turn:
                 self._hop.cancel()
         if result.evaluated is None and result.failure is None:
             self._ledger.begin(request)
-        self._count(result)
-        if result.failure is not None:
-            await self._keep_partial(result)
-            raise as_claw_error(result.failure)
-        if result.overlong:
-            limit = plan.limits.max_response_bytes
-            self._emit(Notice(level="warning", text=f"the answer was cut at {limit} bytes"))
+        self._meter.note_hop(result)
         return result
 
     def _on_event(self, event: Event, request: ChatRequest) -> None:
         self._emit(event)
-        if isinstance(event, PromptEvaluated):
+        if isinstance(event, TextDelta):
+            self._shown.append(event.text)
+        elif isinstance(event, PromptEvaluated):
             self._ledger.begin(request)
 
-    def _count(self, result: HopResult) -> None:
-        self.known_tokens = result.sequence_tokens or self.known_tokens
-        self._last_hop = result.finished.usage if result.finished is not None else Usage()
-        usage, finished, evaluated = self._usage, result.finished, result.evaluated
-        changes: dict[str, float | int] = {}
-        if finished is not None:
-            changes = {
-                "prompt_tokens": usage.prompt_tokens + finished.usage.prompt_tokens,
-                "cached_tokens": usage.cached_tokens + finished.usage.cached_tokens,
-                "completion_tokens": usage.completion_tokens + finished.usage.completion_tokens,
-                "tokens_per_s": finished.tokens_per_s,
-            }
-        if evaluated is not None:
-            generated = finished.usage.completion_tokens if finished else 0
-            changes["context_used"] = evaluated.context_used + generated
-            changes["context_size"] = evaluated.context_size
-        self._usage = msgspec.structs.replace(usage, **changes)
+    def _late(self, request: ChatRequest) -> HopResult:
+        """Return what was shown of an answer that the time was up for, but never half a call."""
+        self._is_late = True
+        text = "".join(self._shown)
+        if was_to_be_a_call(text, request):
+            self._emit(HopReset(reason=self._time_is_up))
+            text = ""
+        return HopResult(text=text, calls=())
+
+    def _with_commands(self, result: HopResult) -> HopResult:
+        """Add the commands in the text of a model that can call no tools."""
+        plan = self._plan
+        if plan.calls_tools or result.is_cut or all(tool.name != SHELL for tool in plan.tools):
+            return result
+        commands = commands_in(result.text)
+        if len(commands) > MAX_COMMANDS:
+            told = f"the first {MAX_COMMANDS} of {len(commands)} commands are run, no others"
+            self._emit(Notice(level="warning", text=told))
+        return msgspec.structs.replace(result, calls=command_calls(commands[:MAX_COMMANDS]))
 
     async def _keep_partial(self, result: HopResult) -> None:
         """Keep what was said before the provider failed in mid-answer, marked as broken off."""
@@ -232,24 +238,34 @@ class Turn:
 
     async def _round(self, result: HopResult) -> str:
         """Make the calls of a hop, one at a time; return why the turn should stop, or ""."""
-        calls = _with_unique_ids(result.calls, self._transaction.messages)
+        calls = with_unique_ids(result.calls, self._transaction.messages)
         self._transaction.add(Message(role="assistant", content=result.text, tool_calls=calls))
         try:
             # What was asked is on disk before anything is done about it: a crash in a call must
             # not leave a receipt that no conversation explains.
             await self._store_ahead()
-            texts = [await self._call(call) for call in calls]
-        except BaseException:
-            self._transaction.complete_results("the turn ended before this call had a result")
-            await settled(self._store(""))
+            texts = await self._make(calls)
+            await self._commit("")
+        except BaseException as error:
+            await self._keep_round(error)
             raise
-        await self._commit("")
-        self._usage = msgspec.structs.replace(
-            self._usage,
-            rounds=self._usage.rounds + 1,
-            tool_calls=self._usage.tool_calls + len(calls),
-        )
+        self._meter.note_round(len(calls))
         return self._guard.note(calls, texts)
+
+    async def _make(self, calls: tuple[ToolCall, ...]) -> list[str]:
+        """Make the calls until the time is up; those that it is up for are told so."""
+        texts: list[str] = []
+        limit = asyncio.timeout_at(self._deadline)
+        try:
+            async with limit:
+                for call in calls:
+                    texts.append(await self._call(call))  # noqa: PERF401 - what is done is kept
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._is_late = True
+            self._transaction.complete_results(f"{self._time_is_up}, the call was not completed")
+        return texts
 
     async def _call(self, call: ToolCall) -> str:
         self._emit(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
@@ -261,7 +277,30 @@ class Turn:
         self._transaction.add(result_message(call, outcome.text))
         return outcome.text
 
+    async def _keep_round(self, error: BaseException) -> None:
+        """Give every call of a round that failed a result that says why, and store it."""
+        if not self._transaction.pending:
+            return
+        self._transaction.complete_results(
+            f"the turn ended before this call had a result: {_why(error)}"
+        )
+        try:
+            await settled(self._store(""))
+        except ClawError:
+            # Memory holds no more than the beginning; a load would mend it in the same way.
+            self._transaction.keep(self._stored)
+
     # --- ends
+
+    async def _end(self, result: HopResult, text: str) -> TurnFinished:
+        """End the turn with an answer that asks for no calls."""
+        if result.is_unreadable:
+            lost = "the model's tool calls could not be read, and none of them was run"
+            return await self._give_up(text, "stop", lost)
+        if result.overlong and not result.text:
+            limit = self._plan.limits.max_response_bytes
+            return await self._give_up(text, "length", f"the answer was cut at {limit} bytes")
+        return await self._answer(result.text, "length" if result.is_cut else "stop")
 
     async def _give_up(self, text: str, stop: StopWord, reason: str) -> TurnFinished:
         note = f"I stopped: {reason}."
@@ -272,7 +311,8 @@ class Turn:
     async def _answer(self, text: str, stop: StopWord) -> TurnFinished:
         self._transaction.add(Message(role="assistant", content=text))
         await self._commit("")
-        used, size = self._usage.context_used, self._usage.context_size
+        usage = self._meter.usage
+        used, size = usage.context_used, usage.context_size
         return TurnFinished(
             conversation_id=self._plan.scope.conversation_id,
             turn_id=self._plan.turn_id,
@@ -280,8 +320,8 @@ class Turn:
             stop_reason=stop,
             provider=self._plan.provider.name(),
             model=self._plan.model,
-            usage=self._usage,
-            ledger=await self._ledger.report(self._last_hop, used=used, size=size),
+            usage=usage,
+            ledger=await self._ledger.report(self._meter.last_hop, used=used, size=size),
             denied=self._denied,
             unanswered_approvals=self._unanswered,
         )
@@ -325,18 +365,6 @@ class Turns:
         return Turn(plan, context=context, dispatcher=self._dispatcher, emit=emit, persist=persist)
 
 
-def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
-    """Return what a turn asks of its provider."""
-    return ChatRequest(
-        system=plan.system,
-        messages=messages,
-        tools=specs(plan.tools),
-        model=plan.model,
-        metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
-        sampling=plan.sampling,
-    )
-
-
 def as_claw_error(error: Exception) -> ClawError:
     """Return the error itself, or a provider's own exception as one that can be told."""
     if isinstance(error, ClawError):
@@ -344,21 +372,7 @@ def as_claw_error(error: Exception) -> ClawError:
     return ProviderError(f"{type(error).__name__}: {error}", kind="invalid")
 
 
-def _was_cut(result: HopResult) -> bool:
-    return result.overlong or (result.finished is not None and result.finished.reason == "length")
-
-
-def _with_unique_ids(
-    calls: tuple[ToolCall, ...], history: tuple[Message, ...]
-) -> tuple[ToolCall, ...]:
-    """Give calls whose id was used before in the conversation an id of their own."""
-    used = {call.id for message in history for call in message.tool_calls}
-    unique: list[ToolCall] = []
-    for call in calls:
-        call_id, number = call.id, 2
-        while call_id in used:
-            call_id = f"{call.id}-{number}"
-            number += 1
-        used.add(call_id)
-        unique.append(msgspec.structs.replace(call, id=call_id))
-    return tuple(unique)
+def _why(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError):
+        return "it was cancelled"
+    return error.message if isinstance(error, ClawError) else type(error).__name__

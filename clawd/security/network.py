@@ -197,7 +197,8 @@ class PinnedResolver(AbstractResolver):
 def pinned_session(pinned: PinnedTarget, *, timeout_s: float) -> aiohttp.ClientSession:
     """Return a session for requests to this target only; the caller closes it.
 
-    It ignores proxies and credentials of the environment, keeps no cookies and no connections.
+    It ignores proxies and credentials of the environment, keeps no cookies and no connections. It
+    leaves bodies compressed: whoever reads one bounds what it unpacks to.
     """
     connector = aiohttp.TCPConnector(
         resolver=PinnedResolver(pinned), use_dns_cache=False, force_close=True
@@ -207,7 +208,7 @@ def pinned_session(pinned: PinnedTarget, *, timeout_s: float) -> aiohttp.ClientS
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=timeout_s),
-        auto_decompress=True,
+        auto_decompress=False,
         max_line_size=16_384,
         max_field_size=16_384,
     )

@@ -41,10 +41,10 @@ from clawd.security.sandbox_plan import (
     bare_plan,
     bubblewrap_plan,
 )
-from clawd.security.sandbox_process import Ended, EndedBy, KillRegistry, run_plan
+from clawd.security.sandbox_process import Ended, KillRegistry, run_plan
+from clawd.security.sandbox_result import ChildResult, Level
 from clawd.security.sandbox_seccomp import filter_program
 
-Level = Literal["bwrap", "landlock", "none"]
 Mode = Literal["required", "preferred", "off"]
 
 _Run = Callable[[Plan], Awaitable[Ended]]
@@ -103,39 +103,6 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     layers: tuple[str, ...] = ()
     unbounded: tuple[str, ...] = ()
-
-
-class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a command.
-
-    Attributes:
-        exit_code: its exit code; 128 and the number of the signal that ended it.
-        signal: that number, or 0.
-        output: standard output and error as they came, invalid UTF-8 replaced.
-        output_bytes: how much there was.
-        truncated: whether `output` is only its beginning.
-        ended_by: itself, the time limit, a flood of output, or another limit.
-        duration_ms: from the start to the death of its last process.
-        level: the isolation that was in force.
-        overuse: which limit it met, where `ended_by` is `limit`.
-        put_aside: what it made that would have run later outside.
-    """
-
-    exit_code: int
-    signal: int
-    output: str
-    output_bytes: int
-    truncated: bool
-    ended_by: EndedBy
-    duration_ms: int
-    level: Level
-    overuse: str = ""
-    put_aside: PutAside = PutAside()
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether the time limit ended it."""
-        return self.ended_by == "timeout"
 
 
 class Sandbox:
@@ -336,7 +303,7 @@ class Sandbox:
         except OSError as error:
             raise SandboxUnavailableError(f"cannot start a process: {error}") from error
         if not ended.started:
-            said = re.sub(r"\s+", " ", ended.output).strip()
+            said = re.sub(r"\s+", " ", ended.errors or ended.output).strip()
             raise SandboxUnavailableError(f"the sandbox cannot be set up: {said[:500]}")
         return ChildResult(
             exit_code=ended.exit_code,
@@ -348,6 +315,7 @@ class Sandbox:
             duration_ms=ended.duration_ms,
             level=level,
             overuse=ended.overuse,
+            errors=ended.errors,
         )
 
     def _guard_of(self, settings: SandboxSettings) -> RunLaterGuard:

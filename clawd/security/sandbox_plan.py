@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.security.sandbox_etc import etc_files, inner_id
 from clawd.security.sandbox_neighbours import check_place
 from clawd.security.sandbox_orphans import marked
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-NOBODY = 65534
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -81,7 +81,8 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         argv: program and arguments; no shell reads them.
         workspace: the one folder of the host that it may change; absolute.
-        cwd: where it starts, in the workspace; None for the workspace itself.
+        cwd: where it starts, in the workspace or in a folder of `readonly_paths`; None for the
+            workspace itself.
         workspace_writable: False shows the workspace read-only.
         readonly_paths: further files and folders that it sees.
         env: variables beside the fixed ones; nothing of the daemon's own environment is seen.
@@ -89,6 +90,8 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: wall-clock limit; then the whole tree is killed.
         max_output_bytes: how much output is kept; the rest is read and dropped.
         network: whether it shares the host's network; no network at all otherwise.
+        separate_errors: keep standard error apart from the output.
+        grace_s: at the time limit it is asked to end (SIGTERM), and killed that much later.
     """
 
     argv: tuple[str, ...]
@@ -101,6 +104,8 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 15.0
     max_output_bytes: int = _MIB
     network: bool = False
+    separate_errors: bool = False
+    grace_s: float = 0.0
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +188,7 @@ def bubblewrap_plan(
     for path in command.readonly_paths:
         options += ["--ro-bind", str(path), str(path)]
     options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
-    files = _etc_files()
+    files = etc_files()
     for name in files:
         options += ["--perms", "0644", "--file", Slot(name=name), name]
     if host.seccomp:
@@ -244,7 +249,7 @@ def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
     words += ["--unshare-cgroup-try", "--hostname", "sandbox", "--new-session", "--die-with-parent"]
     words += [] if command.network else ["--unshare-net"]
     words += ["--disable-userns"] if host.disables_userns else []
-    words += ["--uid", str(_inner_id(os.getuid())), "--gid", str(_inner_id(os.getgid()))]
+    words += ["--uid", str(inner_id(os.getuid())), "--gid", str(inner_id(os.getgid()))]
     words += ["--cap-drop", "ALL", "--clearenv"]
     words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
     for name, value in environment(command).items():
@@ -345,7 +350,8 @@ def _check_command(command: ChildCommand) -> None:
     if bad := [name for name in command.env if not name or "=" in name]:
         raise InvalidRequestError(f"{bad[0]!r} is no name of an environment variable")
     cwd = command.cwd or command.workspace
-    if not _is_under(cwd.resolve(), command.workspace.resolve()):
+    seen = (command.workspace, *command.readonly_paths)
+    if not any(_is_under(cwd.resolve(), folder.resolve()) for folder in seen):
         raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
 
 
@@ -373,24 +379,3 @@ def _is_setuid(program: str) -> bool:
         return bool(Path(program).stat().st_mode & stat.S_ISUID)
     except OSError:
         return False
-
-
-def _inner_id(host_id: int) -> int:
-    """Root outside is nobody inside; everybody else keeps their number."""
-    return host_id or NOBODY
-
-
-def _etc_files() -> dict[str, bytes]:
-    """Return the made-up part of /etc: one user, no names of the host's."""
-    uid, gid = _inner_id(os.getuid()), _inner_id(os.getgid())
-    users = [f"sandbox:x:{uid}:{gid}:sandbox:/tmp:/bin/sh", "root:x:0:0:root:/:/usr/sbin/nologin"]
-    groups = [f"sandbox:x:{gid}:", "root:x:0:"]
-    if NOBODY not in {uid, gid}:
-        users.append(f"nobody:x:{NOBODY}:{NOBODY}:nobody:/:/usr/sbin/nologin")
-        groups.append(f"nogroup:x:{NOBODY}:")
-    return {
-        "/etc/passwd": "\n".join([*users, ""]).encode(),
-        "/etc/group": "\n".join([*groups, ""]).encode(),
-        "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
-        "/etc/hosts": b"127.0.0.1 localhost sandbox\n::1 localhost\n",
-    }

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from functools import partial
 from typing import Literal, Protocol
 
 import msgspec
@@ -22,12 +22,18 @@ from clawd.security.sandbox_limits import limit_process
 from clawd.security.sandbox_looks import Looks, Overseer
 from clawd.security.sandbox_output import Output
 from clawd.security.sandbox_plan import ChildCommand, Plan
+from clawd.security.sandbox_signals import (
+    PROCESS_GROUP,
+    ask_namespace,
+    parent_of,
+    signal_group,
+)
 
 _READ_BYTES = 64 << 10
+_ERROR_BYTES = 4 << 10
 _DEATH_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 0.5
 _SETUP_LOOK_S = 0.001
-_PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 _NO_FILE = ": No such file or directory"
 
 _log = logging.getLogger(__name__)
@@ -48,7 +54,8 @@ class KillRegistry(Protocol):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How it went. `started` is False when the sandbox itself could not be set up.
 
-    `overuse` says which limit it met, when `ended_by` is `limit`.
+    `overuse` says which limit it met, when `ended_by` is `limit`. `errors` is the beginning of its
+    standard error, where that was kept apart.
     """
 
     exit_code: int
@@ -59,6 +66,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     started: bool
     overuse: str = ""
+    errors: str = ""
 
 
 async def run_plan(
@@ -84,15 +92,16 @@ async def run_plan(
         async with asyncio.timeout(command.timeout_s):
             if cleared is not None and not has_gate:
                 await cleared()
-            child.start(plan, command.stdin)
+            child.start(plan, command)
             if cleared is not None and has_gate:
                 await cleared()
             child.let_go()
             await child.wait()
-        if child.output.flooded:
+        if child.is_flooded:
             ended_by = "output"
     except TimeoutError:
         ended_by = "timeout"
+        await child.ask_to_end(command.grace_s)
     finally:
         await child.end()
     return child.result(ended_by)
@@ -111,6 +120,7 @@ class _Child:
         self, output: Output, registry: KillRegistry | None, overseer: Overseer | None
     ) -> None:
         self.output = output
+        self._errors: Output | None = None
         self._looks = Looks(overseer, on_overuse=self._kill)
         self._registry = registry
         self._loop = asyncio.get_running_loop()
@@ -133,15 +143,19 @@ class _Child:
         self._dead = asyncio.Event()
         self._quiet = asyncio.Event()
 
-    def start(self, plan: Plan, stdin: bytes) -> None:
+    def start(self, plan: Plan, command: ChildCommand) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
         self._bare = not plan.bwrap
         self._is_group = plan.is_group
         self._limits = plan.limits
-        given: dict[str, int] = {"stdin": memory_file(stdin)}
+        given: dict[str, int] = {"stdin": memory_file(command.stdin)}
         try:
             output, given["out"] = os.pipe2(os.O_CLOEXEC)
-            self._watch(output, self._on_output)
+            self._watch(output, partial(self._on_output, self.output))
+            if command.separate_errors:
+                self._errors = Output(_ERROR_BYTES, None)
+                errors, given["err"] = os.pipe2(os.O_CLOEXEC)
+                self._watch(errors, partial(self._on_output, self._errors))
             status, given["status"] = os.pipe2(os.O_CLOEXEC)
             self._watch(status, self._on_status)
             self._status_open = True
@@ -174,12 +188,12 @@ class _Child:
                 given[name] = memory_file(data)
             given["args"] = memory_file(joined(plan.options, given))
             argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
-            passed = [fd for name, fd in given.items() if name not in {"stdin", "out"}]
+            passed = [fd for name, fd in given.items() if name not in {"stdin", "out", "err"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
             argv,
             stdin=given["stdin"],
             stdout=given["out"],
-            stderr=given["out"],
+            stderr=given.get("err", given["out"]),
             cwd=plan.cwd,
             env=plan.env,
             pass_fds=passed,
@@ -205,13 +219,13 @@ class _Child:
         if self._registry is not None:
             self._registry.register_kill(pidfd)
 
-    def _on_output(self, descriptor: int) -> None:
+    def _on_output(self, output: Output, descriptor: int) -> None:
         data = os.read(descriptor, _READ_BYTES)
         if not data:
             self._unwatch(descriptor)
             return
-        self.output.add(data)
-        if self.output.flooded:
+        output.add(data)
+        if output.flooded:
             self._kill()
 
     def _on_status(self, descriptor: int) -> None:
@@ -236,7 +250,7 @@ class _Child:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return
-        if self._process is None or _parent_of(pid) != self._process.pid:
+        if self._process is None or parent_of(pid) != self._process.pid:
             os.close(pidfd)  # it is gone, and the number may be somebody else's by now
             return
         self._init = pidfd
@@ -283,7 +297,7 @@ class _Child:
         if self._is_group and self._init != -1:
             # Its keeper lives on, and ends when all of them are dead.
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._init, signal.SIGKILL, None, _PROCESS_GROUP)
+                signal.pidfd_send_signal(self._init, signal.SIGKILL, None, PROCESS_GROUP)
             return
         for pidfd in (self._init, self._outer):
             if pidfd != -1:
@@ -291,12 +305,25 @@ class _Child:
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
     def _kill_group(self) -> None:
-        """Kill the group; its leader is not reaped before `_close`, so the number is its own."""
-        if self._process is not None and self._process.returncode is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
+        if self._process is not None:
+            signal_group(self._process, signal.SIGKILL)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether it printed so much that it was killed."""
+        return self.output.flooded or (self._errors is not None and self._errors.flooded)
+
+    async def ask_to_end(self, grace_s: float) -> None:
+        """Send SIGTERM and wait that long; whatever lives then is `end`'s."""
+        if grace_s <= 0 or self._process is None or not (self._bare or self._is_let_go):
+            return
+        if self._bare:
+            signal_group(self._process, signal.SIGTERM)
+        elif self._init != -1:
+            ask_namespace(self._init)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.wait()
 
     async def wait(self) -> None:
         """Wait until all are dead and their output is read."""
@@ -340,6 +367,8 @@ class _Child:
         if self._process is not None:
             self._process.poll()
         self.output.close()
+        if self._errors is not None:
+            self._errors.close()
 
     def result(self, ended_by: EndedBy) -> Ended:
         """Say how it went; after `end`."""
@@ -347,8 +376,9 @@ class _Child:
         if self._reported_exit is not None:
             code = self._reported_exit
         code = -signal.SIGKILL if code is None else code
-        if self._has_no_program(code):
-            code = self._reported_exit = 127 if _NO_FILE in self.output.text() else 126
+        said = (self._errors or self.output).text()
+        if self._has_no_program(code, said):
+            code = self._reported_exit = 127 if _NO_FILE in said else 126
         # Killed before it began: bubblewrap reports no code, but nothing was wrong with it.
         was_killed = self._kill_wanted or code in {-signal.SIGKILL, 128 + signal.SIGKILL}
         return Ended(
@@ -361,17 +391,10 @@ class _Child:
             started=not self._failure
             and (self._bare or self._reported_exit is not None or was_killed),
             overuse=self._looks.overuse,
+            errors=self._errors.text() if self._errors is not None else "",
         )
 
-    def _has_no_program(self, code: int) -> bool:
+    def _has_no_program(self, code: int, said: str) -> bool:
         """Whether bubblewrap was let go and could not start the program; it tells no code then."""
         is_silent = self._reported_exit is None and not self._bare and not self._kill_wanted
-        return is_silent and code == 1 and self.output.text().startswith("bwrap: execvp ")
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        return int(stat.rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
+        return is_silent and code == 1 and said.startswith("bwrap: execvp ")

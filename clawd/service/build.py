@@ -17,19 +17,18 @@ from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
+from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
-from clawd.runtime.care import Care
-from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
-from clawd.runtime.housekeeping import Housekeeping
+from clawd.runtime.facts import Facts
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
-from clawd.runtime.summariser import Summariser
-from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
@@ -42,11 +41,21 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.caring import care_for, housekeeping_of
+from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
-from clawd.service.state import LocalModels, State, engine_of
+from clawd.service.state import (
+    LocalModels,
+    State,
+    engine_of,
+    forbidden_paths_of,
+    knowledge_of,
+)
 from clawd.service.toolset import Toolset
+from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -69,6 +78,7 @@ class Daemon:
         self.state: State
         self.memory: Memory
         self.changes: Changes
+        self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
         self.anchor: Anchor | None = None
         self.estop: EmergencyStop
@@ -80,7 +90,7 @@ class Daemon:
         self.journal: Journal
         self.judging: Judging
         self.inbox: Inbox
-        self.housekeeping: Housekeeping
+        self.keeper: MemoryKeeper
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -133,13 +143,12 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
         self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
+        self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup)
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self.sandbox = Sandbox(
-            self._sandbox_settings(self.loaded),
-            registry=self.estop,
-        )
+        self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         await self.sandbox.probe()
         await self._connect(redactor)
 
@@ -155,7 +164,15 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(self.memory, sandbox=self.sandbox, changes=self.changes)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+            additions=Additions(self.sandbox, self._environ),
+        )
+        await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
             self.toolset.tools(self.state.loaded, self.state.policy)
         )
@@ -172,35 +189,28 @@ class Daemon:
             ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(
-            self.memory.conversations, self.memory.messages, self.memory.checkpoints, taint
+        book = ConversationBook(self.memory, taint)
+        preparation = Preparation(
+            registry,
+            providers=lambda: self.state.providers,
+            settings=lambda: self.state.runtime,
+            person=person,
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
         )
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
-            providers=lambda: self.state.providers,
+            preparation=preparation,
             settings=lambda: self.state.runtime,
-            person=person,
+            care=care_for(book, self.memory, self.state, redactor),
         )
-        self._care_for(book, Summariser(redactor.text))
+        self.keeper = MemoryKeeper(
+            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+        )
+        self.keeper.start()
+        self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(self._on_estop(dispatcher))
         self.handlers = Handlers(self._parts(dispatcher, person))
-
-    def _care_for(self, book: ConversationBook, summariser: Summariser) -> None:
-        compressor = Compressor(
-            self.memory.checkpoints,
-            self.memory.conversations,
-            summariser=summariser,
-            settings=lambda: self.state.runtime.compression,
-        )
-        titler = Titler(
-            self.memory.conversations,
-            book,
-            summariser=summariser,
-            titles=lambda: self.state.runtime.titles,
-        )
-        self.inbox.care = Care(compressor, titler)
-        self.housekeeping = Housekeeping(self.inbox, self.memory, compressor)
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
@@ -214,13 +224,14 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
-            housekeeping=self.housekeeping,
+            housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            tool_problems=lambda: self.toolset.problems,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -228,6 +239,7 @@ class Daemon:
             engine=self.engine,
             providers=lambda: self.state.providers,
             provider_lines=lambda: self.state.provider_lines(),
+            erase_soon=self.keeper.erase_soon,
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
@@ -258,7 +270,7 @@ class Daemon:
         return SandboxSettings(
             mode=self.loaded.config.security.sandbox,  # another one takes a restart
             home=self.loaded.layout.home,
-            forbidden_paths=config.security.forbidden_paths,
+            forbidden_paths=forbidden_paths_of(loaded),
             limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
             writable_run_later=config.security.writable_run_later,
             tools_cgroup=self.tools_cgroup,
@@ -267,6 +279,10 @@ class Daemon:
     def _change_limits(self) -> ChangeLimits:
         limits = self.state.loaded.config.limits
         return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
+
+    def _keep_limits(self) -> KeepLimits:
+        memory = self.state.loaded.config.memory
+        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
@@ -296,6 +312,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.toolset.refresh(loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})

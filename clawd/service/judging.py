@@ -25,7 +25,7 @@ class Judging:
 
     Args:
         state: the configuration in force.
-        tools: the tools as a configuration and its policy want them.
+        tools: the tools as a configuration, its policy and what is tainted want them.
         rules: the standing rules, which count for a judge too.
         approvals: asks nobody here.
         journal: writes nothing here.
@@ -36,7 +36,7 @@ class Judging:
         self,
         state: State,
         *,
-        tools: Callable[[Loaded, PolicySettings], list[Tool]],
+        tools: Callable[[Loaded, PolicySettings, TaintBook], list[Tool]],
         rules: RuleBook,
         approvals: Approvals,
         journal: Journal,
@@ -64,7 +64,7 @@ class Judging:
         if change.allowed_domains is not None:
             policy = msgspec.structs.replace(policy, allowed_domains=change.allowed_domains)
         explainer = Dispatcher(
-            Registry(self._tools(loaded, policy)),
+            Registry(self._tools(loaded, policy, taint)),
             gate=Gate(lambda: policy, estop=_NeverStopped(), taint=taint, rules=self._rules),
             approvals=self._approvals,
             journal=self._journal,

@@ -15,8 +15,10 @@ from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError
+from clawd.memory.knowledge.shelf import KnowledgeSettings
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
+from clawd.providers.local_request import LocalOptions
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider
@@ -26,9 +28,9 @@ from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.providers.unavailable import UnavailableProvider
 from clawd.runtime.compression import CompressionSettings
-from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
-from clawd.runtime.turn import TurnLimits
+from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
 from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
@@ -122,11 +124,16 @@ class State:
                     self._engine,
                     LocalModels(loaded).find,
                     default_model=section.model or EMBEDDED,
-                    allow_request_penalties=loaded.config.engine.allow_request_penalties,
+                    options=LocalOptions(
+                        allow_request_penalties=loaded.config.engine.allow_request_penalties,
+                        use_tool_role=section.use_tool_role,
+                        tools=section.tools,
+                    ),
                 )
             case "mock":
                 path = section.script or self.environ.get(MOCK_SCRIPT)
-                return ScriptedProvider(name, load_script(Path(path)) if path else None)
+                script = load_script(Path(path)) if path else None
+                return ScriptedProvider(name, script, tools=section.tools)
             case "openai-compatible":
                 return self._remote(name, section)
             case "reliable":
@@ -148,6 +155,7 @@ class State:
             model=section.model,
             stream=section.stream,
             use_tool_role=section.use_tool_role,
+            tools=section.tools,
             connect_timeout_s=section.connect_timeout_s,
             first_byte_timeout_s=section.first_byte_timeout_s,
         )
@@ -216,13 +224,38 @@ class LocalModels:
         )
 
 
+def knowledge_of(loaded: Loaded) -> KnowledgeSettings:
+    """Return the part of a configuration about knowledge."""
+    knowledge = loaded.config.knowledge
+    return KnowledgeSettings(
+        folder=knowledge.path,
+        max_body_bytes=knowledge.max_entry_bytes,
+        max_entries=knowledge.max_entries,
+        trash_bytes=knowledge.trash_mb << 20,
+    )
+
+
+def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
+    """Return what no tool may touch: of the config, and the knowledge where the home is not.
+
+    Its headers say what is untrusted; whoever could write there could vouch for anything.
+    """
+    config = loaded.config
+    folder = config.knowledge.path
+    is_covered = folder.is_relative_to(loaded.layout.home) and not folder.is_relative_to(
+        config.workspace_dir
+    )
+    own = () if is_covered else (folder,)
+    return (*config.security.forbidden_paths, *own)
+
+
 def policy_of(loaded: Loaded) -> PolicySettings:
     """Return the policy's part of a configuration."""
     security = loaded.config.security
     return PolicySettings(
         autonomy=security.autonomy,
         workspace_only=security.workspace_only,
-        forbidden_paths=tuple(map(str, security.forbidden_paths)),
+        forbidden_paths=tuple(map(str, forbidden_paths_of(loaded))),
         forbidden_commands=security.forbidden_commands,
         allowed_commands=security.allowed_commands,
         allowed_domains=security.allowed_domains,
@@ -240,15 +273,20 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         default_provider=config.default_provider,
         default_model=config.default_model,
         tools_allow=config.channels.cli.tools_allow,
+        tool_mode=config.tools.mode,
         prompt=PromptSettings(
             base=config.agent.system_prompt,
             operator=config.agent.system_append,
             knowledge_cutoff=config.agent.knowledge_cutoff,
+            options=PreambleOptions(**config.prompt.fragments()),
         ),
+        agents_md=config.prompt.agents_md,
+        workspace_message=config.prompt.workspace_message,
         limits=TurnLimits(
             max_tool_rounds=config.agent.max_tool_rounds,
             wall_clock_budget_s=config.agent.wall_clock_budget_s,
             max_response_bytes=config.limits.max_response_bytes,
+            retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
         compression=CompressionSettings(**config.compression.model_dump()),
         titles=config.agent.titles,

@@ -2,14 +2,20 @@
 
 from clawd.config.load import Loaded
 from clawd.memory.changes import Changes
+from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
+from clawd.security.taint import TaintBook
+from clawd.service.additions import Additions
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
+from clawd.tools.external_folder import Problem
+from clawd.tools.lookup import ToolLookup
 
 
 class Toolset:
@@ -19,27 +25,66 @@ class Toolset:
         memory: what tools search.
         sandbox: runs commands.
         changes: keeps what file tools change.
+        knowledge: what tools note down.
+        taint: what is known of conversations.
+        additions: the tools that others wrote.
     """
 
-    def __init__(self, memory: Memory, *, sandbox: Sandbox, changes: Changes) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        sandbox: Sandbox,
+        changes: Changes,
+        knowledge: Knowledge,
+        taint: TaintBook,
+        additions: Additions,
+    ) -> None:
         self._memory = memory
         self._sandbox = sandbox
         self._changes = changes
+        self._knowledge = knowledge
+        self._taint = taint
+        self._additions = additions
+        self._own_names: frozenset[str] = frozenset()
 
-    def tools(self, loaded: Loaded, policy: PolicySettings) -> list[Tool]:
-        """Return the tools as a configuration and its policy want them."""
+    async def refresh(self, loaded: Loaded) -> None:
+        """Read the tools that others wrote again; `tools` then returns them."""
+        await self._additions.refresh(loaded)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What of the tools that others wrote was left out, and what is doubtful."""
+        return self._additions.problems(self._own_names)
+
+    def tools(
+        self, loaded: Loaded, policy: PolicySettings, taint: TaintBook | None = None
+    ) -> list[Tool]:
+        """Return the tools as a configuration and its policy want them.
+
+        Args:
+            loaded: the configuration.
+            policy: what the owner allows.
+            taint: judge by another book than the daemon's.
+        """
         config = loaded.config
         deps = BuiltinDeps(
             policy=policy,
             home=loaded.layout.home,
             sandbox=self._sandbox,
             changes=self._changes,
+            plans=self._memory.plans,
             network=NetworkRules(
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
+            web=WebSettings(**config.web.model_dump()),
             shell_timeout_s=config.limits.shell_timeout_s,
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )
-        return [*builtin_tools(deps), MemorySearch(self._memory.search)]
+        book = taint or self._taint
+        notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
+        own = [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
+        self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
+        return [*own, *self._additions.tools(self._own_names)]

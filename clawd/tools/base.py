@@ -7,12 +7,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
+from clawd.tools.traits import Traits, builtin_traits
 from clawd.wire.events import Event
 
 NAME_PATTERN = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
@@ -46,6 +47,48 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     receipt_id: str = ""
 
 
+class ManualPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one offered tool says of itself.
+
+    Attributes:
+        name: what the model calls it in this session.
+        short: its one line.
+        description: its manual, or the one line.
+        parameters: its JSON Schema.
+        example: arguments of a call that works.
+    """
+
+    name: str
+    short: str
+    description: str
+    parameters: dict[str, Any]
+    example: dict[str, Any]
+
+
+class SessionTools(Protocol):
+    """What a tool may know of those that are offered in its session."""
+
+    def of(self, tool: str) -> str:
+        """Return how this session calls a tool: `file_write`, or `fs(action="write")`."""
+        ...
+
+    def pages(self) -> tuple[ManualPage, ...]:
+        """Return what is offered, by name."""
+        ...
+
+
+class PlainNames:
+    """The tools of a session that is not known: every tool goes by its own name."""
+
+    def of(self, tool: str) -> str:
+        """Return the tool's own name."""
+        return tool
+
+    def pages(self) -> tuple[ManualPage, ...]:
+        """Return nothing."""
+        return ()
+
+
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know and use while it runs.
 
@@ -58,6 +101,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         report: takes a line or chunk of output while the call runs; never blocks.
         emit: takes a further event for those who follow (a changed plan); never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
+        tools: what is offered in this session, and by which names; for errors that name a tool.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -70,6 +114,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[str], None] = lambda _text: None
     emit: Callable[[Event], None] = lambda _event: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    tools: SessionTools = PlainNames()
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 
@@ -101,6 +146,9 @@ class Tool(ABC):
         outward: whether a call can send data out or change things outside the workspace; None
             when nobody knows, which counts as yes for all but low risk.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
+        traits: its effect, an example and other words for its arguments; None for those that
+            `traits` keeps under its name.
+        source: where it comes from, for people.
     """
 
     name: ClassVar[str]
@@ -113,6 +161,8 @@ class Tool(ABC):
     holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
     addendum: ClassVar[str] = ""
+    traits: ClassVar[Traits | None] = None
+    source: ClassVar[str] = "builtin"
 
     @abstractmethod
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -132,6 +182,11 @@ class Tool(ABC):
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         """Do it. Expected failures are results; cancellation must leave nothing running."""
+
+
+def traits_of(tool: Tool) -> Traits:
+    """Return the traits of a tool; one that has none is taken for one that acts."""
+    return tool.traits or builtin_traits(tool.name) or Traits()
 
 
 def failed(error: str, *, output: str = "", **metadata: Any) -> ToolResult:

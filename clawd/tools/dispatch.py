@@ -265,7 +265,17 @@ class Dispatcher:
         if execution.kind == "ok" and not clearance.is_given:
             _log.error("%s did not wait until it was cleared", prepared.tool.name)
             return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
-        return execution
+        return self._named_as_offered(execution, prepared)
+
+    def _named_as_offered(self, execution: Execution, prepared: PreparedCall) -> Execution:
+        """Let an error name tools as the session calls them; what it quotes stays as it is."""
+        result = execution.result
+        if result.success or not result.error:
+            return execution
+        spared = self._journal.canonical(prepared.arguments).decode(errors="replace")
+        error = prepared.offer.spelled(result.error, spared=spared)
+        result = msgspec.structs.replace(result, error=error)
+        return msgspec.structs.replace(execution, result=result)
 
     async def _finish(
         self,

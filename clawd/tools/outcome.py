@@ -11,6 +11,7 @@ from clawd.security.approvals import PendingApproval
 from clawd.security.principal import Principal
 from clawd.security.risk import Risk
 from clawd.tools.base import ToolResult
+from clawd.tools.facades import ToolMode
 from clawd.wire.events import Event
 
 OutcomeKind = Literal[
@@ -27,11 +28,17 @@ OutcomeKind = Literal[
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as somebody asked for it; `arguments` is the raw JSON text."""
+    """A call as somebody asked for it.
+
+    Attributes:
+        arguments: the raw JSON text.
+        is_exact: the name is a tool's own, as in a receipt; nothing is read into another one.
+    """
 
     id: str
     tool: str
     arguments: str
+    is_exact: bool = False
 
 
 class CallScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +46,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         conversation_id: empty for a call outside a conversation.
-        offered: the names that may be called; None for every tool.
+        offered: the names of the flat tools that may be called; None for every tool.
+        mode: how they are offered to the model; decides which names errors give, nothing else.
         emit: takes the events of the call; never blocks.
         deliver: shows an approval to whoever may answer; False when there is nobody.
         ask: puts a question of a tool to the person; None when there is nobody.
@@ -52,6 +60,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     emit: Callable[[Event], None]
     deliver: Callable[[PendingApproval], Awaitable[bool]]
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    mode: ToolMode = "split"
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):

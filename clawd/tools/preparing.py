@@ -8,17 +8,22 @@ from typing import Any
 
 import msgspec
 
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.risk import Assessment
 from clawd.tools.base import Tool, ToolContext
+from clawd.tools.facades import ToolMode
 from clawd.tools.journal import Entry, Journal
+from clawd.tools.offer import Offer
 from clawd.tools.outcome import CallRequest, CallScope
 from clawd.tools.refusals import Refused
 from clawd.tools.registry import Registry
+from clawd.tools.resolving import Resolver
 from clawd.tools.schema import decode_arguments
 from clawd.tools.telling import DispatchSettings
 from clawd.wire.events import ToolProgress
+
+_KEPT_OFFERS = 32
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +35,7 @@ class PreparedCall(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any]
     action: Action
     context: ToolContext
+    offer: Offer
 
 
 class CallPreparer:
@@ -45,24 +51,26 @@ class CallPreparer:
         self._registry = registry
         self._journal = journal
         self._settings = settings
+        self._resolver = Resolver(registry)
+        self._offers: dict[tuple[int, frozenset[str] | None, ToolMode], Offer] = {}
 
     def prepare(
         self, request: CallRequest, scope: CallScope, entry: Entry
     ) -> PreparedCall | Refused:
         """Return the call, or why it cannot be made; the entry learns what it is."""
+        offer = self._offer(scope)
         try:
-            tool = self._registry.get(request.tool)
+            meant = self._resolver.resolve(request, offer)
+            tool = meant.tool
+            entry.tool = tool.name
+            if scope.offered is not None and tool.name not in scope.offered:
+                reason = f"{tool.name} is not offered on this channel"
+                return Refused(kind="denied", reason=reason, text=f"denied: {reason}")
+            arguments = meant.arguments()
         except NotFoundError as error:
-            return Refused(kind="unknown_tool", reason="unknown tool", text=f"error: {error}")
-        entry.tool = tool.name
-        if scope.offered is not None and tool.name not in scope.offered:
-            reason = f"{tool.name} is not offered on this channel"
-            return Refused(kind="denied", reason=reason, text=f"denied: {reason}")
-        try:
-            arguments = decode_arguments(request.arguments, tool.parameters)
+            return Refused(kind="unknown_tool", reason="unknown tool", text=_told(error))
         except InvalidRequestError as error:
-            text = f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
-            return Refused(kind="bad_arguments", reason="bad arguments", text=text)
+            return Refused(kind="bad_arguments", reason="bad arguments", text=_told(error))
         action = self._action(tool, arguments, request, scope)
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
@@ -77,8 +85,11 @@ class CallPreparer:
             report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
             emit=scope.emit,
             ask=scope.ask,
+            tools=offer,
         )
-        return PreparedCall(tool=tool, arguments=arguments, action=action, context=context)
+        return PreparedCall(
+            tool=tool, arguments=arguments, action=action, context=context, offer=offer
+        )
 
     def action(self, request: CallRequest, scope: CallScope) -> Action:
         """Return what would be judged, without a trail.
@@ -86,20 +97,35 @@ class CallPreparer:
         Raises:
             NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
         """
-        tool = self._registry.get(request.tool)
-        arguments = decode_arguments(request.arguments, tool.parameters)
-        return self._action(tool, arguments, request, scope)
+        meant = self._resolver.resolve(request, self._offer(scope))
+        return self._action(meant.tool, meant.arguments(), request, scope)
 
     def renew(self, prepared: PreparedCall, request: CallRequest, scope: CallScope) -> None:
-        """Prepare a call again in place; its entry stays as it was approved.
+        """Prepare a call again in place, with the tool and the arguments that were approved.
+
+        What the caller wrote is not read once more: tools may have come that it would mean now.
 
         Raises:
-            NotFoundError, InvalidRequestError: it cannot be meant any more.
+            NotFoundError, InvalidRequestError: it cannot be meant any more as it was approved.
         """
         tool = self._registry.get(prepared.tool.name)
-        arguments = decode_arguments(request.arguments, tool.parameters)
-        prepared.tool, prepared.arguments = tool, arguments
-        prepared.action = self._action(tool, arguments, request, scope)
+        arguments = decode_arguments(prepared.arguments, tool.parameters)
+        action = self._action(tool, arguments, request, scope)
+        if action.digest != prepared.action.digest:
+            raise InvalidRequestError("it takes these arguments in another way now")
+        prepared.tool, prepared.arguments, prepared.action = tool, arguments, action
+
+    def _offer(self, scope: CallScope) -> Offer:
+        """Return what the session of a call is offered; kept until the tools change."""
+        key = (self._registry.generation, scope.offered, scope.mode)
+        if key not in self._offers:
+            if len(self._offers) >= _KEPT_OFFERS:
+                self._offers.clear()
+            tools = self._registry.all()
+            if scope.offered is not None:
+                tools = [tool for tool in tools if tool.name in scope.offered]
+            self._offers[key] = Offer(tools, scope.mode)
+        return self._offers[key]
 
     def _action(
         self, tool: Tool, arguments: dict[str, Any], request: CallRequest, scope: CallScope
@@ -134,3 +160,7 @@ class CallPreparer:
         if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
             return None
         return tool.outward if assessment.outward is None else assessment.outward
+
+
+def _told(error: ClawError) -> str:
+    return f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")

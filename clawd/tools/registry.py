@@ -1,20 +1,27 @@
-"""Which tools there are, by name and alias, and how they are offered to a model."""
+"""Which tools there are, by name and alias."""
 
 import fnmatch
 import re
 from collections.abc import Iterable
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.providers.base import ToolSpec
-from clawd.tools.base import NAME_PATTERN, SHORT_LIMIT, Tool
+from clawd.tools.base import NAME_PATTERN, Tool
+from clawd.tools.facades import FACADES
+from clawd.tools.offer import short_of as short_of
+from clawd.tools.offer import specs as specs
 
 
 class Registry:
-    """The tools of one daemon."""
+    """The tools of one daemon.
+
+    Attributes:
+        generation: grows when the tools change.
+    """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._aliases: dict[str, str] = {}
+        self.generation = 0
         for tool in tools:
             self.add(tool)
 
@@ -27,10 +34,11 @@ class Registry:
         for name in (tool.name, *tool.aliases):
             if not re.fullmatch(NAME_PATTERN, name):
                 raise InvalidRequestError(f"tool name {name!r} does not match {NAME_PATTERN}")
-            if name in self._tools or name in self._aliases:
+            if name in self._tools or name in self._aliases or name in FACADES:
                 raise InvalidRequestError(f"two tools are called {name!r}")
         self._tools[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
+        self.generation += 1
 
     def replace(self, tools: Iterable[Tool]) -> None:
         """Hold these tools instead of those so far; all or none.
@@ -40,6 +48,11 @@ class Registry:
         """
         fresh = Registry(tools)
         self._tools, self._aliases = fresh._tools, fresh._aliases
+        self.generation += 1
+
+    def find(self, name: str) -> Tool | None:
+        """Return the tool of this name or alias; None when there is none."""
+        return self._tools.get(self._aliases.get(name, name))
 
     def get(self, name: str) -> Tool:
         """Return the tool of this name or alias.
@@ -47,8 +60,7 @@ class Registry:
         Raises:
             NotFoundError: there is none; the message names those that are.
         """
-        wanted = name.strip()
-        tool = self._tools.get(self._aliases.get(wanted, wanted))
+        tool = self.find(name.strip())
         if tool is None:
             raise NotFoundError(
                 f"there is no tool {name[:64]!r}; the tools are: {', '.join(sorted(self._tools))}"
@@ -67,19 +79,3 @@ class Registry:
             for tool in self.all()
             if any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in wanted)
         ]
-
-
-def short_of(tool: Tool) -> str:
-    """Return the tool's one line: its short text, else the start of its description."""
-    if tool.short:
-        return tool.short
-    first = tool.description.strip().splitlines()[0] if tool.description.strip() else ""
-    return first[:SHORT_LIMIT]
-
-
-def specs(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
-    """Return the tools as a model is offered them."""
-    return tuple(
-        ToolSpec(name=tool.name, description=short_of(tool), parameters=tool.parameters)
-        for tool in tools
-    )

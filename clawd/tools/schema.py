@@ -5,27 +5,43 @@ name), strict where it is not: then the error carries an example to copy. Only w
 top level, its items and its properties say is looked at; a tool's own server may say more.
 """
 
-import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from clawd.errors import InvalidRequestError
+from clawd.tools import loose_json
+from clawd.tools.fitting import MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
 
 MAX_ARGUMENT_BYTES = 8 << 20
-_MAX_DEPTH = 32
-_TRIMMED = frozenset({"path", "command", "url", "cwd"})
 _OTHER_NAMES = {
-    "path": ("file", "filename", "file_path", "filepath", "dir", "directory", "folder"),
-    "command": ("cmd", "script"),
-    "expression": ("expr", "input", "formula"),
-    "content": ("text", "contents", "data", "body"),
-    "query": ("q", "search", "text"),
+    "path": (
+        "file",
+        "filename",
+        "file_name",
+        "file_path",
+        "filepath",
+        "pathname",
+        "dir",
+        "directory",
+        "dirname",
+        "folder",
+        "target_file",
+        "file_or_dir",
+    ),
+    "command": ("cmd", "script", "commandline", "shell_command"),
+    "expression": ("expr", "input", "formula", "equation", "calculation"),
+    "content": ("text", "contents", "data", "body", "file_text", "file_content", "value"),
+    "query": ("q", "search", "text", "search_query", "search_term"),
     "pattern": ("regex", "glob"),
-    "url": ("uri", "link", "address"),
-    "question": ("prompt", "text", "query"),
+    "url": ("uri", "link", "address", "href"),
+    "question": ("prompt", "text", "query", "message"),
+    "keywords": ("keyword", "key", "keys", "tags"),
+    "code": ("script", "python", "source"),
 }
 _EXAMPLES = {
     "path": "notes.txt",
@@ -38,47 +54,129 @@ _EXAMPLES = {
     "question": "Which one?",
     "keywords": "two words",
 }
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
+# What models wrap arguments in, and what may stand beside the wrap and beside arguments.
+_WRAPS = ("arguments", "parameters", "args", "kwargs", "params", "input", "properties")
+_CALL_NAMES = frozenset({"name", "tool", "tool_name", "function", "function_name"})
+_NOISE = frozenset(
+    {"explanation", "reason", "reasoning", "thought", "thoughts", "comment", "note", "purpose"}
+    | {"intent", "title", "summary", "justification", "description", "type", "id", "call_id"}
+    | {"tool_call_id", "security_risk"}
+)
 
 
-class _UnfitError(Exception):
-    """A value that does not fit; the text says what was expected."""
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """What the arguments of a call are read against.
+
+    Attributes:
+        schema: JSON Schema of type object.
+        tool: the tool's name; "" when nobody knows.
+        example: arguments of a call that works; made from the schema when empty.
+        other_names: what callers call an argument, by its real name; beside those known to all.
+        is_strict: whether an argument that the tool does not take is refused, because the call
+            would do something else without it; noise and empty values are left out either way.
+        shown_as: how the session calls the tool; what the example is for.
+    """
+
+    schema: Mapping[str, Any]
+    tool: str = ""
+    example: Mapping[str, Any] = {}
+    other_names: Mapping[str, tuple[str, ...]] = {}
+    is_strict: bool = False
+    shown_as: str = ""
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The rules of the arguments, by name."""
+        return self.schema.get("properties") or {}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The arguments that must be there."""
+        return tuple(self.schema.get("required", ()))
+
+    def refusal(self, message: str) -> InvalidRequestError:
+        """Return an error with an example to copy."""
+        example = dict(self.example) or example_arguments(self.schema)
+        shown = json.dumps(example, ensure_ascii=False)
+        return InvalidRequestError(message, hint=f"Correct arguments look like this: {shown}")
 
 
-def decode_arguments(raw: str | Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def decode_arguments(
+    raw: str | Mapping[str, Any], schema: Mapping[str, Any], form: Form | None = None
+) -> dict[str, Any]:
     """Decode the arguments of a call; keys come in the schema's order, unknown ones are dropped.
 
     Args:
         raw: the JSON text as the model wrote it, or an object that was decoded already.
         schema: JSON Schema of type object.
+        form: what else is known of the tool.
 
     Raises:
         InvalidRequestError: they cannot be meant; the hint shows a call that could be.
     """
-    given = _object(raw, schema)
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    if not properties and schema.get("additionalProperties") is not False:
+    form = form or Form(schema=schema)
+    return fit_arguments(read_object(raw, form), form)
+
+
+def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Bring an object that was read already into the form that the schema asks for.
+
+    Raises:
+        InvalidRequestError: it cannot be meant; the hint shows a call that could be.
+    """
+    properties = form.properties
+    extra = form.schema.get("additionalProperties")
+    if not properties and extra is not False:
         return given
-    found = _renamed(given, properties)
+    found = _renamed(given, form)
     decoded: dict[str, Any] = {}
     for name, rule in properties.items():
-        if name not in found or found[name] is None:
+        if name not in found or (means_nothing(found[name], rule)):
             continue
         try:
-            value = _fit(found[name], rule, 0)
-        except _UnfitError as error:
+            value = fit(trimmed(name, found[name]), rule, name=name)
+        except UnfitError as error:
             shown = json.dumps(found[name], ensure_ascii=False, default=str)[:80]
-            raise _refusal(f"argument `{name}` is {shown}, expected {error}", schema) from error
-        decoded[name] = value.strip() if name in _TRIMMED and isinstance(value, str) else value
-    if missing := [name for name in schema.get("required", ()) if name not in decoded]:
+            raise form.refusal(f"argument `{name}` is {shown}, expected {error}") from error
+        decoded[name] = trimmed(name, value)
+    unknown = {name: value for name, value in found.items() if name not in properties}
+    if missing := [name for name in form.required if name not in decoded]:
         names = ", ".join(f"`{name}`" for name in missing)
         known = f"; given were {', '.join(sorted(given))[:200]}" if given else ""
-        raise _refusal(f"missing argument {names}{known}", schema)
-    extra = schema.get("additionalProperties")
+        raise form.refusal(f"missing argument {names}{known}")
     if extra is True or isinstance(extra, dict):
-        decoded |= {name: value for name, value in found.items() if name not in properties}
+        return decoded | unknown
+    if form.is_strict:
+        _check_unknown(unknown, form)
     return decoded
+
+
+def read_object(raw: str | Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """Return the object that a model meant, taken out of what it was wrapped in.
+
+    Raises:
+        InvalidRequestError: there is none.
+    """
+    value: Any = raw
+    if isinstance(value, str):
+        if len(value.encode("utf-8", "surrogatepass")) > MAX_ARGUMENT_BYTES:
+            raise form.refusal(f"the arguments are longer than {MAX_ARGUMENT_BYTES} bytes")
+        value = _parsed(value, form)
+    if isinstance(value, str):  # an object that was encoded twice, or the one argument alone
+        is_object = value.lstrip().startswith(("{", "`")) or not value.strip()
+        value = _parsed(value, form) if is_object else [value]
+    if value is None:
+        return {}
+    if isinstance(value, list):
+        value = _by_place(value, form)
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise form.refusal(f"the arguments are a JSON {kind}, expected an object")
+    try:
+        given = {_clean(str(name)).strip(): _cleaned(item, 0) for name, item in value.items()}
+    except UnfitError as error:
+        raise form.refusal(str(error)) from error
+    return _unwrapped(given, form)
 
 
 def example_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,51 +186,112 @@ def example_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _example(name, properties.get(name, {}), 0) for name in wanted}
 
 
-def _refusal(message: str, schema: Mapping[str, Any]) -> InvalidRequestError:
-    example = json.dumps(example_arguments(schema), ensure_ascii=False)
-    return InvalidRequestError(message, hint=f"Correct arguments look like this: {example}")
+def shape(name: str) -> str:
+    """Return a name without what people spell in different ways: case and separators."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _object(raw: str | Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object that a model meant, without lone surrogates."""
-    value: Any = raw
-    if isinstance(value, str):
-        if len(value.encode("utf-8", "surrogatepass")) > MAX_ARGUMENT_BYTES:
-            raise _refusal(f"the arguments are longer than {MAX_ARGUMENT_BYTES} bytes", schema)
-        value = _parsed(value, schema)
-    if isinstance(value, str):  # an object that was encoded twice
-        value = _parsed(value, schema)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise _refusal(f"the arguments are a JSON {kind}, expected an object", schema)
+def _parsed(text: str, form: Form) -> Any:
     try:
-        return {_clean(str(name)): _cleaned(item, 0) for name, item in value.items()}
-    except _UnfitError as error:
-        raise _refusal(str(error), schema) from error
-
-
-def _parsed(text: str, schema: Mapping[str, Any]) -> Any:
-    """Parse JSON, forgiving fences around it, text after it and raw line breaks in strings."""
-    body = re.sub(r"^\s*```[a-z]*\s*", "", text).strip()
-    if not body:
-        return {}
-    decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
-    try:
-        return decoder.raw_decode(body)[0]
+        return loose_json.parse(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise _refusal(f"the arguments are no JSON object: {reason}", schema) from error
+        raise form.refusal(f"the arguments are no JSON object: {reason}") from error
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+def _by_place(values: list[Any], form: Form) -> Any:
+    """Return arguments that were given without names, in the order of the schema."""
+    if len(values) == 1 and isinstance(values[0], Mapping):
+        return values[0]
+    rules = [form.properties.get(name) or {} for name in form.required]
+    are_texts = all(rule.get("type") == "string" for rule in rules)
+    if not are_texts or not values or len(values) != len(rules) or not _all_texts(values):
+        names = ", ".join(f"`{name}`" for name in form.properties)
+        raise form.refusal(f"the arguments are a list, expected an object with names: {names}")
+    return dict(zip(form.required, values, strict=True))
+
+
+def _all_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _unwrapped(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Take arguments out of `{"arguments": {…}}` and out of a whole call written once more."""
+    wraps = [name for name in given if name in _WRAPS and name not in form.properties]
+    inner = _inner_object(given[wraps[0]], form) if len(wraps) == 1 else None
+    if inner is None:
+        return given
+    beside = {name: value for name, value in given.items() if name != wraps[0]}
+    for name in _CALL_NAMES & set(beside) - set(form.properties):
+        called = beside.pop(name)
+        if form.tool and isinstance(called, str) and shape(called) != shape(form.tool):
+            raise form.refusal(f"this is a call of {form.tool}, but it names {called[:64]!r}")
+    if clash := [name for name in inner if name in beside and beside[name] != inner[name]]:
+        raise form.refusal(f"two values were given for `{clash[0]}`")
+    return beside | inner
+
+
+def _inner_object(value: Any, form: Form) -> dict[str, Any] | None:
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = _parsed(value, form)
+    return value if isinstance(value, dict) else None
+
+
+def _renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Put values under the schema's names where their own can mean only one of these."""
+    properties = form.properties
+    found = {name: value for name, value in given.items() if name in properties}
+    meanings = _meanings(form)
+    for name, value in given.items():
+        if name in properties:
+            continue
+        meant = meanings.get(shape(name), name)
+        if meant in found and meant in properties and _differ(found[meant], value):
+            raise form.refusal(f"two values were given for `{meant}`: as {name} as well")
+        found.setdefault(meant, value)
+    return found
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Tell whether two values for one argument are a contradiction; nothing contradicts nothing."""
+    empty: tuple[Any, ...] = (None, "", [], {})
+    return one != other and one not in empty and other not in empty
+
+
+def _meanings(form: Form) -> dict[str, str]:
+    """Return which argument a name means, by its shape; its own names go first."""
+    meanings: dict[str, str] = {}
+    tables: Iterable[Mapping[str, tuple[str, ...]]] = (form.other_names, _OTHER_NAMES)
+    for real in form.properties:
+        meanings[shape(real)] = real
+    for table in tables:
+        for real, others in table.items():
+            if real in form.properties and not (table is _OTHER_NAMES and real in form.other_names):
+                for other in others:
+                    meanings.setdefault(shape(other), real)
+    return meanings
+
+
+def _check_unknown(unknown: Mapping[str, Any], form: Form) -> None:
+    """Refuse what would make a difference if the tool took it.
+
+    Raises:
+        InvalidRequestError: there is such an argument.
+    """
+    asked = [
+        name
+        for name, value in unknown.items()
+        if name not in _NOISE | _CALL_NAMES and value not in (None, False, "", 0, [], {})
+    ]
+    if asked:
+        takes = ", ".join(form.properties) or "no arguments"
+        name = form.shown_as or form.tool or "the tool"
+        raise form.refusal(f"{name} takes no argument `{asked[0][:64]}`; it takes {takes}")
 
 
 def _cleaned(value: Any, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        raise _UnfitError(f"the arguments are nested more than {_MAX_DEPTH} deep")
+    if depth > MAX_DEPTH:
+        raise UnfitError(f"the arguments are nested more than {MAX_DEPTH} deep")
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, Mapping):
@@ -141,7 +300,7 @@ def _cleaned(value: Any, depth: int) -> Any:
         return [_cleaned(item, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         # What an approval shows is canonical JSON, which cannot hold it.
-        raise _UnfitError(f"the arguments hold a number that is out of range ({value})")
+        raise UnfitError(f"the arguments hold a number that is out of range ({value})")
     return value
 
 
@@ -150,155 +309,8 @@ def _clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _renamed(given: dict[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Put values under the schema's names where their own can mean only one of these."""
-    found = {name: value for name, value in given.items() if name in properties}
-    by_shape = {_shape(name): name for name in properties}
-    for name, value in given.items():
-        if name in properties:
-            continue
-        meant = by_shape.get(_shape(name)) or next(
-            (
-                real
-                for real, others in _OTHER_NAMES.items()
-                if real in properties and name in others
-            ),
-            name,
-        )
-        found.setdefault(meant, value)
-    return found
-
-
-def _shape(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _fit(value: Any, rule: Any, depth: int) -> Any:
-    """Return the value in the form that a rule asks for."""
-    if not isinstance(rule, Mapping) or depth > _MAX_DEPTH:
-        return value
-    if isinstance(choices := rule.get("enum"), list):
-        return _one_of(value, choices)
-    kinds = rule.get("type")
-    alternatives = rule.get("anyOf") or rule.get("oneOf")
-    if isinstance(kinds, list):
-        alternatives = [{**rule, "type": kind} for kind in kinds]
-    if isinstance(alternatives, list):
-        return _first_fit(value, alternatives, depth)
-    fit = _FITS.get(kinds) if isinstance(kinds, str) else None
-    return fit(value, rule, depth) if fit else value
-
-
-def _first_fit(value: Any, rules: list[Any], depth: int) -> Any:
-    """Prefer the alternative that takes the value as it is."""
-    fits = []
-    for rule in rules:
-        try:
-            fits.append(_fit(value, rule, depth + 1))
-        except _UnfitError:
-            continue
-    if not fits:
-        raise _UnfitError("another type")
-    return next((fit for fit in fits if fit == value and type(fit) is type(value)), fits[0])
-
-
-def _one_of(value: Any, choices: list[Any]) -> Any:
-    if value in choices:
-        return value
-    text = str(value).strip().lower()
-    by_text = {str(choice).lower(): choice for choice in choices}
-    near = difflib.get_close_matches(text, by_text, n=2, cutoff=0.8)
-    if text in by_text:
-        return by_text[text]
-    if len(near) == 1:
-        return by_text[near[0]]
-    raise _UnfitError("one of " + ", ".join(str(choice) for choice in choices))
-
-
-def _as_text(value: Any, _rule: Mapping[str, Any], _depth: int) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _as_integer(value: Any, _rule: Mapping[str, Any], _depth: int) -> int:
-    number = _number(value, "a whole number")
-    if isinstance(number, float) and not number.is_integer():
-        raise _UnfitError("a whole number")
-    return int(number)
-
-
-def _as_number(value: Any, _rule: Mapping[str, Any], _depth: int) -> int | float:
-    return _number(value, "a number")
-
-
-def _number(value: Any, expected: str) -> int | float:
-    if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,300}", value.strip()):
-        return int(value)
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError as error:
-            raise _UnfitError(expected) from error
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _UnfitError(expected)
-    return value
-
-
-def _as_boolean(value: Any, _rule: Mapping[str, Any], _depth: int) -> bool:
-    text = str(value).strip().lower() if isinstance(value, (bool, int, str)) else ""
-    if text in _TRUE | _FALSE:
-        return text in _TRUE
-    raise _UnfitError("true or false")
-
-
-def _as_list(value: Any, rule: Mapping[str, Any], depth: int) -> list[Any]:
-    items = rule.get("items", {})
-    if isinstance(value, str):
-        value = _inner_json(value, list) or [value]
-    elif not isinstance(value, list):
-        value = [value]
-    return [_fit(item, items, depth + 1) for item in value]
-
-
-def _as_object(value: Any, rule: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    if isinstance(value, str):
-        value = _inner_json(value, dict)
-    if not isinstance(value, dict):
-        raise _UnfitError("an object")
-    properties = rule.get("properties") or {}
-    if lacking := [name for name in rule.get("required", ()) if name not in value]:
-        raise _UnfitError(f"an object with `{lacking[0]}`")
-    return {name: _fit(item, properties.get(name), depth + 1) for name, item in value.items()}
-
-
-def _as_null(value: Any, _rule: Mapping[str, Any], _depth: int) -> None:
-    if value is not None:
-        raise _UnfitError("null")
-
-
-_FITS: dict[str, Callable[[Any, Mapping[str, Any], int], Any]] = {
-    "string": _as_text,
-    "integer": _as_integer,
-    "number": _as_number,
-    "boolean": _as_boolean,
-    "array": _as_list,
-    "object": _as_object,
-    "null": _as_null,
-}
-
-
-def _inner_json(text: str, kind: type) -> Any:
-    """Return the list or object that a string holds as JSON, or None."""
-    try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, kind) else None
-
-
 def _example(name: str, rule: Any, depth: int) -> Any:
-    if not isinstance(rule, Mapping) or depth > _MAX_DEPTH:
+    if not isinstance(rule, Mapping) or depth > MAX_DEPTH:
         return "text"
     choices = rule.get("examples") or rule.get("enum")
     if isinstance(choices, list):

@@ -5,9 +5,9 @@ Each takes an id or a unique beginning of one.
 
 from typing import Literal
 
-from clawd.wire.conversation_reports import CompressionReport, ConversationChunk
+from clawd.wire.conversation_reports import CompressionReport, ConversationChunk, ConversationLine
 from clawd.wire.method import Method
-from clawd.wire.reports import ConversationLine, Done
+from clawd.wire.reports import Done
 
 
 class RenameConversation(Method[ConversationLine], frozen=True, kw_only=True):

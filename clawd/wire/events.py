@@ -227,7 +227,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished
     """The turn is complete and stored.
 
     Attributes:
-        stop_reason: stop, length, cap (max_tool_rounds), loop (no progress).
+        stop_reason: stop, length, cap (of rounds or of time), loop (no progress).
         unanswered_approvals: calls denied because nobody could be asked.
         denied: calls denied in all.
     """

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.wire.extension_reports import ToolProblem
+
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a method that has nothing to tell but a sentence."""
@@ -70,57 +72,6 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_unbounded: tuple[str, ...] = ()
 
 
-# --- conversations and messages
-
-
-class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`.
-
-    A summary stands for `replaced` of its messages; `forked_from` is another conversation's id.
-    """
-
-    id: str
-    title: str
-    created_at: str
-    updated_at: str
-    messages: int
-    workspace: str = ""
-    owner: int = 0
-    untrusted_sources: tuple[str, ...] = ()
-    replaced: int = 0
-    forked_from: str = ""
-
-
-class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of conversations, newest first; an empty cursor ends it."""
-
-    items: tuple[ConversationLine, ...]
-    cursor: str = ""
-
-
-class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message. `tool_calls` is JSON text, empty for none."""
-
-    id: int
-    turn_id: str
-    timestamp: str
-    role: str
-    content: str
-    tool_calls: str = ""
-    tool_call_id: str = ""
-    name: str = ""
-    provider: str = ""
-    model: str = ""
-
-
-class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation with a page of its messages, oldest first."""
-
-    conversation: ConversationLine
-    messages: tuple[MessageLine, ...]
-    cursor: str = ""
-
-
 # --- approvals
 
 
@@ -170,19 +121,33 @@ class RuleList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool."""
+    """One tool.
+
+    Attributes:
+        offered_as: how a model calls it in the mode in force: `file_read`, `fs(action="read")`.
+        aliases: other names that lead to it.
+        example: arguments of a call that works.
+    """
 
     name: str
     short: str
     description: str
     parameters: dict[str, Any]
     source: str = "builtin"
+    offered_as: str = ""
+    aliases: tuple[str, ...] = ()
+    example: dict[str, Any] = {}
 
 
 class ToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools, by name."""
+    """The tools, by name, and (for an admin) what of the tools of others was left out.
+
+    `mode` says how they are offered to models: split, unified, both.
+    """
 
     items: tuple[ToolLine, ...]
+    mode: str = "split"
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
         "bench": run_bench,
         "bench-engine": run_bench_engine,
         "bench-security": run_bench_security,
+        "bench-agent": run_bench_agent,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
@@ -159,6 +160,13 @@ def run_bench_security() -> int:
     python = prepare(("project", "engine"))
     arguments = [*json_option(), *extra_arguments()]
     return subprocess.call([python, "-m", "tests.bench.security", *arguments])
+
+
+def run_bench_agent() -> int:
+    """Measures tasks of the embedded model and searches; JSON and ARGS as for the engine."""
+    python = prepare(("project", "engine"))
+    arguments = [*json_option(), *extra_arguments()]
+    return subprocess.call([python, "-m", "tests.bench.agent", *arguments])
 
 
 def json_option() -> list[str]:

@@ -1,12 +1,14 @@
 """`clawctl doctor`: what it calls wrong, what it only notes, and what it says to do."""
 
 import json
+from typing import Literal
 
 import pytest
 
 from clawctl.main import main
 from clawd import __version__
-from clawd.wire.reports import WorkerLine
+from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.reports import ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -77,6 +79,25 @@ def test_a_note_is_no_fault(
     assert code == 0
     state, _, fix = found[check]
     assert (state, bool(fix)) == ("note", True)
+
+
+@pytest.mark.parametrize(
+    ("severity", "state", "code"), [("refused", "wrong", 1), ("warning", "note", 0)]
+)
+def test_tools_of_others_that_were_left_out_are_wrong_and_doubtful_ones_are_not(
+    daemon: FakeDaemon,
+    capsys: pytest.CaptureFixture[str],
+    severity: Literal["refused", "warning"],
+    state: str,
+    code: int,
+) -> None:
+    problem = ToolProblem(file="/m/CLAWD-a.tools", line=3, severity=severity, reason="it is bad")
+    daemon.handlers["list_tools"] = ToolList(items=(), problems=(problem,))
+    assert doctor(daemon, capsys)[0] == code
+    found = doctor(daemon, capsys)[1]["tools of others"]
+    assert found[0] == state
+    assert "/m/CLAWD-a.tools: it is bad" in found[1]
+    assert "clawctl tool problems" in found[2]
 
 
 def test_people_get_a_line_for_each_and_the_way_out(

@@ -44,6 +44,8 @@ OWN_TEXT = {"config schema", "config show", "config validate", "init", "model ad
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
+        if command.invoke_without_command:
+            yield name, command
         context = click.Context(command)
         for below in command.list_commands(context):
             found = command.get_command(context, below)
@@ -146,7 +148,10 @@ def table(tmp_path: Path) -> Path:
 
 
 def environ_of(environ: dict[str, str], lines: list[list[str]]) -> dict[str, str]:
-    return environ | {"HOSTILE_COMMANDS": json.dumps(lines)}
+    editor = {"EDITOR": "true", "VISUAL": "true"}  # of `knowledge edit`: changes nothing
+    commands = Path(environ["HOME"]) / "commands.json"  # the environment has no room for them
+    commands.write_text(json.dumps(lines))
+    return environ | editor | {"HOSTILE_COMMANDS": str(commands)}
 
 
 def piped(environ: dict[str, str], lines: list[list[str]]) -> "subprocess.CompletedProcess[str]":
@@ -245,7 +250,7 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     child.expect(PROMPT)
     hostile_daemon(daemon, fails=fails)
     lines = [name for name in SLASH if name not in {"/exit", "/quit"}]
-    for line in [*lines, "/memory x", "/policy x {}", "/estop status", "talk"]:
+    for line in [*lines, "/memory x", "/knowledge x", "/policy x {}", "/estop status", "talk"]:
         child.sendline(line)
         child.expect(re.escape(line))
         child.expect(EDITOR_STARTS)

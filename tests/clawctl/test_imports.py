@@ -8,18 +8,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"asyncio", "aiohttp", "mcp", "pydantic", "prompt_toolkit", "llama_cpp", "rich"}
-ONE_SHOT = ["agent", "approval", "config", "conversation", "doctor", "estop", "init", "memory"]
-ONE_SHOT += [
+ONE_SHOT = [
+    "agent",
+    "approval",
+    "config",
+    "conversation",
+    "doctor",
+    "estop",
+    "init",
+    "knowledge",
+    "memory",
     "model",
-    "onboard",
-    "policy",
-    "provider",
-    "receipt",
-    "status",
-    "tool",
-    "undo",
-    "version",
 ]
+ONE_SHOT += ["onboard", "policy", "provider", "receipt", "status", "tool", "undo", "version"]
 
 
 def loaded_by(statement: str) -> set[str]:

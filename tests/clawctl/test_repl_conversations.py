@@ -8,10 +8,9 @@ from clawd.wire.conversation_methods import (
     ForkConversation,
     RenameConversation,
 )
-from clawd.wire.conversation_reports import CompressionReport
+from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
 from clawd.wire.methods import SendMessage
-from clawd.wire.reports import ConversationLine
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.terminal import PROMPT, Spawn, code_of, echo
 

@@ -30,6 +30,16 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.knowledge_methods import (
+    AppendKnowledge,
+    DeleteKnowledge,
+    ListKeywords,
+    ListKnowledge,
+    LoadKnowledge,
+    SaveKnowledge,
+    SearchKnowledge,
+)
+from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import (
@@ -64,7 +74,9 @@ from clawd.wire.methods import (
     Status,
     UnloadModel,
 )
+from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
     AcceptReceipts,
     HeadOfReceipts,
@@ -122,6 +134,10 @@ class World:
     async def answer(self) -> AnswerApproval:
         asked = await self.approval()
         return AnswerApproval(approval_id=asked.approval_id, digest=asked.digest, answer="deny")
+
+    async def note(self) -> None:
+        """Let Ada know something, under a keyword that is hers alone."""
+        await self.inside.ask(SaveKnowledge(keywords="elephant jumbo7", content=WORDS), ADA)
 
     async def is_followed(self, params: FollowConversation, client: RawClient) -> bool:
         """Wait until the conversation is followed, or the request to do so has failed."""
@@ -185,6 +201,15 @@ def about_all(params: Method[Any]) -> Make:
     return make
 
 
+def about_notes(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        world.mark("jumbo7")
+        await world.note()
+        return params
+
+    return make
+
+
 async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
 
@@ -206,6 +231,7 @@ async def long_talk(world: World) -> Method[Any]:
 EVERYBODY = ("ok", "ok", "ok")
 ADMINS = ("forbidden", "forbidden", "ok")
 OWN = ("sees", "ok", "sees")
+OWN_ALONE = ("sees", "ok", "ok")
 OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
@@ -262,6 +288,19 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "list_loaded_models": (plain(ListLoadedModels()), EVERYBODY),
     "search_memory": (about_all(SearchMemory(query="elephant")), OWN),
     "clear_memory": (about(World.conversation, ClearMemory, "conversation_id"), OWN_BY_ID),
+    "back_up_memory": (
+        plain(BackUpMemory(path="nowhere")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "check_memory": (plain(CheckMemory()), ADMINS),
+    # Knowledge is a person's own: an admin has his, and does not see that of others either.
+    "save_knowledge": (about_notes(SaveKnowledge(keywords="a", content="b")), EVERYBODY),
+    "append_knowledge": (about_notes(AppendKnowledge(keywords="a", content="b")), EVERYBODY),
+    "search_knowledge": (about_notes(SearchKnowledge(keywords="elephant")), OWN_ALONE),
+    "load_knowledge": (about_notes(LoadKnowledge(keywords="elephant")), OWN_ALONE),
+    "list_knowledge": (about_notes(ListKnowledge()), OWN_ALONE),
+    "list_keywords": (about_notes(ListKeywords()), OWN_ALONE),
+    "delete_knowledge": (about_notes(DeleteKnowledge(keywords="elephant")), OWN_ALONE),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),
@@ -270,10 +309,12 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "load_contents": (plain(LoadContents(hashes=("0" * 64,))), ADMINS),
     "accept_receipts": (about_all(AcceptReceipts()), ADMINS),
     "list_changes": (about_all(ListChanges()), EVERYBODY),
+    "show_plan": (about(World.conversation, ShowPlan, "conversation_id"), OWN_BY_ID),
     "estop_state": (plain(EstopState()), EVERYBODY),
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
     "clear_estop": (plain(ClearEstop()), ADMINS),
     "show_config": (plain(ShowConfig()), ADMINS),
+    "show_prompt": (about(World.conversation, ShowPrompt, "conversation_id"), OWN_BY_ID),
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
     "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),

@@ -38,7 +38,8 @@ from clawd.providers.base import (
     Usage,
     collect,
 )
-from clawd.providers.local import GREEDY, LocalModel, LocalProvider, resolve_sampling
+from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.providers.local_request import LocalOptions, resolve_sampling
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
 
 TIME = ToolSpec(name="time", description="Tell the time", parameters={"type": "object"})
@@ -349,3 +350,44 @@ async def test_call_deltas_carry_name_and_id_once(tmp_path: Path) -> None:
         deltas = await deltas_of(provider, ask(f"chars {CALL}", tools=(TIME,)))
     calls = [delta for delta in deltas if isinstance(delta, CallDelta)]
     assert [(call.index, call.name) for call in calls] == [(0, "time")]
+
+
+async def test_without_the_tool_role_results_are_user_text_and_calls_stay_calls(
+    tmp_path: Path,
+) -> None:
+    call = ToolCall(id="c1", name="time", arguments="{}")
+    request = ChatRequest(
+        messages=(
+            Message(role="user", content="what time"),
+            Message(role="assistant", content=None, tool_calls=(call,)),
+            Message(role="tool", content="noon", tool_call_id="c1", name="time"),
+            Message(role="assistant", content="Noon."),
+            Message(role="user", content="request"),
+        ),
+        tools=(TIME,),
+    )
+    async with fake_engine(tmp_path) as (engine, _):
+        options = LocalOptions(use_tool_role=False)
+        provider = LocalProvider("local", engine, find, default_model="fake", options=options)
+        response = await collect(provider.chat(request))
+    seen = json.loads(response.final_text)
+    assert seen["messages"] == [
+        ["user", "what time"],
+        ["assistant", ""],
+        ["user", "[tool: time]\nnoon"],
+        ["assistant", "Noon."],
+        ["user", "request"],
+    ]
+    assert seen["calls"] == [["time", "{}"]]
+
+
+async def test_a_model_without_tools_is_offered_none(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, _):
+        provider = LocalProvider(
+            "local", engine, find, default_model="fake", options=LocalOptions(tools=False)
+        )
+        assert not provider.capabilities().tools
+        response = await collect(provider.chat(ask("request", tools=(TIME,), tool_choice="time")))
+        assert json.loads(response.final_text)["tools"] == []
+        response = await collect(provider.chat(ask(f"say {CALL}", tools=(TIME,))))
+        assert (response.final_text, response.tool_calls) == (CALL, ())

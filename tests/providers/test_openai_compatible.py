@@ -534,6 +534,26 @@ async def test_without_the_tool_role_results_go_on_the_next_user_turn() -> None:
     ]
 
 
+async def test_a_model_without_tools_is_offered_none() -> None:
+    tool = ToolSpec(name="f", description="d", parameters={"type": "object"})
+    request = ChatRequest(
+        messages=(
+            Message(role="user", content="a"),
+            Message(role="assistant", tool_calls=(ToolCall(id="c", name="f"),)),
+            Message(role="tool", content="r", tool_call_id="c", name="f"),
+        ),
+        tools=(tool,),
+    )
+    server = ChatServer(streamed(*HELLO))
+    async with provider_for(server, tools=False) as provider:
+        assert not provider.capabilities().tools
+        await collect(provider.chat(request))
+    assert "tools" not in server.requests[0]
+    assert [message["role"] for message in server.requests[0]["messages"]] == [
+        "user", "assistant", "user",
+    ]  # fmt: skip
+
+
 async def test_check_lists_the_models() -> None:
     server = ChatServer(streamed(*HELLO))
     async with provider_for(server) as provider:

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from clawd.providers.base import ChatRequest, Message, ToolCall
-from clawd.providers.openai_request import build_body, without_tool_role
+from clawd.providers.openai_request import build_body
+from clawd.providers.tool_text import without_tool_role
 
 CALL = {"id": "c", "name": "f", "arguments": "{}"}
 

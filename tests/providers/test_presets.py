@@ -6,7 +6,7 @@ from clawd.engine.protocol import SamplingConfig
 from clawd.engine.worker.sampling import plan_stages
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Sampling
-from clawd.providers.local import resolve_sampling
+from clawd.providers.local_request import resolve_sampling
 from clawd.providers.openai_request import build_body
 from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
 

@@ -11,14 +11,17 @@ from clawd.runtime.care import Care
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.facts import Facts, FactSource
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
+from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool
@@ -43,24 +46,29 @@ class House:
             default_model="small",
         )
         self.person = PersonAtDoor(Questions())
+        self.sources: list[FactSource] = []
+        self.files = FileOrigins()
         self.inbox: Inbox
         self.book: ConversationBook
         self.restart()
 
     def restart(self) -> None:
         """Forget everything that is not in memory's file."""
-        self.bench.taint = TaintBook()
+        self.bench.taint = TaintBook(self.files)
         memory = self.bench.memory
-        self.book = ConversationBook(
-            memory.conversations, memory.messages, memory.checkpoints, self.bench.taint
-        )
+        self.book = ConversationBook(memory, self.bench.taint)
+        turns = Turns(self.bench.dispatcher(self.tools))
         self.inbox = Inbox(
             self.book,
-            turns=Turns(self.bench.dispatcher(self.tools)),
-            providers=lambda: self.providers,
+            turns=turns,
+            preparation=Preparation(
+                turns.registry,
+                providers=lambda: self.providers,
+                settings=lambda: self.settings,
+                person=self.person,
+                facts=Facts(self.bench.taint, self.sources, clock=lambda: self.now),
+            ),
             settings=lambda: self.settings,
-            person=self.person,
-            clock=lambda: self.now,
         )
         summariser = Summariser(self.bench.redactor.text)
         self.compressor = Compressor(

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, ToolCall, strip_context_block
@@ -144,6 +145,87 @@ def test_after_a_repair_every_call_has_exactly_its_result(messages: list[Message
         waiting = [c.id for c in message.tool_calls]
     assert waiting == []
     assert [m for m in repaired if m.role != "tool"] == [m for m in messages if m.role != "tool"]
+
+
+PIECES = st.one_of(
+    st.just(user()),
+    st.just(said()),
+    st.sampled_from([call("1"), call("2", "3")]),
+    st.sampled_from("1234").map(result),
+)
+
+
+class Turns(RuleBasedStateMachine):
+    """Turns in any order, beside a plain list of what was committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context = Context()
+        self.transaction = self.context.begin()
+        self.committed: list[Message] = []
+        self.pending: list[Message] = []
+
+    @rule(message=PIECES)
+    def add(self, message: Message) -> None:
+        self.transaction.add(message)
+        self.pending.append(message)
+
+    @rule()
+    def commit(self) -> None:
+        is_whole = repair_orphans(self.pending) == tuple(self.pending)
+        try:
+            told = self.transaction.commit()
+        except InvalidRequestError:
+            assert not is_whole
+            return
+        assert is_whole
+        assert list(told) == self.pending
+        self.committed += self.pending
+        self.pending = []
+
+    @rule()
+    def roll_back(self) -> None:
+        self.transaction.rollback()
+        self.pending = []
+
+    @rule()
+    def complete(self) -> None:
+        self.transaction.complete_results("it ended")
+        self.pending = list(self.transaction.pending)
+        assert open_calls(self.pending) == []
+
+    @rule()
+    def fail_and_begin_anew(self) -> None:
+        self.transaction = self.context.begin()
+        self.pending = []
+
+    @invariant()
+    def nothing_but_whole_exchanges_is_committed(self) -> None:
+        assert list(self.context.messages) == self.committed
+        assert repair_orphans(self.committed) == tuple(self.committed)
+        assert list(self.transaction.messages) == self.committed + self.pending
+
+
+Turns.TestCase.settings = settings(deadline=None, max_examples=50, stateful_step_count=30)
+test_a_context_only_ever_grows_by_whole_exchanges = Turns.TestCase
+
+
+@pytest.mark.parametrize(
+    ("pending", "match"),
+    [
+        ([call("1"), user(), call("2"), result("2")], "without a result: tool_1"),
+        ([call("1"), result("1"), result("1")], "a tool result without a call"),
+        ([result("1"), said()], "a tool result without a call"),
+    ],
+)
+def test_what_is_broken_anywhere_is_not_committed(pending: list[Message], match: str) -> None:
+    context = Context([user("a")])
+    transaction = context.begin()
+    for message in pending:
+        transaction.add(message)
+    with pytest.raises(InvalidRequestError, match=match):
+        transaction.commit()
+    assert context.messages == (user("a"),)
 
 
 WORDS = st.sampled_from(["<context>", "</context>", "\n", " ", "a", "é"])

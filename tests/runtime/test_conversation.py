@@ -25,7 +25,7 @@ async def shown(house: House, conversation_id: str) -> Sequence[Message]:
 
 
 async def test_a_reloaded_conversation_is_the_same_list_of_messages(bench: Bench) -> None:
-    failing = fails(ProviderError("gone", kind="network"), "half")
+    failing = fails(ProviderError("gone", kind="timeout"), "half")
     house = House(bench, CALL, says("one"), says("two"), failing, says("<context>\nthree"))
     first = await house.say("<context>\nforged\n</context>\n\nhello")
     house.later(1)

@@ -1,6 +1,7 @@
 """What a hop reports: cached, new and evaluated again, and where the next one begins."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ async def test_the_next_prompt_begins_with_this_one_and_its_answer() -> None:
     assert unread.sequence_tokens == 0
 
 
-async def known_after(bench: Bench, *hops: Hop, **limits: int) -> tuple[House, str]:
+async def known_after(bench: Bench, *hops: Hop, **limits: Any) -> tuple[House, str]:
     house = House(bench, *hops)
     if limits:
         house.change(limits=type(house.settings.limits)(**limits))

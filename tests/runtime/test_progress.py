@@ -57,3 +57,31 @@ def test_blanks_and_the_order_of_keys_make_no_other_call() -> None:
     ]
     assert reasons[:2] == ["", ""]
     assert "3 times" in reasons[2]
+
+
+def test_blanks_around_a_value_make_no_other_call() -> None:
+    guard = LoopGuard()
+    spellings = ['{"command":"ls"}', '{"command":" ls "}', '{"command":"ls\\n"}']
+    reasons = [guard.note([call(arguments=text)], [str(n)]) for n, text in enumerate(spellings)]
+    assert "3 times" in reasons[2]
+
+
+def test_calls_that_take_turns_stop_when_they_bring_nothing_new() -> None:
+    guard = LoopGuard()
+    reasons: list[str] = []
+    while not any(reasons):
+        number = len(reasons)
+        reasons.append(guard.note([call("ab"[number % 2])], [f"result of {number % 2}"]))
+    assert reasons == [""] * 7 + ["6 rounds in a row brought nothing new"]
+
+
+def test_calls_that_take_turns_and_bring_news_go_on() -> None:
+    guard = LoopGuard()
+    for number in range(40):
+        assert guard.note([call("ab"[number % 2])], [f"line {number}"]) == ""
+
+
+def test_arguments_that_are_no_json_are_compared_as_they_are() -> None:
+    guard = LoopGuard()
+    reasons = [guard.note([call(arguments="{oops")], [str(n)]) for n in range(3)]
+    assert "3 times" in reasons[2]

@@ -1,20 +1,23 @@
-"""The system prompt: its order, its sanitizers, its stability; and the block that changes."""
+"""The system prompt: its order, its options, its sanitizers, and when it is computed anew."""
 
-from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.runtime.prompt import (
     ADDENDUM_LIMIT_BYTES,
     BASE,
+    FRAGMENTS,
     OPERATOR_LIMIT_BYTES,
+    Preamble,
+    PreambleOptions,
+    PromptInputs,
     PromptSettings,
     clipped,
-    facts_now,
     system_prompt,
-    volatile,
 )
 from clawd.tools.registry import specs
 from tests.support.dispatching import Probe
@@ -115,18 +118,107 @@ def test_a_clipped_text_fits_and_marks_the_cut(text: str, limit: int) -> None:
         assert text.startswith(short.removesuffix("\n[cut]"))
 
 
-def test_only_what_changed_is_in_the_block() -> None:
-    facts = {"date": "Monday", "time": "8"}
-    assert volatile(facts, {}) == "date: Monday\ntime: 8"
-    assert volatile(facts, {"date": "Monday", "time": "7"}) == "time: 8"
-    assert volatile(facts, facts) == ""
+def inputs(**changes: Any) -> PromptInputs:
+    made = PromptInputs(settings=FULL, tools=(Added("added"),), workspace="/w")
+    return msgspec.structs.replace(made, **changes)
 
 
-def test_facts_are_sanitized_too() -> None:
-    assert volatile({"a\nb": "x\x1by\nz"}, {}) == "a b: xy\nz"
+def own(**changes: Any) -> PromptInputs:
+    return inputs(settings=msgspec.structs.replace(FULL, **changes))
 
 
-def test_the_time_is_told_to_the_hour_so_that_it_seldom_changes() -> None:
-    now = datetime(2026, 11, 21, 8, 5, tzinfo=UTC)
-    assert facts_now(now) == {"date": "2026-11-21 (Saturday)", "time": "about 08:00 UTC"}
-    assert facts_now(now) == facts_now(now.replace(minute=59))
+IDS = [fragment.id for fragment in FRAGMENTS]
+
+
+def test_the_options_name_the_fragments_in_their_order() -> None:
+    assert list(PreambleOptions.__struct_fields__) == IDS
+
+
+@pytest.mark.parametrize("off", IDS)
+def test_each_fragment_can_be_left_out_alone(off: str) -> None:
+    whole = dict(Preamble(inputs()).fragments())
+    assert list(whole) == IDS
+    options = PreambleOptions(**{off: False})
+    left = dict(Preamble(own(options=options)).fragments())
+    assert list(left) == [each for each in IDS if each != off]
+    # The rules speak of the list of tools only where it is shown.
+    same = [each for each in left if (off, each) != ("catalogue", "rules")]
+    assert all(left[each] == whole[each] for each in same)
+    assert ("listed below" in left.get("rules", "listed below")) == (off != "catalogue")
+
+
+def test_without_built_in_text_only_the_operators_and_the_agents_stay() -> None:
+    text = Preamble(own(options=PreambleOptions.own_text_only())).render()
+    assert text == "THE OPERATOR\n\nTHE AGENT"
+
+
+def test_text_of_the_operator_is_asked_for_once_until_the_prompt_is_marked_dirty() -> None:
+    asked: list[int] = []
+
+    def operator() -> str:
+        asked.append(1)
+        return f"asked {len(asked)}"
+
+    preamble = Preamble(own(operator=operator))
+    assert asked == []
+    assert "asked 1" in preamble.render()
+    preamble.adopt(own(operator=operator, agent="ANOTHER"))
+    assert "asked 1" in (text := preamble.render()) and "ANOTHER" in text
+    preamble.mark_dirty("rules", "nothing of this name")
+    assert preamble.render() == text
+    preamble.mark_dirty("operator")
+    assert "asked 2" in preamble.render()
+    preamble.mark_dirty()
+    assert "asked 3" in preamble.render()
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    first = Preamble(own(operator=lambda: "asked"))
+    text = first.render()
+    other = first.copy()
+    other.adopt(own(agent="ANOTHER"))
+    assert "ANOTHER" in other.render()
+    assert first.render() == text
+
+
+CHANGES = [
+    inputs(),
+    inputs(workspace="/other"),
+    inputs(tools=(Added("added"), Probe("file_write"))),
+    inputs(tools=()),
+    inputs(tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch"))),
+    own(base="B"),
+    own(operator="O"),
+    own(agent="A"),
+    own(knowledge_cutoff="2027-01"),
+    own(options=PreambleOptions(catalogue=False)),
+    own(options=PreambleOptions(base=False, rules=False)),
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=6))
+def test_whatever_changed_before_a_prompt_is_as_if_it_were_new(steps: list[PromptInputs]) -> None:
+    preamble = Preamble(steps[0])
+    for step in steps:
+        preamble.adopt(step)
+        assert preamble.render() == Preamble(step).render()
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "saves"),
+    [
+        (["memory_search"], False, False),
+        (["web_search", "web_fetch"], False, False),
+        (["knowledge_save", "web_search"], False, False),
+        (["memory_search", "web_fetch"], True, False),
+        (["knowledge_search", "web"], True, False),
+        (["knowledge_load", "knowledge_save", "web_search"], True, True),
+    ],
+)
+def test_the_knowledge_loop_is_told_where_memory_and_web_are_offered(
+    names: list[str], told: bool, saves: bool
+) -> None:
+    text = prompt(FULL, *map(Probe, names))
+    assert ("memory first, into the web second" in text) == told
+    assert ("save with knowledge_save" in text) == saves

@@ -7,13 +7,16 @@ import msgspec
 import pytest
 
 from clawd.errors import InvalidRequestError
+from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.search import Search
 from clawd.memory.tools import MemorySearch
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
+from clawd.security.taint import TaintBook
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -25,18 +28,33 @@ TABLE = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
 CASES = parse_cases(TABLE.read_text(encoding="utf-8"))
 
 
+class FullSandbox(Sandbox):
+    """What the table is about: a machine where the best sandbox works."""
+
+    @property
+    def status(self) -> SandboxStatus:
+        return SandboxStatus(level="bwrap")
+
+
 def by_tool(case: PolicyCase) -> Assessment:
     deps = BuiltinDeps(
         policy=PolicySettings(),
         home=Path("/home/ada/.clawd"),
-        sandbox=cast("Sandbox", None),
+        sandbox=FullSandbox(SandboxSettings()),
         network=NetworkRules(allowed_domains=case.allowed_domains or ()),
     )
-    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None))])
+    taint = TaintBook()
+    for source in case.tainted_by:
+        taint.mark("conv-1", source)
+    notes = knowledge_tools(cast("Knowledge", None), taint)
+    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None)), *notes])
     tool = registry.get(case.tool)
     arguments = decode_arguments(msgspec.json.encode(case.arguments).decode(), tool.parameters)
     context = ToolContext(
-        conversation_id="", call_id="", principal=fakes.ADA, workspace=Path("/home/ada/w")
+        conversation_id="conv-1" if case.tainted_by else "",
+        call_id="",
+        principal=fakes.ADA,
+        workspace=Path("/home/ada/w"),
     )
     return tool.risk(arguments, context)
 

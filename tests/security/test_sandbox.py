@@ -10,9 +10,10 @@ import pytest
 
 import clawd
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
-from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
+from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_oversight import can_bind_numbers
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox_result import ChildResult
 
 pytestmark = pytest.mark.sandbox
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from clawd.security import sandbox_disk
-from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
+from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_disk import DiskUse, DiskWatch, changed_since
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox_result import ChildResult
 
 _LIMITS = ResourceLimits(disk_bytes=16 << 20, new_files=2_000)
 _MANY = 'python3 -c \'for n in range(10**6): open(f"f{n}", "w").close()\''

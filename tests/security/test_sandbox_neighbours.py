@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.sandbox import ChildResult, Sandbox, SandboxSettings
+from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_neighbours import Neighbours, check_place
 from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_result import ChildResult
 
 SECRET = "tell-nobody"
 

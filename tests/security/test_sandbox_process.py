@@ -16,9 +16,10 @@ from clawd.errors import SandboxUnavailableError, StorageError
 from clawd.kernel import landlock
 from clawd.security import sandbox_process
 from clawd.security.estop import EmergencyStop
-from clawd.security.sandbox import ChildResult, Level, Mode, Sandbox, SandboxSettings
+from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_output import FLOOD_BYTES
 from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_result import ChildResult, Level
 
 pytestmark = pytest.mark.sandbox
 

@@ -1,5 +1,6 @@
 """Forms of an address that must not be asked: each is refused, and nothing was connected to."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -270,50 +271,83 @@ async def bird() -> AsyncIterator[Canary]:
         yield bird
 
 
-async def assert_refused(bench: Bench, bird: Canary, url: str) -> None:
+# Every tool that takes an address, and what it calls it.
+TOOLS = {"http": "url", "web_fetch": "url", "pdf_extract": "source"}
+
+
+async def assert_refused(bench: Bench, bird: Canary, url: str, tool: str = "http") -> None:
     """The tool itself refuses, whatever the policy said before, and nobody was connected to."""
     with pytest.raises(_REFUSALS) as caught:
-        await bench.call("http", url=url)
+        await bench.call(tool, **{TOOLS[tool]: url})
     assert caught.value.message
     assert bird.attempts == []
     assert await bird.visits() == 0
 
 
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("form", [*THIS_MACHINE, *ODD_NUMBERS, *PRIVATE])
 async def test_an_address_is_refused_in_this_notation(
-    bench: Bench, bird: Canary, form: str
+    bench: Bench, bird: Canary, form: str, tool: str
 ) -> None:
     host = {**THIS_MACHINE, **ODD_NUMBERS, **PRIVATE}[form]
     names = Names()
     bench.changes = {"resolve": names}
     bench.network = NetworkRules(allowed_addresses=(f"other.example:{bird.port}",))
     url = f"http://{host}:{bird.port}/"
-    assert bench.risk("http", url=url).blocked
-    await assert_refused(bench, bird, url)
+    assert bench.risk(tool, **{TOOLS[tool]: url}).blocked
+    await assert_refused(bench, bird, url, tool)
     assert names.asked == []
 
 
-@pytest.mark.parametrize("form", TRICKS)
-async def test_a_url_that_hides_something_is_refused(bench: Bench, bird: Canary, form: str) -> None:
+# Without :// it is a path for pdf_extract, and no way to anybody.
+@pytest.mark.parametrize(
+    ("form", "tool"),
+    [
+        (form, tool)
+        for tool in TOOLS
+        for form, url in TRICKS.items()
+        if tool != "pdf_extract" or "://" in url
+    ],
+)
+async def test_a_url_that_hides_something_is_refused(
+    bench: Bench, bird: Canary, form: str, tool: str
+) -> None:
     names = Names({"public.example": [["127.0.0.1"]]})
     bench.changes = {"resolve": names}
-    url = TRICKS[form].replace("PORT", str(bird.port))
+    arguments = {TOOLS[tool]: TRICKS[form].replace("PORT", str(bird.port))}
     with pytest.raises(_REFUSALS):
-        await bench.tool("http").invoke({"url": url}, bench.context())
-    assert bench.tool("http").risk({"url": url}, bench.context()).blocked
+        await bench.tool(tool).invoke(arguments, bench.context())
+    assert bench.tool(tool).risk(arguments, bench.context()).blocked
     assert bird.attempts == []
     assert await bird.visits() == 0
     assert names.asked == []
 
 
+@pytest.mark.parametrize("form", [f for f, url in TRICKS.items() if "://" not in url])
+async def test_what_is_no_address_is_a_path_for_pdf_extract(
+    bench: Bench, bird: Canary, form: str
+) -> None:
+    names = Names()
+    bench.changes = {"resolve": names}
+    arguments = {"source": TRICKS[form].replace("PORT", str(bird.port))}
+    with contextlib.suppress(*_REFUSALS):
+        result = await bench.tool("pdf_extract").invoke(arguments, bench.context())
+        assert not result.success
+    assert (bird.attempts, names.asked) == ([], [])
+    assert await bird.visits() == 0
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("form", ANSWERS)
-async def test_a_name_that_leads_there_is_refused(bench: Bench, bird: Canary, form: str) -> None:
+async def test_a_name_that_leads_there_is_refused(
+    bench: Bench, bird: Canary, form: str, tool: str
+) -> None:
     name, addresses = ANSWERS[form]
     spelled = yarl.URL(f"http://{name}").raw_host or ""
     names = Names({spelled.rstrip(".").lower(): [addresses]})
     bench.changes = {"resolve": names}
     bench.network = NetworkRules(allowed_domains=(name, "*.example"))
-    await assert_refused(bench, bird, f"http://{name}:{bird.port}/")
+    await assert_refused(bench, bird, f"http://{name}:{bird.port}/", tool)
     assert len(names.asked) == 1
 
 

@@ -10,8 +10,9 @@ from aiohttp import web
 
 from clawd.errors import ForbiddenError
 from clawd.security.network import NetworkRules, judge_url
-from clawd.tools.builtin.http import HttpTool, _Request
+from clawd.tools.builtin.transfer import Request, redirected
 from tests.security.canary import Canary, Names, canary
+from tests.security.test_ssrf import TOOLS
 from tests.tools.builtin.conftest import Bench
 
 pytestmark = pytest.mark.ssrf
@@ -156,8 +157,10 @@ async def origin(bench: Bench, bird: Canary) -> AsyncIterator[Origin]:
     await runner.cleanup()
 
 
-async def assert_stopped_at_origin(bench: Bench, origin: Origin, url: str, visits: int) -> None:
-    result = await bench.call("http", url=url)
+async def assert_stopped_at_origin(
+    bench: Bench, origin: Origin, url: str, visits: int, tool: str = "http"
+) -> None:
+    result = await bench.call(tool, **{TOOLS[tool]: url})
     assert not result.success
     assert "HTTP" not in result.output
     assert result.metadata["untrusted_source"] == _ORIGIN
@@ -166,21 +169,22 @@ async def assert_stopped_at_origin(bench: Bench, origin: Origin, url: str, visit
     assert await origin.bird.visits() == 0
 
 
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("target", TARGETS)
-async def test_a_redirect_there_is_not_followed(bench: Bench, origin: Origin, target: str) -> None:
+async def test_a_redirect_there_is_not_followed(
+    bench: Bench, origin: Origin, target: str, tool: str
+) -> None:
     url = origin.url(origin.filled(TARGETS[target]))
-    await assert_stopped_at_origin(bench, origin, url, 1)
+    await assert_stopped_at_origin(bench, origin, url, 1, tool)
 
 
 @pytest.mark.parametrize("to", ["http://public.example/", "http://secure.example/x", "HTTP://a.b/"])
 def test_a_redirect_from_https_to_http_is_refused(bench: Bench, to: str) -> None:
-    tool = bench.tool("http")
-    assert isinstance(tool, HttpTool)
     target = judge_url("https://secure.example/", bench.network)
-    request = _Request(method="GET", target=target, headers={}, body=None)
+    request = Request(method="GET", target=target, headers={}, body=None)
     with pytest.raises(ForbiddenError, match="from https to"):
-        tool._redirected(request, to)
-    assert tool._redirected(request, "/x").target.url == "https://secure.example/x"
+        redirected(request, to, bench.network)
+    assert redirected(request, "/x", bench.network).target.url == "https://secure.example/x"
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
@@ -196,11 +200,13 @@ async def test_no_kind_of_redirect_leads_there(
 
 @pytest.mark.parametrize("target", ["loopback", "metadata", "name-to-loopback", "file", "user"])
 @pytest.mark.parametrize("length", [2, 5])
+@pytest.mark.parametrize("tool", TOOLS)
 async def test_a_chain_of_redirects_ends_before_there(
-    bench: Bench, origin: Origin, length: int, target: str
+    bench: Bench, origin: Origin, tool: str, length: int, target: str
 ) -> None:
     end = origin.filled(TARGETS[target])
-    await assert_stopped_at_origin(bench, origin, origin.url(*["x"] * (length - 1), end), length)
+    url = origin.url(*["x"] * (length - 1), end)
+    await assert_stopped_at_origin(bench, origin, url, length, tool)
 
 
 async def test_a_post_is_not_redirected_at_all(bench: Bench, origin: Origin) -> None:
@@ -210,13 +216,14 @@ async def test_a_post_is_not_redirected_at_all(bench: Bench, origin: Origin) -> 
     assert await origin.bird.visits() == 0
 
 
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("second", SECOND_ANSWERS)
 async def test_a_name_that_answers_otherwise_later_is_asked_once(
-    bench: Bench, bird: Canary, second: str
+    bench: Bench, bird: Canary, second: str, tool: str
 ) -> None:
     names = Names({"rebinding.example": [[_PUBLIC], SECOND_ANSWERS[second]]})
     bench.changes = {"resolve": names}
-    result = await bench.call("http", url=f"http://rebinding.example:{bird.port}/")
+    result = await bench.call(tool, **{TOOLS[tool]: f"http://rebinding.example:{bird.port}/"})
     assert not result.success
     assert (names.asked, bird.attempts) == (["rebinding.example"], [_PUBLIC])
     assert await bird.visits() == 0
@@ -255,15 +262,24 @@ async def test_a_redirect_to_a_rebinding_name_goes_where_was_judged(
         "ws_proxy", "socks_proxy",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    ("tool", "scheme"),
+    [("http", "http"), ("http", "https"), ("web_fetch", "http"), ("pdf_extract", "https")],
+)
 async def test_a_proxy_of_the_environment_is_not_asked(
-    bench: Bench, bird: Canary, monkeypatch: pytest.MonkeyPatch, scheme: str, variable: str
+    bench: Bench,
+    bird: Canary,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    tool: str,
+    scheme: str,
+    variable: str,
 ) -> None:
     monkeypatch.setenv(variable, f"http://127.0.0.1:{bird.port}")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     bench.changes = {"resolve": Names({"public.example": [[_PUBLIC]]})}
-    await bench.call("http", url=f"{scheme}://public.example/")
+    await bench.call(tool, **{TOOLS[tool]: f"{scheme}://public.example/"})
     assert bird.attempts == [_PUBLIC]
     assert await bird.visits() == 0
 

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.sandbox import Level, Sandbox, SandboxSettings
+from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_result import Level
 from tests.support.escape_attempts import ESCAPES, PASSWORD, SECRET, SUCCESS, Attempt
 from tests.support.escape_deletions import SPELLINGS
 from tests.support.escape_planted import PLANTED

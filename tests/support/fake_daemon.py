@@ -27,7 +27,7 @@ from clawd.wire.messages import (
 )
 from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
-from clawd.wire.reports import Done, StatusReport
+from clawd.wire.reports import Done, StatusReport, ToolList
 
 LIMIT_S = 20.0
 
@@ -76,6 +76,7 @@ class FakeDaemon:
         self.handlers: dict[str, object] = {
             "ping": Done(message="pong"),
             "status": self.status(),
+            "list_tools": ToolList(items=()),
             **handlers,
         }
         self.requests: list[Method[Any]] = []

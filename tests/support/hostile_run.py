@@ -1,4 +1,4 @@
-"""Runs commands of clawctl one after the other in one process: a JSON list in the environment.
+"""Runs commands of clawctl one after the other in one process: a JSON list in a file.
 
 Between them a marker line stands on standard output and on standard error.
 """
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from clawctl.main import main
 
@@ -15,7 +16,8 @@ MARK = "=== command {} ==="
 
 def run_all() -> None:
     streams = (sys.stdout, sys.stderr)
-    for number, arguments in enumerate(json.loads(os.environ["HOSTILE_COMMANDS"])):
+    commands = Path(os.environ["HOSTILE_COMMANDS"]).read_text(encoding="utf-8")
+    for number, arguments in enumerate(json.loads(commands)):
         for stream in streams:
             print("\n" + MARK.format(number), file=stream, flush=True)
         try:

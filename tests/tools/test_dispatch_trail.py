@@ -238,7 +238,7 @@ async def test_what_an_approval_shows_is_canonical_and_what_runs(bench: Bench) -
 
     tool = Probe(act=act, risk="medium")
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(bench.called(tool, ' {"text": "b", "number": "7", "odd": 1} '))
+        tasks.create_task(bench.called(tool, ' {"text": "b", "number": "7", "note": 1} '))
         pending = await bench.answer("once")
     assert pending.question.action.arguments == b'{"number":7,"text":"b"}'
     assert got == [{"text": "b", "number": 7}]

@@ -12,9 +12,17 @@ from clawd.wire import (
     conversation_methods,
     conversation_reports,
     exports,
+    extension_reports,
+    knowledge_methods,
+    knowledge_reports,
+    memory_methods,
     methods,
+    plan_methods,
+    plans,
     policy_methods,
     policy_reports,
+    prompt_methods,
+    prompt_reports,
     receipt_methods,
     reports,
 )
@@ -23,6 +31,29 @@ from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name, result_type
 from clawd.wire.methods import METHODS
 
+METHOD_MODULES = (
+    methods,
+    conversation_methods,
+    knowledge_methods,
+    memory_methods,
+    plan_methods,
+    policy_methods,
+    prompt_methods,
+    receipt_methods,
+)
+REPORT_MODULES = (
+    changes,
+    conversation_reports,
+    exports,
+    extension_reports,
+    knowledge_reports,
+    memory_methods,
+    plans,
+    policy_reports,
+    prompt_reports,
+    reports,
+)
+
 KINDS = sorted(METHODS.items())
 IDS = [name for name, _ in KINDS]
 
@@ -30,7 +61,7 @@ IDS = [name for name, _ in KINDS]
 def test_every_method_struct_is_in_the_table() -> None:
     structs = {
         value
-        for module in (methods, conversation_methods, receipt_methods, policy_methods)
+        for module in METHOD_MODULES
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Method) and value is not Method
     }
@@ -55,8 +86,8 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = (reports, conversation_reports, policy_reports, exports, changes)
-    assert result is TurnFinished or result in {getattr(m, result.__name__, None) for m in homes}
+    homes = {getattr(module, result.__name__, None) for module in REPORT_MODULES}
+    assert result is TurnFinished or result in homes
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
@@ -83,6 +114,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "read_receipt_log",
         "load_contents",
         "accept_receipts",
+        "back_up_memory",
+        "check_memory",
     }
 
 
@@ -91,6 +124,9 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "save_knowledge",
+        "append_knowledge",
+        "delete_knowledge",
     }
 
 

@@ -4,6 +4,7 @@ from clawd.tools.base import Tool
 from clawd.tools.builtin.ask_user import AskUserTool
 from clawd.tools.builtin.calculator import CalculatorTool
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.evaluate import EvaluateTool
 from clawd.tools.builtin.file_edit import FileEditTool
 from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
 from clawd.tools.builtin.files import (
@@ -13,11 +14,16 @@ from clawd.tools.builtin.files import (
     FileReadTool,
     WorkspaceTool,
 )
+from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
+from clawd.tools.builtin.pdf_extract import PdfExtractTool
+from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
 from clawd.tools.builtin.undo import UndoTool
+from clawd.tools.builtin.web_fetch import WebFetchTool
+from clawd.tools.builtin.web_search import WebSearchTool
 
 
 def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
@@ -31,6 +37,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         FileWriteTool(deps),
         FileEditTool(deps),
         FileAppendTool(deps),
+        FsOpsTool(deps),
         UndoTool(deps),
         GlobTool(deps),
         GrepTool(deps),
@@ -38,5 +45,10 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         CwdTool(),
         WorkspaceTool(deps),
         ShellTool(deps),
+        EvaluateTool(deps),
         HttpTool(deps),
+        WebSearchTool(deps),
+        WebFetchTool(deps),
+        PdfExtractTool(deps),
+        PlanTool(deps),
     ]

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from typing_extensions import override
+
 from clawd.security.workspace import Workspace
-from clawd.tools.base import ToolContext
+from clawd.tools.base import Arguments, ToolContext, ToolResult
+from clawd.tools.builtin.acting import ActingTool, Watch
 from clawd.tools.builtin.deps import BuiltinDeps, FileTool
 from clawd.tools.changes import ChangeKeeper, call_facts
 
@@ -45,3 +48,13 @@ class ChangingTool(FileTool):
             if work.done() and not work.cancelled():
                 work.exception()  # seen; the cancellation is what is told
             raise
+
+
+class WritingTool(ChangingTool, ActingTool):
+    """A tool that changes files in one act."""
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        return await self._change(
+            context, lambda workspace, _: self.act(arguments, workspace, Watch())
+        )

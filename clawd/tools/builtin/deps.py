@@ -14,6 +14,37 @@ from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
+from clawd.tools.plans import PlanStore
+
+
+class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How web_search, web_fetch and pdf_extract work.
+
+    Attributes:
+        search_backends: search engines in the order they are asked.
+        max_results: of one search, unless the call says otherwise.
+        region: country and language of a search.
+        safesearch: on, moderate or off.
+        user_agent: how they name themselves.
+        search_timeout_s: how long a search may take, all engines together.
+        max_page_bytes: how much of a page is read.
+        max_pdf_bytes: how large a PDF may be.
+        max_pdf_pages: how many pages of it one call reads.
+        extract_timeout_s: how long reading the text of a page or PDF may take.
+        extract_memory_bytes: memory of the process that reads it.
+    """
+
+    search_backends: tuple[str, ...] = ("duckduckgo", "brave", "mojeek", "yahoo", "wikipedia")
+    max_results: int = 5
+    region: str = "us-en"
+    safesearch: str = "moderate"
+    user_agent: str = "Mozilla/5.0 (compatible; clawd)"
+    search_timeout_s: float = 20.0
+    max_page_bytes: int = 2_000_000
+    max_pdf_bytes: int = 20_000_000
+    max_pdf_pages: int = 50
+    extract_timeout_s: float = 15.0
+    extract_memory_bytes: int = 512 << 20
 
 
 class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +55,9 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
         changes: keeps what file tools change, for undo; None keeps nothing.
+        plans: keeps plans; None keeps none.
         network: where web tools may go.
+        web: how those that read pages and PDFs work.
         shell_timeout_s: how long a command may take unless the call says otherwise.
         tool_timeout_s: how long the others may take.
         http_timeout_s: how long a transfer may take, redirects included.
@@ -37,7 +70,9 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None
     sandbox: Sandbox
     changes: ChangeLog | None = None
+    plans: PlanStore | None = None
     network: NetworkRules = NetworkRules()
+    web: WebSettings = WebSettings()
     shell_timeout_s: float = 15.0
     tool_timeout_s: float = 30.0
     http_timeout_s: float = 20.0

@@ -5,8 +5,10 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.security.risk import Assessment
+from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
-from clawd.tools.builtin.changing import ChangingTool
+from clawd.tools.builtin.acting import Watch
+from clawd.tools.builtin.changing import WritingTool
 from clawd.tools.builtin.deps import PATH, object_schema
 
 MAX_WRITE_BYTES = 8 << 20
@@ -14,7 +16,7 @@ MAX_WRITE_BYTES = 8 << 20
 _CONTENT = {"type": "string", "description": "The text."}
 
 
-class FileWriteTool(ChangingTool):
+class FileWriteTool(WritingTool):
     """Creates or replaces a file."""
 
     name: ClassVar[str] = "file_write"
@@ -34,17 +36,17 @@ class FileWriteTool(ChangingTool):
         return self._assess(arguments["path"], context, "medium", "writes a file")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
         path, data = arguments["path"], arguments["content"].encode("utf-8", "replace")
         if len(data) > MAX_WRITE_BYTES:
             return failed(
                 f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are written"
             )
-        created = await self._change(context, lambda workspace, _: workspace.write(path, data))
+        created = workspace.write(path, data)
         return succeeded(_wrote(path, len(data), created=created), bytes=len(data), created=created)
 
 
-class FileAppendTool(ChangingTool):
+class FileAppendTool(WritingTool):
     """Adds to a file."""
 
     name: ClassVar[str] = "file_append"
@@ -63,11 +65,11 @@ class FileAppendTool(ChangingTool):
         return self._assess(arguments["path"], context, "medium", "adds to a file")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
         path, data = arguments["path"], arguments["content"].encode("utf-8", "replace")
         if len(data) > MAX_WRITE_BYTES:
             return failed(f"the content has {len(data)} bytes; at most {MAX_WRITE_BYTES} are added")
-        created = await self._change(context, lambda workspace, _: workspace.append(path, data))
+        created = workspace.append(path, data)
         text = (
             _wrote(path, len(data), created=True)
             if created

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.errors import NotFoundError
-from clawd.security.paths import PathRules, classify
+from clawd.security.paths import classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Entry, Workspace
 from clawd.tools.base import (
@@ -16,9 +16,9 @@ from clawd.tools.base import (
     ToolContext,
     ToolResult,
     failed,
-    in_thread,
     succeeded,
 )
+from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.deps import PATH, FileTool, object_schema
 from clawd.tools.builtin.file_text import (
     BYTES_DEFAULT,
@@ -37,7 +37,7 @@ LIST_LIMIT = 1000
 EMPTY = "(empty)"
 
 
-class FileListTool(FileTool):
+class FileListTool(LookingTool):
     """Lists a folder."""
 
     name: ClassVar[str] = "file_list"
@@ -59,10 +59,9 @@ class FileListTool(FileTool):
         return self._assess(arguments.get("path", "."), context, "low", "lists a folder")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        path, rules = arguments.get("path") or ".", self._rules(context)
-        recursive = bool(arguments.get("recursive"))
-        names = await in_thread(lambda: _names(path, rules, recursive=recursive))
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        path, recursive = arguments.get("path") or ".", bool(arguments.get("recursive"))
+        names = _names(path, workspace, recursive=recursive)
         if not names:
             return succeeded(EMPTY, count=0)
         if len(names) > LIST_LIMIT:
@@ -71,7 +70,7 @@ class FileListTool(FileTool):
         return succeeded("\n".join(names), count=len(names))
 
 
-class FileReadTool(FileTool):
+class FileReadTool(LookingTool):
     """Reads a text file."""
 
     name: ClassVar[str] = "file_read"
@@ -98,12 +97,11 @@ class FileReadTool(FileTool):
         return self._assess(arguments["path"], context, "low", "reads a file")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        rules = self._rules(context)
-        return await in_thread(lambda: _read(arguments, rules))
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        return _read(arguments, workspace)
 
 
-class CheckPathTool(FileTool):
+class CheckPathTool(LookingTool):
     """Says what a path is."""
 
     name: ClassVar[str] = "check_path"
@@ -119,9 +117,8 @@ class CheckPathTool(FileTool):
         return self._assess(arguments["path"], context, "low", "looks at a path")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        path, rules = arguments["path"], self._rules(context)
-        return succeeded(await in_thread(lambda: _described(path, rules)))
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        return succeeded(_described(arguments["path"], workspace))
 
 
 class CwdTool(Tool):
@@ -163,47 +160,42 @@ class WorkspaceTool(FileTool):
         return succeeded(f"workspace: {context.workspace}\noutside of it: {beyond}")
 
 
-def _names(path: str, rules: PathRules, *, recursive: bool) -> list[str]:
+def _names(path: str, workspace: Workspace, *, recursive: bool) -> list[str]:
     """Return up to one more name than may be shown."""
-    with Workspace(rules) as workspace:
-        if not recursive:
-            return [_listed(entry.name, entry) for entry in workspace.entries(path)]
-        names = []
-        for name, entry in workspace.walk(path, skip=frozenset({".git"})):
-            names.append(_listed(name, entry))
-            if len(names) > LIST_LIMIT:
-                break
-        return names
+    if not recursive:
+        return [_listed(entry.name, entry) for entry in workspace.entries(path)]
+    names = []
+    for name, entry in workspace.walk(path, skip=frozenset({".git"})):
+        names.append(_listed(name, entry))
+        if len(names) > LIST_LIMIT:
+            break
+    return names
 
 
 def _listed(name: str, entry: Entry) -> str:
     return shown_name(name) + "/" if entry.kind == "folder" else shown_name(name)
 
 
-def _read(arguments: Arguments, rules: PathRules) -> ToolResult:
+def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
     path = arguments["path"]
-    with Workspace(rules) as workspace:
+    try:
+        file = workspace.open_read(path)
+    except NotFoundError as error:
+        near = nearest_names(workspace, path)
+        return failed(f"{error.message}{near or '; file_list shows what is there'}")
+    with file:
+        size = workspace.stat(path).size
         try:
-            file = workspace.open_read(path)
-        except NotFoundError as error:
-            near = nearest_names(workspace, path)
-            return failed(f"{error.message}{near or '; file_list shows what is there'}")
-        with file:
-            size = workspace.stat(path).size
-            try:
-                if "start_line" in arguments:
-                    lines = arguments.get("max_lines", LINES_DEFAULT)
-                    excerpt = read_lines(file, arguments["start_line"], lines)
-                else:
-                    count = arguments.get("max_bytes", BYTES_DEFAULT)
-                    excerpt = read_bytes(file, arguments.get("offset", 0), count)
-            except BinaryFileError:
-                kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-                return failed(
-                    f"{path} is a binary file, not text: {kind}, {size} bytes",
-                    mime=kind,
-                    size=size,
-                )
+            if "start_line" in arguments:
+                lines = arguments.get("max_lines", LINES_DEFAULT)
+                excerpt = read_lines(file, arguments["start_line"], lines)
+            else:
+                count = arguments.get("max_bytes", BYTES_DEFAULT)
+                excerpt = read_bytes(file, arguments.get("offset", 0), count)
+        except BinaryFileError:
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            told = f"{path} is a binary file, not text: {kind}, {size} bytes"
+            return failed(told, mime=kind, size=size)
     return _shown(path, excerpt, size)
 
 
@@ -226,13 +218,12 @@ def _shown(path: str, excerpt: Excerpt, size: int) -> ToolResult:
     return succeeded("\n".join(numbered), **facts)
 
 
-def _described(path: str, rules: PathRules) -> str:
-    shown = shown_name(str(classify(path, rules).path))
-    with Workspace(rules) as workspace:
-        try:
-            entry = workspace.stat(path)
-        except NotFoundError:
-            return f"{shown}: there is nothing{nearest_names(workspace, path)}"
+def _described(path: str, workspace: Workspace) -> str:
+    shown = shown_name(str(classify(path, workspace.rules).path))
+    try:
+        entry = workspace.stat(path)
+    except NotFoundError:
+        return f"{shown}: there is nothing{nearest_names(workspace, path)}"
     changed = datetime.fromtimestamp(entry.modified_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if entry.kind == "folder":
         return f"{shown}: a folder, changed {changed}"

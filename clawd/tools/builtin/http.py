@@ -1,50 +1,27 @@
 """The tool `http`: one request to a public address, or to one that the owner allowed."""
 
-import asyncio
-import codecs
 import contextlib
 import re
 from typing import Any, ClassVar
 
-import aiohttp
 import msgspec
-import yarl
 from typing_extensions import override
 
-from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ProviderError
-from clawd.security.network import Target, judge_url, pinned_session, resolve_and_judge
-from clawd.security.risk import Assessment
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
+from clawd.errors import ClawError, InvalidRequestError
+from clawd.security.network import Target, judge_url
+from clawd.security.risk import Assessment, Risk, raised
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.file_text import is_text
+from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble
+from clawd.tools.builtin.web_text import decoded
 
-MAX_REDIRECTS = 5
 _MAX_HEADERS = 50
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
-# Browsers take these for another host, RFC 3986 for a path.
-_AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f\\]|^ *///|^ *https?:(?!//[^/])", re.IGNORECASE)
 _OWN_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
     | {"proxy-authorization", "proxy-connection", "expect", "keep-alive"}
 )
 _SHOWN_HEADERS = ("content-type", "content-length", "last-modified", "location", "retry-after")
-
-
-class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    method: str
-    target: Target
-    headers: dict[str, str]
-    body: bytes | None
-
-
-class _Response(msgspec.Struct, frozen=True, kw_only=True):
-    status: int
-    reason: str
-    headers: dict[str, str]
-    charset: str
-    body: bytes
-    is_cut: bool
 
 
 class HttpTool(Tool):
@@ -86,99 +63,23 @@ class HttpTool(Tool):
         trusted = rules.trusts(target.host)
         hint = "" if trusted else f'allowed_domains = ["{target.host}"] in [security]'
         reason = f"sends a {method} to {target.host}"
+        risk: Risk = "low" if trusted else "medium"
         if method == "POST":
-            risk = Assessment(risk="medium" if trusted else "high", reason=reason, allow_hint=hint)
-        else:
-            risk = Assessment(risk="low" if trusted else "medium", reason=reason, allow_hint=hint)
-        return risk
+            risk = raised(risk)
+        return Assessment(risk=risk, reason=reason, allow_hint=hint, outward=True)
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         request = _request(arguments, judge_url(arguments["url"], self._deps.network))
-        host = request.target.host
-        heard: list[_Response] = []
-        try:
-            async with asyncio.timeout(self._deps.http_timeout_s):
-                return await self._follow(request, heard)
-        except TimeoutError:
-            return failed(f"{host} took over {self._deps.http_timeout_s:g} s")
-        except ClawError as error:
-            if not heard and not isinstance(error, ProviderError):
-                raise
-            # Where a redirect leads is the other side's text.
-            told = error.message + (f" {error.hint}" if error.hint else "")
-            return failed(told, **({"untrusted_source": host} if heard else {}))
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            why = str(error) or type(error).__name__
-            # What was received and made no sense may be quoted in the error.
-            is_unheard = isinstance(error, aiohttp.ClientConnectorError) and not heard
-            facts = {} if is_unheard else {"untrusted_source": host}
-            return failed(f"{host} could not be asked: {why}", **facts)
-
-    async def _follow(self, request: _Request, heard: list[_Response]) -> ToolResult:
-        """Send it and follow redirects; every hop is judged as if it had been asked for."""
-        for _ in range(MAX_REDIRECTS + 1):
-            response = await self._send(request)
-            heard.append(response)
-            location = response.headers.get("location", "")
-            if response.status not in _REDIRECTS or not location or request.method == "POST":
-                return _told(request, response)
-            request = self._redirected(request, location)
-        url, host = request.target.url, request.target.host
-        return failed(
-            f"more than {MAX_REDIRECTS} redirects, the last to {url}", untrusted_source=host
-        )
-
-    def _redirected(self, request: _Request, location: str) -> _Request:
-        rules, origin = self._deps.network, request.target
-        if _AMBIGUOUS.search(location):
-            raise InvalidRequestError(
-                f"{origin.host} redirects to {location[:200]!r}, which leads elsewhere depending "
-                "on who reads it"
-            )
-        try:
-            url = yarl.URL(origin.url).join(yarl.URL(location))
-        except (ValueError, LookupError) as error:
-            raise InvalidRequestError(f"{origin.host} redirects to no URL: {error}") from error
-        target = judge_url(str(url), rules)
-        if origin.scheme == "https" and target.scheme == "http":
-            raise ForbiddenError(f"{origin.host} redirects from https to {target.url}")
-        if rules.trusts(origin.host) and not rules.trusts(target.host):
-            raise ForbiddenError(
-                f"{origin.host} redirects to {target.url}, which is not in allowed_domains",
-                hint="Ask for that URL itself.",
-            )
-        is_same = (origin.scheme, origin.host, origin.port) == (
-            target.scheme, target.host, target.port
-        )  # fmt: skip
-        headers = request.headers if is_same else _without_secrets(request.headers)
-        return msgspec.structs.replace(request, target=target, headers=headers)
-
-    async def _send(self, request: _Request) -> _Response:
-        deps, url = self._deps, request.target.url
-        pinned = await resolve_and_judge(url, deps.network, resolve=deps.resolve)
-        async with (
-            pinned_session(pinned, timeout_s=deps.http_timeout_s) as session,
-            session.request(
-                request.method,
-                yarl.URL(url, encoded=True),
-                headers=request.headers,
-                data=request.body,
-                allow_redirects=False,
-            ) as answer,
-        ):
-            body, is_cut = await _limited_body(answer, deps.max_response_bytes)
-            return _Response(
-                status=answer.status,
-                reason=answer.reason or "",
-                headers={name.lower(): value for name, value in answer.headers.items()},
-                charset=answer.charset or "utf-8",
-                body=body,
-                is_cut=is_cut,
-            )
+        deps = self._deps
+        carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
+        answer = await carrier.fetch(request, max_bytes=deps.max_response_bytes)
+        if isinstance(answer, Trouble):
+            return answer.result()
+        return await in_thread(lambda: _told(answer))
 
 
-def _request(arguments: Arguments, target: Target) -> _Request:
+def _request(arguments: Arguments, target: Target) -> Request:
     method = arguments.get("method", "GET")
     body = arguments.get("body")
     if body is not None and method != "POST":
@@ -192,7 +93,7 @@ def _request(arguments: Arguments, target: Target) -> _Request:
     if "user-agent" not in names:
         headers["User-Agent"] = "clawd"
     data = body.encode("utf-8", "replace") if body is not None else None
-    return _Request(method=method, target=target, headers=headers, body=data)
+    return Request(method=method, target=target, headers=headers, body=data)
 
 
 def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
@@ -209,32 +110,13 @@ def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
     return headers
 
 
-def _without_secrets(headers: dict[str, str]) -> dict[str, str]:
-    """Return the headers that another origin may see."""
-    kept = {"accept", "accept-language", "user-agent"}
-    return {name: value for name, value in headers.items() if name.lower() in kept}
-
-
 def _is_json(text: str) -> bool:
     with contextlib.suppress(msgspec.DecodeError):
         return isinstance(msgspec.json.decode(text), (dict, list))
     return False
 
 
-async def _limited_body(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """Read at most `limit` bytes; the connection is closed with the rest unread."""
-    parts: list[bytes] = []
-    room = limit
-    async for part in answer.content.iter_chunked(1 << 16):
-        parts.append(part[:room])
-        room -= len(part)
-        if room < 0:
-            answer.close()
-            return b"".join(parts), True
-    return b"".join(parts), False
-
-
-def _told(request: _Request, response: _Response) -> ToolResult:
+def _told(response: Response) -> ToolResult:
     lines = [f"HTTP {response.status} {response.reason}".rstrip()]
     lines += [f"{k}: {response.headers[k]}" for k in _SHOWN_HEADERS if k in response.headers]
     kind = response.headers.get("content-type", "application/octet-stream").partition(";")[0]
@@ -249,21 +131,14 @@ def _told(request: _Request, response: _Response) -> ToolResult:
     return succeeded(
         "\n".join(lines),
         status=response.status,
-        url=request.target.url,
+        url=response.target.url,
         bytes=len(response.body),
         truncated=response.is_cut,
-        untrusted_source=request.target.host,
+        untrusted_source=response.target.host,
     )
 
 
-def _text(response: _Response, kind: str) -> str | None:
-    try:
-        codecs.lookup(response.charset)
-    except LookupError:
-        return None
-    is_unicode = response.charset.lower().replace("_", "-") in {"utf-8", "utf8", "ascii"}
-    if is_unicode and not is_text(response.body[:8192]):
-        return None
+def _text(response: Response, kind: str) -> str | None:
     if kind.partition("/")[0] in {"image", "audio", "video", "font"} and kind != "image/svg+xml":
         return None
-    return response.body.decode(response.charset, "replace")
+    return decoded(response.body, response.charset)

@@ -1,8 +1,6 @@
 """Tools that search: grep in the contents of files, glob in their names."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,15 +8,15 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
-from clawd.security.paths import PathRules, classify
+from clawd.security.paths import classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
-from clawd.tools.builtin.deps import FileTool, object_schema
+from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
+from clawd.tools.builtin.acting import LookingTool, Watch
+from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import is_text, shown_name
 from clawd.tools.builtin.globbing import compile_pattern, glob_matcher
 
-SEARCH_LIMIT_S = 10.0
 RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
 NOTHING = "no matches"
 _MAX_FILE_BYTES = 8 << 20
@@ -28,7 +26,7 @@ _SKIPPED = frozenset({".git"})
 _FOLDER = {"type": "string", "default": ".", "description": "Folder to search."}
 
 
-class GrepTool(FileTool):
+class GrepTool(LookingTool):
     """Searches text."""
 
     name: ClassVar[str] = "grep"
@@ -55,13 +53,11 @@ class GrepTool(FileTool):
         return self._assess(arguments.get("path") or ".", context, "low", "searches files")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        rules = self._rules(context)
-        limit = _limit(arguments)
-        return await _searching(lambda watch: _grep(arguments, rules, limit, watch))
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        return _grep(arguments, workspace, _limit(arguments), watch).result()
 
 
-class GlobTool(FileTool):
+class GlobTool(LookingTool):
     """Finds files."""
 
     name: ClassVar[str] = "glob"
@@ -80,9 +76,8 @@ class GlobTool(FileTool):
         return self._assess(arguments.get("path") or ".", context, "low", "searches names")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        rules = self._rules(context)
-        return await _searching(lambda watch: _glob(arguments, rules, watch))
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        return _glob(arguments, workspace, watch).result()
 
 
 class _Found(msgspec.Struct, kw_only=True):
@@ -95,71 +90,48 @@ class _Found(msgspec.Struct, kw_only=True):
         return succeeded("\n".join(shown), count=len(self.lines), truncated=bool(self.stopped))
 
 
-class _Watch:
-    """Says when a search must end: its time is up, or nobody waits for it any more."""
-
-    def __init__(self) -> None:
-        self._deadline = time.monotonic() + SEARCH_LIMIT_S
-        self.cancelled = threading.Event()
-
-    def is_over(self) -> bool:
-        return self.cancelled.is_set() or time.monotonic() > self._deadline
-
-
-async def _searching(search: Callable[[_Watch], _Found]) -> ToolResult:
-    """Run a search in a thread that ends soon after a cancellation."""
-    watch = _Watch()
-    try:
-        found = await in_thread(lambda: search(watch))
-    finally:
-        watch.cancelled.set()
-    return found.result()
-
-
 def _limit(arguments: Arguments) -> int:
     wanted: int = arguments.get("max_results", RESULTS_DEFAULT)
     return max(1, min(wanted, RESULTS_LIMIT))
 
 
-def _grep(arguments: Arguments, rules: PathRules, limit: int, watch: _Watch) -> _Found:
+def _grep(arguments: Arguments, workspace: Workspace, limit: int, watch: Watch) -> _Found:
     pattern = compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
     found = _Found(lines=[])
-    with Workspace(rules) as workspace:
-        for shown, path in _files(workspace, arguments, watch):
-            for number, line in _lines(workspace, path):
-                if number % 1000 == 0 and watch.is_over():
-                    break
-                if pattern.search(line):
-                    if len(found.lines) == limit:
-                        found.stopped = f"only {limit} lines are shown"
-                        return found
-                    found.lines.append(f"{shown_name(shown)}:{number}:{line[:_MAX_LINE]}")
+    for shown, path in _files(workspace, arguments, watch):
+        for number, line in _lines(workspace, path):
+            if number % 1000 == 0 and watch.is_over():
+                break
+            if pattern.search(line):
+                if len(found.lines) == limit:
+                    found.stopped = f"only {limit} lines are shown"
+                    return found
+                found.lines.append(f"{shown_name(shown)}:{number}:{line[:_MAX_LINE]}")
     if watch.is_over():
-        found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
+        found.stopped = f"the search was ended after {watch.limit_s:g} s"
     return found
 
 
-def _glob(arguments: Arguments, rules: PathRules, watch: _Watch) -> _Found:
+def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:
     matcher = glob_matcher(arguments["pattern"])
     folder = arguments.get("path") or "."
     only_folders = arguments["pattern"].rstrip().endswith("/")
     found = _Found(lines=[])
-    with Workspace(rules) as workspace:
-        for name, entry in workspace.walk(folder, skip=_SKIPPED):
-            if watch.is_over():
-                found.stopped = f"the search was ended after {SEARCH_LIMIT_S:g} s"
-                break
-            if (only_folders and entry.kind != "folder") or not matcher.search(_valid(name)):
-                continue
-            if len(found.lines) == RESULTS_LIMIT:
-                found.stopped = f"only {RESULTS_LIMIT} paths are shown"
-                break
-            shown = shown_name(_joined(folder, name))
-            found.lines.append(shown + "/" if entry.kind == "folder" else shown)
+    for name, entry in workspace.walk(folder, skip=_SKIPPED):
+        if watch.is_over():
+            found.stopped = f"the search was ended after {watch.limit_s:g} s"
+            break
+        if (only_folders and entry.kind != "folder") or not matcher.search(_valid(name)):
+            continue
+        if len(found.lines) == RESULTS_LIMIT:
+            found.stopped = f"only {RESULTS_LIMIT} paths are shown"
+            break
+        shown = shown_name(_joined(folder, name))
+        found.lines.append(shown + "/" if entry.kind == "folder" else shown)
     return found
 
 
-def _files(workspace: Workspace, arguments: Arguments, watch: _Watch) -> Iterator[tuple[str, Path]]:
+def _files(workspace: Workspace, arguments: Arguments, watch: Watch) -> Iterator[tuple[str, Path]]:
     """Yield the files to look into: what to call each, and where it is."""
     path = arguments.get("path") or "."
     real = classify(path, workspace.rules).path

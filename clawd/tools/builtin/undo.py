@@ -57,8 +57,9 @@ class UndoTool(ChangingTool):
     writes: ClassVar[bool] = True
     short: ClassVar[str] = "Take back the last change that a tool made to files."
     description: ClassVar[str] = (
-        "Takes back what file_write, file_edit and file_append changed: in this conversation, or "
-        "(outside of one) in this workspace; the newest call first, `steps` calls (1 by default). "
+        "Takes back what file_write, file_edit, file_append and fs_ops changed: in this "
+        "conversation, or (outside of one) in this workspace; the newest call first, `steps` "
+        "calls (1 by default). "
         "A file that was changed since by somebody else is left alone, unless `force` is true. "
         "`redo` brings back what the newest undo took away. Commands of shell cannot be undone."
     )

@@ -19,6 +19,7 @@ from clawd.security.file_content import FileChange, FileState
 from clawd.security.taint import TaintBook
 from clawd.service.sockets import listen
 from clawd.tools.changes import CallFacts
+from clawd.tools.external_folder import Problem
 from clawd.wire.changes import ChangeLine
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import (
@@ -61,6 +62,9 @@ from tests.support.dispatching import Bench, Probe, bench_in
 CALL = calls(("probe", '{"text":"a"}'))
 
 
+PROBLEMS = (Problem(file="/m/CLAWD-a.tools", line=3, reason="it is broken"),)
+
+
 def judge_of(house: House, change: PolicyChange) -> Judge:
     """Return who judges the house's tools under the bench's policy in another autonomy."""
     bench, taint = house.bench, TaintBook()
@@ -86,6 +90,7 @@ class Front(Door):
             "calls": Calls(dispatcher, house.person, lambda: house.settings),
             "memory": bench.memory,
             "changes": self.changes,
+            "erase_soon": lambda: None,
             "receipts_path": bench.log,
             "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,
@@ -94,6 +99,7 @@ class Front(Door):
             "questions": house.person.questions,
             "estop": EmergencyStop(bench.workspace),
             "engine": None,
+            "tool_problems": lambda: PROBLEMS,
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
@@ -426,6 +432,12 @@ async def test_tools_are_listed_with_their_schemas(front: Front) -> None:
         ("probe", "Probes."),
     ]
     assert lines[0].parameters["required"] == ["text"]
+
+
+async def test_what_could_not_be_loaded_is_told_to_admins_only(front: Front) -> None:
+    (told,) = (await front.ask(ListTools(), ROOT)).problems
+    assert (told.file, told.line, told.severity) == ("/m/CLAWD-a.tools", 3, "refused")
+    assert (await front.ask(ListTools(), BOB)).problems == ()
 
 
 async def test_anybody_who_may_talk_may_stop(front: Front) -> None:

@@ -18,6 +18,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "file_write": (["path", "content"], []),
     "file_edit": (["path", "new_text"], ["old_text", "start_line", "end_line"]),
     "file_append": (["path", "content"], []),
+    "fs_ops": (["operations"], ["continue_on_error"]),
     "undo": ([], ["steps", "force", "redo"]),
     "glob": (["pattern"], ["path"]),
     "grep": (["pattern"], ["path", "glob", "ignore_case", "max_results"]),
@@ -25,8 +26,15 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "cwd": ([], []),
     "workspace": ([], []),
     "shell": (["command"], ["timeout_s"]),
+    "evaluate": (["code"], []),
     "http": (["url"], ["method", "headers", "body"]),
+    "web_search": (["query"], ["max_results"]),
+    "web_fetch": (["url"], ["max_bytes"]),
+    "pdf_extract": (["source"], ["pages"]),
+    "plan": (["action"], ["text", "id", "status", "items"]),
 }
+
+_STARTS_PROCESS = {"shell", "evaluate", "web_search", "web_fetch", "pdf_extract"}
 
 
 @pytest.mark.parametrize("name", list(_ARGUMENTS))
@@ -36,7 +44,7 @@ def test_a_tool_has_the_agreed_arguments_and_a_short_line(bench: Bench, name: st
     assert tool.parameters["required"] == required
     assert list(tool.parameters["properties"]) == required + optional
     assert 10 < len(tool.short) <= 120
-    assert tool.starts_process is (name == "shell")
+    assert tool.starts_process is (name in _STARTS_PROCESS)
 
 
 def test_all_of_them_fit_one_registry(bench: Bench) -> None:
@@ -66,6 +74,10 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
         ("shell", {"command": "make install"}, "high"),
         ("http", {"url": "https://example.org/"}, "medium"),
         ("http", {"url": "https://example.org/", "method": "HEAD"}, "medium"),
+        ("web_search", {"query": "x"}, "low"),
+        ("web_fetch", {"url": "https://example.org/"}, "medium"),
+        ("pdf_extract", {"source": "https://example.org/a.pdf"}, "medium"),
+        ("pdf_extract", {"source": "a.pdf"}, "low"),
         ("http", {"url": "https://example.org/", "method": "POST"}, "high"),
     ],
 )

@@ -10,10 +10,12 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.security.approvals import PendingApproval
+from clawd.tools.base import Tool
 from clawd.tools.changes import Change, ChangeScope
+from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
-from clawd.tools.registry import short_of
 from clawd.wire.changes import ChangeLine, ChangeList
+from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
     AnswerApproval,
@@ -39,18 +41,23 @@ from clawd.wire.reports import (
 class ActHandlers(Handler):
     """Each method handles the wire method of its name."""
 
-    async def list_tools(self, _params: ListTools, _call: Call) -> ToolList:
-        """List the tools."""
+    async def list_tools(self, _params: ListTools, call: Call) -> ToolList:
+        """List the tools; to an admin also what could not be loaded."""
+        offer = Offer(self.parts.registry.all(), self.parts.calls.tool_mode())
+        problems = self.parts.tool_problems() if call.principal.is_admin else ()
         return ToolList(
-            items=tuple(
-                ToolLine(
-                    name=tool.name,
-                    short=short_of(tool),
-                    description=tool.description or short_of(tool),
-                    parameters=tool.parameters,
+            items=tuple(_tool_line(tool, offer) for tool in offer.flat),
+            mode=offer.mode,
+            problems=tuple(
+                ToolProblem(
+                    file=each.file,
+                    line=each.line,
+                    severity=each.severity,
+                    reason=each.reason,
+                    tool=each.tool,
                 )
-                for tool in self.parts.registry.all()
-            )
+                for each in problems
+            ),
         )
 
     async def run_tool(self, params: RunTool, call: Call) -> ToolOutcome:
@@ -143,6 +150,19 @@ class ActHandlers(Handler):
         """Remove a standing rule."""
         await self.parts.rules.revoke(params.rule_id, call.principal)
         return Done(message=f"{params.rule_id} is revoked")
+
+
+def _tool_line(tool: Tool, offer: Offer) -> ToolLine:
+    return ToolLine(
+        name=tool.name,
+        short=short_of(tool),
+        description=tool.description or short_of(tool),
+        parameters=tool.parameters,
+        offered_as=offer.also_as(tool.name),
+        aliases=aliases_of(tool),
+        example=example_of(tool),
+        source=tool.source,
+    )
 
 
 def _change_line(change: Change) -> ChangeLine:

@@ -3,11 +3,15 @@
 from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
+from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
+from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
+from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 
 
 class Handlers(
@@ -15,9 +19,13 @@ class Handlers(
     TurnHandlers,
     ConversationHandlers,
     ActHandlers,
+    PlanHandlers,
     PolicyHandlers,
+    PromptHandlers,
     RecordHandlers,
+    KnowledgeHandlers,
     ExportHandlers,
     ModelHandlers,
+    UpkeepHandlers,
 ):
     """An async method for every method of the wire."""

@@ -14,8 +14,8 @@ from clawd.wire.conversation_methods import (
     ForkConversation,
     RenameConversation,
 )
-from clawd.wire.conversation_reports import CompressionReport, ConversationChunk
-from clawd.wire.reports import ConversationLine, Done
+from clawd.wire.conversation_reports import CompressionReport, ConversationChunk, ConversationLine
+from clawd.wire.reports import Done
 
 CHUNK_CHARACTERS = 1 << 20
 PAGE = 20  # a message may have megabytes

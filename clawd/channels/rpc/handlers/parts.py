@@ -27,6 +27,7 @@ from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
+from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
@@ -42,9 +43,11 @@ class Parts:
     """The parts of one daemon that handlers call.
 
     Attributes:
+        tool_problems: returns what of the tools that others wrote was left out or is doubtful.
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
+        erase_soon: says that something was deleted from memory.
         receipts_path: where the chain lies.
         first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
@@ -63,9 +66,11 @@ class Parts:
     calls: Calls
     memory: Memory
     changes: Changes
+    erase_soon: Callable[[], None]
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry
+    tool_problems: Callable[[], tuple[Problem, ...]]
     approvals: Approvals
     rules: RuleBook
     questions: Questions
@@ -96,6 +101,7 @@ class Handler:
         record = await parts.memory.conversations.match(beginning, owner=owner)
         parts.inbox.cancel_conversation(record.id)
         await parts.memory.conversations.delete(record.id, owner=owner)
+        parts.erase_soon()
         parts.inbox.book.forget(record.id)
         parts.rules.end_conversation(record.id)
         return Done(message=f"deleted {record.id}")

@@ -11,6 +11,12 @@ from clawd.memory.forks import FORKED_FROM
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.incoming import IncomingMessage
+from clawd.wire.conversation_reports import (
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    MessageLine,
+)
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
@@ -21,13 +27,7 @@ from clawd.wire.methods import (
     SendMessage,
     ShowConversation,
 )
-from clawd.wire.reports import (
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
-    Done,
-    MessageLine,
-)
+from clawd.wire.reports import Done
 
 
 class TurnHandlers(Handler):

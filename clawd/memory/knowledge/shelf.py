@@ -1,0 +1,344 @@
+"""One person's entries: what is known of them, and the acts on them. Blocks; used by one thread."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.memory.knowledge.entry import (
+    HEADER_LIMIT_BYTES,
+    SEPARATOR,
+    Header,
+    Parsed,
+    clean_body,
+    parse,
+    render,
+    snippet,
+)
+from clawd.memory.knowledge.files import EntryFiles, Identity, Seen
+from clawd.memory.knowledge.index import Card, exact, harmless, having, ranked, similar, uses
+from clawd.memory.knowledge.keywords import FIXED, EntryName, Wanted
+
+MAX_LOADED = 4
+VOCABULARY_SIZE = 40
+SNIPPET_LIMIT = 200
+
+_TRIES = 3
+_SNIPPET_BYTES = HEADER_LIMIT_BYTES + 4 * SNIPPET_LIMIT
+
+
+class KnowledgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where knowledge lies and how much there may be, for each person."""
+
+    folder: Path
+    max_body_bytes: int = 256 * 1024
+    max_entries: int = 10_000
+    trash_bytes: int = 64 << 20
+
+
+class Author(msgspec.Struct, frozen=True, kw_only=True):
+    """Who writes: a person outside of conversations, or a model in one with these sources."""
+
+    uid: int
+    conversation_id: str = ""
+    untrusted: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The author as a header names him."""
+        return f"a model in {self.conversation_id}" if self.conversation_id else f"uid {self.uid}"
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a change.
+
+    Attributes:
+        before: bytes of the body as it was; None for a new entry.
+        after: as it is now.
+        is_same: whether nothing had to be changed.
+        fixed_beside: names a fixed entry of the same keywords.
+        untrusted: what the entry that was replaced is marked with now.
+    """
+
+    file: str
+    before: int | None
+    after: int
+    is_same: bool = False
+    fixed_beside: str = ""
+    untrusted: tuple[str, ...] = ()
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry and text of it: the beginning on one line, or all of the body."""
+
+    card: Card
+    text: str
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a search: how many entries there are in all, and keywords to try instead."""
+
+    hits: tuple[Hit, ...]
+    total: int
+    suggestions: tuple[str, ...] = ()
+
+
+class Shelf:
+    """The entries of one person.
+
+    Args:
+        files: where they lie.
+        settings: the limits.
+    """
+
+    def __init__(self, files: EntryFiles, settings: KnowledgeSettings) -> None:
+        self.files = files
+        self._settings = settings
+        self._seen: dict[str, Seen] = {}
+        self._cards: dict[str, Card] = {}
+        self._vocabulary: tuple[int, str] | None = None
+
+    def cards(self) -> dict[str, Card]:
+        """Return what is there now, by file name; changes by hand are seen."""
+        seen = self.files.seen(self._seen)
+        if seen != self._seen:
+            self._cards = {
+                file: self._cards[file]
+                if self._seen.get(file) is each and file in self._cards
+                else _card(file, each)
+                for file, each in seen.items()
+            }
+            self._seen = seen
+            self._vocabulary = None
+        return self._cards
+
+    def vocabulary(self) -> str:
+        """Return the most used keywords; looks at the folder alone while nothing changed there."""
+        at, is_settled = self.files.changed_at()
+        if self._vocabulary is not None and self._vocabulary[0] == at:
+            return self._vocabulary[1]
+        told = ", ".join(harmless(uses(self.cards().values()))[:VOCABULARY_SIZE])
+        if is_settled:
+            self._vocabulary = (at, told)
+        return told
+
+    def save(self, name: EntryName, content: str, author: Author) -> Written:
+        """Make an entry, or replace the body of the one that is there.
+
+        Raises:
+            ForbiddenError: it is fixed.
+            InvalidRequestError: the content is none, or too long, or there are too many entries.
+            BusyError: somebody else changes it again and again.
+        """
+        body = self._body(content)
+        card = exact(self.cards().values(), name.keywords, fixed=name.fixed)
+        if card is not None and name.fixed:
+            raise _fixed(card.file)
+        header = _header(name, author)
+        if card is None:
+            return self._create(name, header, body)
+        parsed, before = self._current(card.file)
+        old = len(parsed.body.encode())
+        was_untrusted = parsed.header.untrusted if parsed.header is not None else ()
+        if not author.conversation_id:
+            # A person edits what is there: a word mended does not vouch for the rest.
+            header = msgspec.structs.replace(header, untrusted=was_untrusted)
+        if parsed.body == body and was_untrusted == header.untrusted:
+            return Written(file=card.file, before=old, after=old, is_same=True)
+        if parsed.header is not None and parsed.header.created:
+            header = msgspec.structs.replace(header, created=parsed.header.created)
+        self.files.replace(card.file, render(header, body), before=before)
+        return Written(
+            file=card.file, before=old, after=len(body.encode()), untrusted=header.untrusted
+        )
+
+    def append(self, name: EntryName, content: str, author: Author) -> Written:
+        """Add to the end of an entry, or make it.
+
+        Raises:
+            InvalidRequestError: the content is none, or the whole would be too long.
+            BusyError: somebody else changes it again and again.
+        """
+        added = self._body(content)
+        for _ in range(_TRIES):
+            card = exact(self.cards().values(), name.keywords, fixed=False)
+            if card is None:
+                return self._create(name, _header(name, author), added)
+            parsed, before = self._current(card.file)
+            written = _joined(parsed, added, name, author)
+            body = self._body(written[1], beginning=f'"{card.file}" would be')
+            try:
+                self.files.replace(
+                    card.file, render(written[0], body), before=before, keeps_old=False
+                )
+            except BusyError:
+                continue
+            return Written(
+                file=card.file, before=len(parsed.body.encode()), after=len(body.encode())
+            )
+        raise BusyError(
+            f'"{name.file}" is being changed by somebody else; nothing was added',
+            retry_after_s=1.0,
+            hint="Try again.",
+        )
+
+    def search(self, keywords: tuple[str, ...], *, page: int, size: int) -> Found:
+        """Return a page of the entries with any of the keywords, best first."""
+        cards = self.cards()
+        found = ranked(cards.values(), keywords)
+        if not found:
+            known = harmless(uses(cards.values()))
+            return Found(hits=(), total=0, suggestions=tuple(similar(known, keywords)))
+        shown = found[(page - 1) * size : page * size]
+        hits = (self._hit(card, _SNIPPET_BYTES) for card in shown)
+        return Found(
+            hits=tuple(Hit(card=h.card, text=snippet(h.text, SNIPPET_LIMIT)) for h in hits if h),
+            total=len(found),
+        )
+
+    def load(self, wanted: Wanted) -> Found:
+        """Return the entries with all of the keywords, whole, at most four of them."""
+        cards = self.cards()
+        found = having(cards.values(), wanted)
+        if not found:
+            near = [card.file for card in ranked(cards.values(), wanted.keywords)]
+            safe = [file for file in near if not cards[file].untrusted]
+            return Found(hits=(), total=0, suggestions=tuple(safe[:MAX_LOADED]))
+        limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
+        hits = (self._hit(card, limit) for card in found[:MAX_LOADED])
+        return Found(hits=tuple(hit for hit in hits if hit), total=len(found))
+
+    def delete(self, wanted: Wanted, *, may_be_fixed: bool) -> str:
+        """Move the entry of just these keywords to the trash; return its file name.
+
+        Raises:
+            NotFoundError: there is none; the message names those that have these keywords.
+            ForbiddenError: it is fixed.
+        """
+        cards = self.cards()
+        card = exact(cards.values(), wanted.keywords, fixed=wanted.fixed)
+        if card is None:
+            near = having(cards.values(), wanted)[:MAX_LOADED]
+            others = ", ".join(f'"{each.file}"' for each in near if not each.untrusted)
+            stem = EntryName(keywords=wanted.keywords, fixed=wanted.fixed).file
+            raise NotFoundError(
+                f'there is no entry "{stem}"',
+                hint=f"With these keywords there is {others}." if others else "",
+            )
+        if card.fixed and not may_be_fixed:
+            raise _fixed(card.file)
+        _, before = self._current(card.file)
+        self.files.remove(card.file, before=before)
+        return card.file
+
+    def _create(self, name: EntryName, header: Header, body: str) -> Written:
+        cards = self.cards()
+        if len(cards) >= self._settings.max_entries:
+            raise InvalidRequestError(
+                f"there are {len(cards)} entries, and {self._settings.max_entries} is the most",
+                hint="Append to one that is there, or delete one that is not needed any more.",
+            )
+        if name.file in cards:
+            raise InvalidRequestError(
+                f'there is a file "{name.file}" whose header does not say so; it is left alone',
+                hint="Give it the line `keywords: ` and its keywords by hand, or use others.",
+            )
+        self.files.replace(name.file, render(header, body), before=None)
+        fixed = exact(cards.values(), name.keywords, fixed=True)
+        return Written(
+            file=name.file,
+            before=None,
+            after=len(body.encode()),
+            fixed_beside=fixed.file if fixed is not None else "",
+        )
+
+    def _current(self, file: str) -> tuple[Parsed, Identity]:
+        """Return an entry that is there.
+
+        Raises:
+            BusyError: it has gone meanwhile.
+            InvalidRequestError: somebody made it longer than an entry can be.
+        """
+        limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
+        found = self.files.read(file, limit + 1)
+        if found is None:
+            raise BusyError(f'"{file}" has just gone', retry_after_s=0.1, hint="Try again.")
+        if len(found[0]) > limit:
+            raise InvalidRequestError(
+                f'"{file}" is longer than the {self._settings.max_body_bytes} bytes that an entry '
+                "can have; it is left alone",
+                hint="Make it shorter by hand, or write an entry with other keywords.",
+            )
+        return parse(found[0]), found[1]
+
+    def _hit(self, card: Card, limit_bytes: int) -> Hit | None:
+        found = self.files.read(card.file, limit_bytes)
+        if found is None:
+            return None
+        parsed = parse(found[0])
+        # What is told is what was read now: a hand may have changed the header meanwhile.
+        sources = parsed.header.untrusted if parsed.header is not None else card.untrusted
+        card = msgspec.structs.replace(card, untrusted=sources)
+        return Hit(card=card, text=parsed.body)
+
+    def _body(self, content: str, *, beginning: str = "the content is") -> str:
+        body = clean_body(content)
+        if not body:
+            raise InvalidRequestError(
+                "there is no content to keep; write it: "
+                '{"keywords": "backup server", "content": "The backup server is nas2."}'
+            )
+        size, limit = len(body.encode(errors="replace")), self._settings.max_body_bytes
+        if size > limit:
+            raise InvalidRequestError(
+                f"{beginning} {size} bytes, and {limit} is the most",
+                hint="Write the rest to an entry with other keywords.",
+            )
+        return body
+
+
+def _card(file: str, seen: Seen) -> Card:
+    parsed = parse(seen.head)
+    header = parsed.header
+    if header is None:
+        return Card(
+            file=file,
+            keywords=(),
+            fixed=file.startswith(FIXED),
+            size=seen.size,
+            modified_ns=seen.modified_ns,
+        )
+    return Card(
+        file=file,
+        keywords=header.keywords,
+        fixed=file.startswith(FIXED),
+        size=max(seen.size - parsed.offset - 1, 0),
+        modified_ns=seen.modified_ns,
+        created=header.created,
+        updated=header.updated,
+        untrusted=header.untrusted,
+    )
+
+
+def _header(name: EntryName, author: Author) -> Header:
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} by {author.line}"
+    return Header(keywords=name.keywords, created=now, updated=now, untrusted=author.untrusted)
+
+
+def _joined(parsed: Parsed, added: str, name: EntryName, author: Author) -> tuple[Header, str]:
+    """Return header and body of an entry to which something is added; its sources stay."""
+    new, old = _header(name, author), parsed.header or Header(keywords=name.keywords)
+    header = msgspec.structs.replace(
+        new,
+        created=old.created or new.created,
+        untrusted=tuple(dict.fromkeys((*old.untrusted, *new.untrusted))),
+    )
+    return header, parsed.body + SEPARATOR + added if parsed.body else added
+
+
+def _fixed(file: str) -> ForbiddenError:
+    return ForbiddenError(
+        f'"{file}" is fixed: it can be read, but not changed or deleted',
+        hint="Save what is new under other keywords, without fix.",
+    )

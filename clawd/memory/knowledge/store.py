@@ -1,0 +1,149 @@
+"""Knowledge as the rest of clawd holds it: entries of every person, worked on by one thread."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from clawd.errors import StorageError
+from clawd.memory.knowledge.files import EntryFiles, storage_error
+from clawd.memory.knowledge.index import Card, KeywordUse, by_name, uses
+from clawd.memory.knowledge.keywords import EntryName, Wanted
+from clawd.memory.knowledge.shelf import Author, Found, KnowledgeSettings, Shelf, Written
+
+MAX_SHELVES = 64
+
+# A disk that hangs must not hold a cancelled call for ever.
+_END_S = 5.0
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Knowledge:
+    """The knowledge of a daemon's users; each sees his own only.
+
+    The daemon's own user has the folder itself, every other one a folder in it. One thread does
+    all work, so that changes come one after the other. Every method raises `StorageError` when
+    the disk fails, and then has changed nothing.
+
+    Args:
+        settings: returns where it lies and its limits, as they are now.
+        owner_uid: the daemon's user; the one of this process if None.
+    """
+
+    def __init__(
+        self, settings: Callable[[], KnowledgeSettings], *, owner_uid: int | None = None
+    ) -> None:
+        self._settings = settings
+        self._owner_uid = os.getuid() if owner_uid is None else owner_uid
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="knowledge")
+        self._shelves: dict[tuple[int, KnowledgeSettings], Shelf] = {}
+
+    def close(self) -> None:
+        """Finish what has begun, and take nothing more; idempotent."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def folder(self, uid: int) -> Path:
+        """Return the folder of a person's entries, which may not be there yet."""
+        return self._settings().folder / self._name(uid)
+
+    async def save(self, name: EntryName, content: str, author: Author) -> Written:
+        """Make an entry, or replace the one that is there; the old one goes to the trash.
+
+        Raises:
+            ForbiddenError: it is fixed.
+            InvalidRequestError: the content is empty or too long, or there are too many entries.
+        """
+        return await self._do(author.uid, lambda shelf: shelf.save(name, content, author))
+
+    async def append(self, name: EntryName, content: str, author: Author) -> Written:
+        """Add to the end of an entry, or make it.
+
+        Raises:
+            InvalidRequestError: the content is empty, or the whole would be too long.
+        """
+        return await self._do(author.uid, lambda shelf: shelf.append(name, content, author))
+
+    async def search(
+        self, keywords: tuple[str, ...], *, uid: int, page: int = 1, size: int = 10
+    ) -> Found:
+        """Return a page of the entries with any of the keywords, best first, then the newest."""
+        return await self._do(uid, lambda shelf: shelf.search(keywords, page=page, size=size))
+
+    async def load(self, wanted: Wanted, *, uid: int) -> Found:
+        """Return the entries with all of the keywords, the exact one first, at most four."""
+        return await self._do(uid, lambda shelf: shelf.load(wanted))
+
+    async def listed(self, prefix: str, *, uid: int) -> list[Card]:
+        """Return the entries whose file names begin so, by name; those without header too."""
+        return await self._do(uid, lambda shelf: by_name(shelf.cards(), prefix))
+
+    async def delete(self, wanted: Wanted, *, uid: int, may_be_fixed: bool) -> str:
+        """Move an entry to the trash; return its file name.
+
+        Raises:
+            NotFoundError: there is none.
+            ForbiddenError: it is fixed, and may not be.
+        """
+        return await self._do(uid, lambda shelf: shelf.delete(wanted, may_be_fixed=may_be_fixed))
+
+    async def keywords(self, *, uid: int) -> list[KeywordUse]:
+        """Return every keyword with its count, the most used first, then by name."""
+        return await self._do(uid, lambda shelf: uses(shelf.cards().values()))
+
+    async def vocabulary(self, uid: int) -> str:
+        """Return the person's most used keywords for a prompt, at most 40; "" for none.
+
+        Costs one look at the folder while no file came, went or was replaced. Of untrusted
+        entries only plain words are told, as nothing marks a prompt as untrusted. Raises nothing:
+        a prompt does without, and the log says why.
+        """
+        try:
+            return await self._do(uid, Shelf.vocabulary)
+        except StorageError as error:
+            _log.warning("the prompt goes without a vocabulary: %s", error.message)
+            return ""
+
+    def _name(self, uid: int) -> str:
+        return "" if uid == self._owner_uid else f"uid-{uid}"
+
+    def _shelf(self, uid: int) -> Shelf:
+        settings = self._settings()
+        key = (uid, settings)
+        shelf = self._shelves.pop(key, None)
+        if shelf is None:
+            files = EntryFiles(settings.folder, self._name(uid), trash_bytes=settings.trash_bytes)
+            shelf = Shelf(files, settings)
+        self._shelves[key] = shelf
+        while len(self._shelves) > MAX_SHELVES:
+            del self._shelves[next(iter(self._shelves))]
+        return shelf
+
+    async def _do(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
+        """Run an act in the thread; a cancelled one that has begun is waited for."""
+
+        def run() -> _T:
+            shelf = self._shelf(uid)
+            try:
+                return act(shelf)
+            except OSError as error:
+                raise storage_error(error, shelf.files.shown) from error
+
+        try:
+            begun = self._thread.submit(run)
+        except RuntimeError as error:
+            raise StorageError("knowledge is not open any more") from error
+        work = asyncio.wrap_future(begun)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not begun.cancel():
+                await asyncio.wait([work], timeout=_END_S)
+                with contextlib.suppress(BaseException):
+                    work.exception()  # seen; the cancellation is what is told
+            raise

@@ -1,0 +1,237 @@
+"""What keeps memory in order: backups, checks, what is too old or too much, and erasing.
+
+Deleted rows are overwritten at once (`secure_delete`), but the words of a deleted message stay in
+the segments of the search index until these are merged: `erase` merges them in small steps, so that
+turns are stored in between.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, StorageError
+from clawd.memory.writer import Database
+
+INDEXES = ("messages_fts", "messages_trigrams")
+AT_ONCE = 20
+ROOM_LEFT = 0.9  # a quota that is passed is gone below, or every message would prune again
+MERGE_PAGES = 500
+MAX_ROUNDS = 4
+MAX_PROBLEMS = 20
+
+_SIZES = (
+    "SELECT c.id, c.updated_at, (SELECT total(length(content)) FROM messages m "
+    "WHERE m.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
+)
+_OLDER = "SELECT id, updated_at FROM conversations WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
+
+
+class KeepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long and how much is kept: days since a conversation's last message, bytes in use.
+
+    0 is no limit.
+    """
+
+    max_age_days: float = 0.0
+    max_bytes: int = 0
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of conversations that are gone, and how many old contents of receipts."""
+
+    conversations: tuple[str, ...] = ()
+    contents: int = 0
+
+
+class Upkeep:
+    """Upkeep of one memory. Every method raises `StorageError` when the disk fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def backup(self, target: Path) -> int:
+        """Write a whole and consistent copy while memory is in use; return its size in bytes.
+
+        The copy appears under its name when it is complete, readable by the daemon's user only.
+
+        Raises:
+            InvalidRequestError: the target is no absolute path in a folder that is there, or is
+                there already.
+        """
+        return await self._database.read(lambda connection: _copy(connection, target))
+
+    async def check(self) -> tuple[str, ...]:
+        """Return what is wrong with the file and its indexes, at most twenty sentences."""
+        problems = await self._database.read(_file_problems)
+        return problems + await self._database.write(_index_problems)
+
+    async def rebuild_indexes(self) -> None:
+        """Make the search indexes anew from the messages."""
+
+        def act(connection: sqlite3.Connection) -> None:
+            for index in INDEXES:
+                connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")  # noqa: S608
+
+        await self._database.write(act)
+
+    async def erase(self) -> None:
+        """Take what was deleted out of the search indexes and of the log beside the file."""
+        for index in INDEXES:
+            while await self._database.write(_merge_step(index)):
+                pass
+        await self._database.write_alone(
+            lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        )
+
+    async def prune(self, limits: KeepLimits, *, in_use: Collection[str]) -> Pruned:
+        """Delete what is older than the limits allow, oldest first; what is in use stays.
+
+        Args:
+            limits: how long and how much.
+            in_use: ids of conversations that stay whatever their age.
+        """
+        gone: list[str] = []
+        contents = 0
+        if limits.max_age_days:
+            before = _time(datetime.now(UTC) - timedelta(days=limits.max_age_days))
+            contents = await self._database.write(_forget_contents(before))
+            while some := await self._database.write(_forget_older(before, in_use)):
+                gone += some
+        for _round in range(MAX_ROUNDS):
+            size = await self.size()
+            if not limits.max_bytes or size <= limits.max_bytes:
+                break
+            excess = size - int(limits.max_bytes * ROOM_LEFT)
+            some, before = await self._database.write(_forget_oldest(excess / size, in_use))
+            if not some:
+                break
+            gone += some
+            contents += await self._database.write(_forget_contents(before))
+            await self.erase()  # until then the index takes as much room as before
+        return Pruned(conversations=tuple(gone), contents=contents)
+
+    async def size(self) -> int:
+        """Return how many bytes of the file are in use."""
+        return await self._database.read(_used_bytes)
+
+
+def _copy(connection: sqlite3.Connection, target: Path) -> int:
+    if not target.is_absolute() or not target.parent.is_dir():
+        raise InvalidRequestError(f"{target} is not an absolute path in a folder that exists")
+    if target.exists() or target.is_symlink():
+        raise InvalidRequestError(f"{target} is there already; name a new file")
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        connection.execute("VACUUM INTO ?", (str(part),))
+        _to_disk(part)
+        os.link(part, target)  # unlike a rename, it replaces nothing
+        _to_disk(target.parent)
+    finally:
+        part.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (int(pages) - int(free)) * int(size)
+
+
+def _forget_older(
+    before: str, in_use: Collection[str]
+) -> Callable[[sqlite3.Connection], list[str]]:
+    def act(connection: sqlite3.Connection) -> list[str]:
+        rows = connection.execute(_OLDER, (before, AT_ONCE + len(in_use))).fetchall()
+        ids = [identity for identity, _ in rows if identity not in in_use][:AT_ONCE]
+        _delete(connection, ids)
+        return ids
+
+    return act
+
+
+def _forget_oldest(
+    share: float, in_use: Collection[str]
+) -> Callable[[sqlite3.Connection], tuple[list[str], str]]:
+    """Return what deletes the oldest, up to this share of all text.
+
+    It tells which are gone and when the newest of them was last active.
+    """
+
+    def act(connection: sqlite3.Connection) -> tuple[list[str], str]:
+        (total,) = connection.execute("SELECT total(length(content)) FROM messages").fetchone()
+        left, ids, before = share * total, [], ""
+        for identity, updated_at, length in connection.execute(_SIZES):
+            if identity in in_use:
+                continue
+            if left < 0:
+                break
+            ids.append(identity)
+            before, left = updated_at, left - length
+        _delete(connection, ids)
+        return ids, before
+
+    return act
+
+
+def _delete(connection: sqlite3.Connection, ids: list[str]) -> None:
+    for identity in ids:
+        connection.execute("DELETE FROM messages WHERE conversation_id = ?", (identity,))
+        connection.execute("DELETE FROM conversations WHERE id = ?", (identity,))
+
+
+def _forget_contents(before: str) -> Callable[[sqlite3.Connection], int]:
+    """Return what deletes arguments and results of old receipts; their hashes stay in the chain."""
+    return lambda c: c.execute("DELETE FROM contents WHERE created_at < ?", (before,)).rowcount
+
+
+def _merge_step(index: str) -> Callable[[sqlite3.Connection], bool]:
+    """Return one step of merging an index; it tells whether there is more to do."""
+
+    def act(connection: sqlite3.Connection) -> bool:
+        before = connection.total_changes
+        connection.execute(
+            f"INSERT INTO {index} ({index}, rank) VALUES ('merge', ?)",  # noqa: S608
+            (-MERGE_PAGES,),
+        )
+        return connection.total_changes - before >= 2  # as the documentation of FTS5 has it
+
+    return act
+
+
+def _file_problems(connection: sqlite3.Connection) -> tuple[str, ...]:
+    rows = connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})").fetchall()
+    return tuple(str(text) for (text,) in rows if text != "ok")
+
+
+def _index_problems(connection: sqlite3.Connection) -> tuple[str, ...]:
+    problems = []
+    for index in INDEXES:
+        try:
+            connection.execute(
+                f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"  # noqa: S608
+            )
+        except sqlite3.DatabaseError as error:
+            problems.append(f"the search index {index} is not in step with the messages ({error})")
+    return tuple(problems)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be put on disk: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -1,0 +1,228 @@
+"""What may change between two messages, told in a block on the newest user message.
+
+A fact is shown when it is news: for the first time, changed, or gone. The block is stored with its
+message and never rendered again, so that a history only grows. Facts come from sources; one that
+fails or takes too long is left out, and what it said before stays as it was.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from clawd.runtime.prompt import clipped
+from clawd.security.principal import Principal
+from clawd.security.taint import TaintBook
+from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
+
+SOURCE_LIMIT_S = 2.0
+FACT_LIMIT_BYTES = 40 * 1024
+GONE = "none"
+_INDENT = "\n  "
+_KEPT_WHOLE = 200
+
+_log = logging.getLogger(__name__)
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact as a source tells it.
+
+    Attributes:
+        text: a paragraph; empty for nothing to tell, which is told if something was told before.
+        untrusted: where its text came from, if nobody vouches for it; showing it taints.
+    """
+
+    text: str
+    untrusted: tuple[str, ...] = ()
+
+
+class FactScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom facts are for.
+
+    Attributes:
+        principal: who speaks now; an admin may speak in the conversation of somebody else.
+        owner: uid of whom the conversation belongs to, who will read what is told: tell nothing
+            that is not that person's to see.
+        conversation_id: "" where there is no conversation yet.
+        workspace: absolute and resolved.
+        speakers: uids of those who spoke in it before.
+        offered: names of the tools offered with the message.
+    """
+
+    principal: Principal
+    owner: int
+    conversation_id: str
+    workspace: Path
+    speakers: frozenset[int] = frozenset()
+    offered: frozenset[str] = frozenset()
+
+
+class FactSource(Protocol):
+    """Tells facts. Whatever it raises, and slowness, leaves its facts out of one block.
+
+    Attributes:
+        names: of all facts that it may tell; no other source has them.
+    """
+
+    names: tuple[str, ...]
+
+    async def facts(self, scope: FactScope) -> Mapping[str, Fact]:
+        """Return the facts as they are now; one that is missing is told to be gone."""
+        ...
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What is news: its text for the model, what was shown by it, and what taints by it."""
+
+    text: str = ""
+    shown: dict[str, str] = {}
+    untrusted: tuple[str, ...] = ()
+
+
+class Facts:
+    """Asks the sources and says what is news.
+
+    Args:
+        taint: learns of untrusted text before it is shown.
+        sources: in the order of the block, after date and time.
+        clock: returns the local time, with its zone.
+        limit_s: how long a source may take.
+    """
+
+    def __init__(
+        self,
+        taint: TaintBook,
+        sources: Sequence[FactSource] = (),
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now().astimezone(),
+        limit_s: float = SOURCE_LIMIT_S,
+    ) -> None:
+        self._taint = taint
+        self._sources = tuple(sources)
+        self._clock = clock
+        self._limit_s = limit_s
+
+    async def block(self, scope: FactScope, shown: Mapping[str, str]) -> Block:
+        """Return what is news to a conversation that was shown that much."""
+        told = {name: Fact(text=text) for name, text in facts_now(self._clock()).items()}
+        silent: set[str] = set()
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                (source, group.create_task(self._ask(source, scope))) for source in self._sources
+            ]
+        for source, task in asked:
+            found = task.result()
+            if found is None:
+                silent.update(source.names)
+            else:
+                told.update(found)
+        gone = {name: Fact(text="") for name in shown if name not in told and name not in silent}
+        return news(told | gone, shown)
+
+    def mark(self, conversation_id: str, block: Block) -> None:
+        """Taint a conversation by what a block shows of untrusted text, before it is shown.
+
+        It is on disk before the block is, and before any call: both are stored taint first.
+        """
+        for source in block.untrusted:
+            self._taint.mark(conversation_id, source)
+
+    async def _ask(self, source: FactSource, scope: FactScope) -> dict[str, Fact] | None:
+        try:
+            async with asyncio.timeout(self._limit_s):
+                found = await source.facts(scope)
+            return {name: found[name] for name in source.names if name in found}
+        except TimeoutError:
+            why = f"no answer within {self._limit_s} s"
+        except Exception as error:  # noqa: BLE001 - a source must not break a turn
+            why = type(error).__name__
+        _log.warning(
+            "facts are left out of a message",
+            extra={"facts": ", ".join(source.names), "why": why},
+        )
+        return None
+
+
+class SaidOf:
+    """One fact from a function of the owner's uid, as a vocabulary or a list of files.
+
+    Args:
+        name: of the fact.
+        told: returns it, or its text alone; "" for nothing to tell.
+        tools: it is told where one of these is offered; None for everywhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        told: Callable[[int], Awaitable[str | Fact]],
+        *,
+        tools: frozenset[str] | None = None,
+    ) -> None:
+        self.names: tuple[str, ...] = (name,)
+        self._told = told
+        self._tools = tools
+
+    async def facts(self, scope: FactScope) -> dict[str, Fact]:
+        """Return the fact."""
+        if self._tools is not None and not self._tools & scope.offered:
+            return {}
+        told = await self._told(scope.owner)
+        return {self.names[0]: Fact(text=told) if isinstance(told, str) else told}
+
+
+class WorkspaceMessage:
+    """The operator's standing message, which goes with every answer until it is another one.
+
+    Args:
+        message: returns it, "" for none.
+    """
+
+    names: tuple[str, ...] = ("workspace_message",)
+
+    def __init__(self, message: Callable[[], str]) -> None:
+        self._message = message
+
+    async def facts(self, _scope: FactScope) -> dict[str, Fact]:
+        """Return the message."""
+        return {self.names[0]: Fact(text=self._message())}
+
+
+def news(facts: Mapping[str, Fact], shown: Mapping[str, str]) -> Block:
+    """Return the block of those facts that are not as they were last shown."""
+    changed = {
+        name: fact for name, fact in facts.items() if shown.get(name, "") != shown_as(fact.text)
+    }
+    untrusted = [source for fact in changed.values() for source in fact.untrusted]
+    return Block(
+        text="\n".join(_line(name, fact.text) for name, fact in changed.items()),
+        shown={name: shown_as(fact.text) for name, fact in changed.items()},
+        untrusted=tuple(dict.fromkeys(untrusted)),
+    )
+
+
+def shown_as(text: str) -> str:
+    """Return what is remembered of a fact that was shown: short text as it is, else its hash."""
+    if len(text) <= _KEPT_WHOLE:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+
+
+def facts_now(now: datetime) -> dict[str, str]:
+    """Return the facts that change by themselves: the date, and the time to the hour."""
+    return {
+        "date": now.strftime("%Y-%m-%d (%A)"),
+        "time": now.strftime("about %H:00 %Z").strip(),
+    }
+
+
+def _line(name: str, text: str) -> str:
+    """Return a fact for the block; further lines are set in, so that none looks like a fact."""
+    told = clipped(paragraph(text), FACT_LIMIT_BYTES).strip() or GONE
+    named = single_line(" ".join(name.split()), NAME_LIMIT)
+    return f"{named}: {_INDENT.join(told.splitlines())}"

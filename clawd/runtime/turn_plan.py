@@ -1,0 +1,69 @@
+"""What is settled before a turn begins: its limits, and everything it works with."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling
+from clawd.tools.base import Tool
+from clawd.tools.outcome import CallScope
+from clawd.tools.registry import specs
+
+MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
+"""Compresses the committed messages where a request would not fit; tells whether it did.
+
+The second argument is how many tokens the model has read of the request, 0 for unknown.
+"""
+
+
+class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn may go.
+
+    Attributes:
+        wall_clock_budget_s: for all of the turn, its hops and calls included; 0 is no limit.
+        max_response_bytes: of one answer, its reasoning and its calls included.
+        retry_on_incomplete: empty and broken-off answers are asked for again.
+    """
+
+    max_tool_rounds: int = 8
+    wall_clock_budget_s: float = 0.0
+    max_response_bytes: int = 1_000_000
+    retry_on_incomplete: bool = True
+
+
+class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is settled before a turn begins.
+
+    Attributes:
+        hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
+        known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
+        calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
+            answers are calls of `shell`.
+        make_room: asked before every request; None lets everything be sent.
+    """
+
+    turn_id: str
+    message: Message
+    system: str
+    tools: tuple[Tool, ...]
+    provider: Provider
+    model: str
+    limits: TurnLimits
+    scope: CallScope
+    sampling: Sampling | None = None
+    hints: dict[str, str] = {}
+    known_tokens: int = 0
+    calls_tools: bool = True
+    make_room: MakeRoom | None = None
+
+
+def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
+    """Return what a turn asks of its provider."""
+    return ChatRequest(
+        system=plan.system,
+        messages=messages,
+        tools=specs(plan.tools) if plan.calls_tools else (),
+        model=plan.model,
+        metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
+        sampling=plan.sampling,
+    )

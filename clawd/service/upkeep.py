@@ -1,0 +1,105 @@
+"""The daemon's housekeeping of memory: what is too old or too much goes, what is gone is erased."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from clawd.errors import ClawError
+from clawd.memory.upkeep import KeepLimits, Upkeep
+from clawd.runtime.conversation import ConversationBook
+from clawd.security.approval_rules import RuleBook
+
+INTERVAL_S = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+class MemoryKeeper:
+    """Keeps memory within its limits. One of a daemon.
+
+    Args:
+        upkeep: of the memory.
+        book: the conversations in use, which stay; is told which are gone.
+        rules: is told which conversations are gone.
+        limits: returns the limits in force.
+        interval_s: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        upkeep: Upkeep,
+        *,
+        book: ConversationBook,
+        rules: RuleBook,
+        limits: Callable[[], KeepLimits],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._upkeep = upkeep
+        self._book = book
+        self._rules = rules
+        self._limits = limits
+        self._interval_s = interval_s
+        self._deleted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look, now and then every hour."""
+        self._task = asyncio.create_task(self._keep())
+
+    def erase_soon(self) -> None:
+        """Erase what was just deleted as soon as there is time; never blocks."""
+        self._deleted.set()
+
+    async def close(self) -> None:
+        """Stop; what was deleted and not yet erased is erased first. Idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        if self._deleted.is_set():
+            await self._tried(self._erase())
+
+    async def look(self) -> int:
+        """Delete what the limits do not allow; return how many conversations are gone.
+
+        Raises:
+            StorageError: memory cannot be read or written.
+        """
+        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids())
+        for identity in pruned.conversations:
+            self._book.forget(identity)
+            self._rules.end_conversation(identity)
+        if pruned.conversations or pruned.contents:
+            _log.info(
+                "old conversations were deleted, as [memory] says",
+                extra={"conversations": len(pruned.conversations), "contents": pruned.contents},
+            )
+            self._deleted.set()
+        return len(pruned.conversations)
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_look = loop.time()
+        while True:
+            if loop.time() >= next_look:
+                await self._tried(self.look())
+                next_look = loop.time() + self._interval_s
+            if self._deleted.is_set():
+                await self._tried(self._erase())
+            try:
+                async with asyncio.timeout_at(next_look):
+                    await self._deleted.wait()
+            except TimeoutError:
+                continue
+
+    async def _erase(self) -> None:
+        self._deleted.clear()
+        await self._upkeep.erase()
+
+    async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        except ClawError as error:
+            _log.warning("memory could not be kept in order: %s", error.message)

@@ -1,0 +1,62 @@
+"""The base of tools whose whole act is done on an open workspace, by themselves or in a batch."""
+
+import threading
+import time
+from abc import abstractmethod
+
+from typing_extensions import override
+
+from clawd.security.workspace import Workspace
+from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread
+from clawd.tools.builtin.deps import FileTool
+
+SEARCH_LIMIT_S = 10.0
+
+
+class Watch:
+    """Says when an act must end: its time is up, or nobody waits for it any more."""
+
+    def __init__(
+        self, limit_s: float = SEARCH_LIMIT_S, cancelled: threading.Event | None = None
+    ) -> None:
+        self.limit_s = limit_s
+        self._deadline = time.monotonic() + limit_s
+        self.cancelled = cancelled or threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        """How much of the time is left."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def is_over(self) -> bool:
+        """Whether it must end."""
+        return self.cancelled.is_set() or time.monotonic() > self._deadline
+
+
+class ActingTool(FileTool):
+    """A tool that does all it does in one act on an open workspace."""
+
+    @abstractmethod
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        """Do it; called in a thread. What takes long asks the watch whether to go on.
+
+        Raises:
+            ClawError: it cannot be done.
+        """
+
+
+class LookingTool(ActingTool):
+    """A tool that looks at files and changes none."""
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        rules, watch = self._rules(context), Watch()
+
+        def look() -> ToolResult:
+            with Workspace(rules) as workspace:
+                return self.act(arguments, workspace, watch)
+
+        try:
+            return await in_thread(look)
+        finally:
+            watch.cancelled.set()

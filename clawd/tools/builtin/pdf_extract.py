@@ -1,0 +1,193 @@
+"""The tool `pdf_extract`: the text of a PDF, from the workspace or the web."""
+
+import mimetypes
+from typing import Any, ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.security.paths import PathRules, classify
+from clawd.security.risk import Assessment
+from clawd.security.workspace import Workspace
+from clawd.tools.base import (
+    Arguments,
+    ToolContext,
+    ToolResult,
+    Touched,
+    failed,
+    in_thread,
+    succeeded,
+)
+from clawd.tools.builtin.deps import BuiltinDeps, FileTool, object_schema
+from clawd.tools.builtin.nearest import nearest_names
+from clawd.tools.builtin.page_ranges import LAST_PAGE, Ranges, limited, page_ranges
+from clawd.tools.builtin.reader import Reader, Reading
+from clawd.tools.builtin.transfer import Trouble
+from clawd.tools.builtin.web_source import assess_address, get, size_of
+from clawd.tools.builtin.web_text import cleaned, kind_of, one_line
+
+_HEAD_BYTES = 1_024
+
+
+class _Pdf(msgspec.Struct, frozen=True, kw_only=True):
+    """A document and where it came from."""
+
+    data: bytes
+    facts: dict[str, Any]
+
+
+class PdfExtractTool(FileTool):
+    """Reads a PDF."""
+
+    name: ClassVar[str] = "pdf_extract"
+    short: ClassVar[str] = "Show the text of a PDF file or of a PDF at a web address."
+    description: ClassVar[str] = (
+        "`source` is a path in the workspace or an address with http:// or https://. `pages` says "
+        'which pages, as in "1-3,5"; all by default. Answers the text of each page below a line '
+        "`--- page N ---`. Pictures are not read, so a scanned page has no text. A last line says "
+        "which pages were left out and how to ask for them."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {
+            "source": {"type": "string", "description": "Path or address of the PDF."},
+            "pages": {"type": "string", "description": 'Which pages, as in "1-3,5".'},
+        },
+        "source",
+    )
+    starts_process: ClassVar[bool] = True
+    outward: ClassVar[bool | None] = True
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        super().__init__(deps)
+        self._deps = deps
+        web = deps.web
+        self._reader = Reader(
+            deps.sandbox, timeout_s=web.extract_timeout_s, memory_bytes=web.extract_memory_bytes
+        )
+        self.timeout_s = deps.http_timeout_s + web.extract_timeout_s + 10
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        source = arguments["source"].strip()
+        if _is_address(source):
+            return assess_address(source, self._deps.network, "fetches a PDF")
+        return self._assess(source, context, "low", "reads a PDF")
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        source = arguments["source"].strip()
+        if _is_address(source):
+            return Touched()
+        # Its process sees nothing of the workspace but these bytes.
+        return Touched(reads=(classify(source, self._rules(context)).path,))
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        source, ranges = arguments["source"].strip(), page_ranges(arguments.get("pages", ""))
+        if _is_address(source):
+            found = await self._fetched(source)
+        else:
+            rules, limit = self._rules(context), self._deps.web.max_pdf_bytes
+            found = await in_thread(lambda: _from_file(source, rules, limit))
+        if isinstance(found, ToolResult):
+            return found
+        wanted = limited(ranges, self._deps.web.max_pdf_pages)
+        reading = await self._reader.read({"kind": "pdf", "ranges": wanted}, found.data)
+        return _told(source, found, reading, ranges)
+
+    async def _fetched(self, url: str) -> _Pdf | ToolResult:
+        limit = self._deps.web.max_pdf_bytes
+        answer = await get(url, self._deps, max_bytes=limit)
+        if isinstance(answer, Trouble):
+            return answer.result()
+        facts = {"url": answer.target.url, "untrusted_source": answer.target.host}
+        if not _is_pdf(answer.body):
+            kind, size = one_line(kind_of(answer.body, answer.kind), 100), size_of(answer)
+            other = " web_fetch shows a page." if kind == "text/html" else ""
+            return failed(f"{answer.target.url} is no PDF: {kind}, {size}.{other}", **facts)
+        if answer.is_cut:
+            return failed(_too_large(answer.target.url, size_of(answer), limit), **facts)
+        return _Pdf(data=answer.body, facts=facts)
+
+
+def _is_address(source: str) -> bool:
+    """Whether a source is meant as an address; the network's rules refuse all but the web's."""
+    return "://" in source
+
+
+def _is_pdf(data: bytes) -> bool:
+    return b"%PDF-" in data[:_HEAD_BYTES]
+
+
+def _from_file(path: str, rules: PathRules, limit: int) -> _Pdf | ToolResult:
+    if not path:
+        raise InvalidRequestError("source is empty", hint='Write source = "paper.pdf".')
+    with Workspace(rules) as workspace:
+        try:
+            file = workspace.open_read(path)
+        except NotFoundError as error:
+            near = nearest_names(workspace, path)
+            return failed(f"{error.message}{near or '; file_list shows what is there'}")
+        with file:
+            data = file.read(limit + 1)
+    if not _is_pdf(data):
+        kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+        return failed(f"{path} is no PDF: {kind_of(data, kind)}. file_read shows a text file.")
+    if len(data) > limit:
+        return failed(_too_large(path, f"over {limit} bytes", limit))
+    return _Pdf(data=data, facts={})
+
+
+def _too_large(source: str, size: str, limit: int) -> str:
+    return f"{source} is too large: {size}; max_pdf_bytes in [web] is {limit}"
+
+
+def _told(source: str, found: _Pdf, reading: Reading, ranges: Ranges) -> ToolResult:
+    count = reading.first("pages")
+    if not isinstance(count, int):
+        why = str(reading.first("error") or "") or reading.problem
+        if why == "encrypted":
+            why = "it is encrypted and opens only with a password"
+        return failed(f"{source}: {one_line(why, 300)}", **found.facts)
+    lines = [f"pages: {count}"]
+    if title := one_line(str(reading.first("title") or ""), 200):
+        lines.insert(0, f"title: {title}")
+    pages = {each["page"]: each for each in reading.answers if isinstance(each.get("page"), int)}
+    for number, each in pages.items():
+        lines += ["", f"--- page {number} ---", _page_text(each)]
+    missing = _missing(ranges, set(pages), count)
+    if not pages:
+        asked = "none of these pages" if not reading.problem else reading.problem
+        return failed(f"{source} has {count} pages, {asked}", **found.facts)
+    if reading.problem:
+        lines += ["", f"[{reading.problem}]"]
+    if missing:
+        rest = ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in missing)
+        lines += ["", f'[more: ask with pages = "{rest}" for what was left out]']
+    facts = {"pages": count, "read": len(pages), "truncated": bool(missing)} | found.facts
+    return succeeded("\n".join(lines), **facts)
+
+
+def _page_text(answer: dict[str, Any]) -> str:
+    if "error" in answer:
+        return f"(this page cannot be read: {one_line(str(answer['error']), 200)})"
+    text = str(answer.get("text", ""))
+    shown = cleaned(text).strip() or "(no text; it may be a picture)"
+    if answer.get("length") != len(text):
+        shown += f"\n[cut: the page has {answer.get('length')} characters]"
+    return shown
+
+
+def _missing(ranges: Ranges, read: set[int], count: int) -> Ranges:
+    """Return the wanted pages of the document that were not read."""
+    missing: list[tuple[int, int]] = []
+    for first, last in ranges:
+        for number in range(first, min(last, count, LAST_PAGE) + 1):
+            if number in read:
+                continue
+            if missing and missing[-1][1] == number - 1:
+                missing[-1] = (missing[-1][0], number)
+            else:
+                missing.append((number, number))
+    return tuple(missing)

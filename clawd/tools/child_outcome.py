@@ -1,0 +1,90 @@
+"""What a model is told of a command that ran in the sandbox."""
+
+from typing import Any
+
+from clawd.security.run_later_guard import HELD_SUFFIX, PutAside
+from clawd.security.sandbox_result import ChildResult
+from clawd.tools.base import ToolResult, failed, succeeded
+
+_NAMES_TOLD = 5
+_CONVENTIONS = {126: " (it may not be executed)", 127: " (there is no such command)"}
+
+
+def told_of(
+    result: ChildResult,
+    limit_s: float,
+    *,
+    noun: str = "command",
+    nonzero_is_error: bool = True,
+    advice: str = "",
+) -> ToolResult:
+    """Return what a model is told of a command that ran.
+
+    Args:
+        result: what came of it.
+        limit_s: the time that it had.
+        noun: what it is called.
+        nonzero_is_error: whether an exit code other than 0 is a failure.
+        advice: what follows on what went wrong.
+    """
+    output = result.output.rstrip("\n")
+    if result.truncated:
+        kept = len(result.output.encode("utf-8", "replace"))
+        output += f"\n[cut: {result.output_bytes - kept} of {result.output_bytes} bytes left out]"
+    facts: dict[str, Any] = {
+        "exit_code": result.exit_code,
+        "duration_ms": result.duration_ms,
+        "output_bytes": result.output_bytes,
+        "truncated": result.truncated,
+        "timed_out": result.timed_out,
+        "sandbox": result.level,
+    }
+    if result.put_aside:
+        facts["put_aside"] = [*result.put_aside.held, *result.put_aside.left]
+    ended = cut_short(result, limit_s, noun=noun)
+    if not ended and result.exit_code and not nonzero_is_error:
+        output += f"\n[exit code {result.exit_code}]"
+    elif not ended and result.exit_code:
+        ended = _exit(result, noun)
+    problem = ". ".join(part for part in (ended, _aside(result.put_aside)) if part)
+    if problem:
+        return failed(f"{problem}. {advice}" if advice else problem, output=output, **facts)
+    return succeeded(output or "(no output)", **facts)
+
+
+def cut_short(result: ChildResult, limit_s: float, *, noun: str = "command") -> str:
+    """Say what ended a command before its own end; empty when nothing did."""
+    if result.timed_out:
+        return f"The {noun} was ended after {limit_s:g} s"
+    if result.ended_by == "output":
+        return f"The {noun} was ended because of too much output"
+    if result.ended_by == "limit":
+        return f"The {noun} was ended: {result.overuse}"
+    return ""
+
+
+def _exit(result: ChildResult, noun: str) -> str:
+    convention = _CONVENTIONS.get(result.exit_code, "") if noun == "command" else ""
+    if result.signal:
+        convention = f" (ended by signal {result.signal})"
+    return f"The {noun} exited with code {result.exit_code}{convention}"
+
+
+def _aside(put_aside: PutAside) -> str:
+    """Say what the command made that would have run outside the sandbox."""
+    told = []
+    if put_aside.held:
+        told.append(f"renamed to NAME{HELD_SUFFIX}: {_listed(put_aside.held)}")
+    if put_aside.left:
+        told.append(f"not renamed, look at them first: {_listed(put_aside.left)}")
+    if not told:
+        return ""
+    return (
+        "Files that programs outside the sandbox run later may not be made by a command; "
+        f"{'; '.join(told)}. Use file_write, which asks, or writable_run_later in [security]."
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    rest = f" and {len(names) - _NAMES_TOLD} more" if len(names) > _NAMES_TOLD else ""
+    return ", ".join(names[:_NAMES_TOLD]) + rest

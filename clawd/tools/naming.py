@@ -1,0 +1,272 @@
+"""Which tool a name means: other spellings and other words for it. Pure; names in, a name out.
+
+A word from the table means the tool that does that very thing. A misspelt name is followed only
+where one tool alone can be meant, and never to one that does more to the world than another tool
+that the name might be read as.
+"""
+
+import re
+from collections.abc import Mapping
+
+from clawd.tools.verbs import distance
+
+ALIASES: dict[str, str] = {
+    alias: tool
+    for tool, aliases in {
+        "time": (
+            "now",
+            "datetime",
+            "date",
+            "clock",
+            "get_time",
+            "current_time",
+            "time_now",
+            "get_current_time",
+            "get_datetime",
+            "current_datetime",
+            "get_date",
+            "current_date",
+        ),
+        "calculator": ("calc", "calculate", "math", "compute", "arithmetic"),
+        "ask_user": ("ask", "ask_human", "ask_question", "ask_the_user", "ask_followup_question"),
+        "memory_search": ("search_conversations", "conversation_search", "memory_query"),
+        "tool_lookup": (
+            "help",
+            "list_tools",
+            "tool_list",
+            "lookup_tool",
+            "tool_help",
+            "man",
+            "tool_search",
+            "describe_tool",
+        ),
+        "file_list": (
+            "ls",
+            "dir",
+            "list",
+            "list_dir",
+            "list_directory",
+            "list_files",
+            "directory_list",
+            "listdir",
+            "list_folder",
+        ),
+        "file_read": (
+            "cat",
+            "read",
+            "read_file",
+            "open_file",
+            "view_file",
+            "file_view",
+            "read_text_file",
+            "file_open",
+            "load_file",
+            "file_cat",
+            "show_file",
+            "get_file",
+        ),
+        "file_write": (
+            "write",
+            "write_file",
+            "create_file",
+            "save_file",
+            "write_to_file",
+            "file_create",
+            "file_save",
+            "new_file",
+        ),
+        "file_edit": (
+            "edit",
+            "edit_file",
+            "modify_file",
+            "file_modify",
+            "str_replace",
+            "replace_in_file",
+            "search_replace",
+            "file_replace",
+            "file_update",
+            "update_file",
+        ),
+        "file_append": ("append", "append_file", "append_to_file", "add_to_file"),
+        "glob": ("find_files", "find_file", "file_search_by_name", "glob_search", "file_glob"),
+        "grep": (
+            "rg",
+            "ripgrep",
+            "grep_search",
+            "search_text",
+            "search_in_files",
+            "file_grep",
+            "search_file_content",
+            "search_content",
+            "search_contents",
+            "grep_files",
+        ),
+        "check_path": (
+            "path_check",
+            "path_exists",
+            "file_exists",
+            "exists",
+            "stat",
+            "file_info",
+            "get_file_info",
+            "check_file",
+            "file_stat",
+        ),
+        "cwd": ("pwd", "getcwd", "get_cwd", "current_directory", "get_current_directory"),
+        "workspace": ("get_workspace", "list_allowed_directories"),
+        "undo": ("undo_last", "undo_edit", "undo_change"),
+        "fs_ops": ("fs_batch", "file_ops", "batch_ops", "file_batch", "ops"),
+        "shell": (
+            "bash",
+            "sh",
+            "zsh",
+            "terminal",
+            "cmd",
+            "console",
+            "command",
+            "run_command",
+            "run_shell",
+            "run_bash",
+            "run_shell_command",
+            "execute_command",
+            "exec_command",
+            "shell_command",
+            "shell_exec",
+            "execute_shell",
+            "execute_bash",
+            "bash_command",
+            "run_in_terminal",
+            "command_line",
+            "shell_run",
+        ),
+        "evaluate": (
+            "python",
+            "python3",
+            "py",
+            "run_python",
+            "execute_python",
+            "python_repl",
+            "code_interpreter",
+            "run_python_code",
+            "python_interpreter",
+            "run_code",
+            "execute_code",
+            "eval",
+        ),
+        "http": ("http_request", "request", "web_request", "web_http"),
+        "web_search": (
+            "search_web",
+            "internet_search",
+            "google",
+            "google_search",
+            "ddg",
+            "duckduckgo",
+            "duckduckgo_search",
+            "online_search",
+            "websearch",
+        ),
+        "web_fetch": (
+            "fetch",
+            "fetch_url",
+            "fetch_page",
+            "fetch_webpage",
+            "read_url",
+            "open_url",
+            "browse",
+            "read_webpage",
+            "get_webpage",
+            "web_read",
+            "webfetch",
+        ),
+        "pdf_extract": ("pdf", "read_pdf", "pdf_read", "extract_pdf", "pdf_to_text", "web_pdf"),
+        "plan": ("todo", "todos", "todo_list", "task_list", "tasks"),
+        "knowledge_save": ("save_knowledge", "remember", "knowledge_write", "save_memory"),
+        "knowledge_search": ("search_knowledge", "knowledge_find"),
+        "knowledge_load": ("load_knowledge", "knowledge_read", "knowledge_get"),
+        "knowledge_delete": ("delete_knowledge", "knowledge_remove", "forget"),
+    }.items()
+    for alias in aliases
+}
+# Words that two tools answer to; the arguments tell which one is meant, or nobody does.
+EITHER: dict[str, tuple[str, ...]] = {
+    "execute": ("shell", "evaluate"),
+    "exec": ("shell", "evaluate"),
+    "run": ("shell", "evaluate"),
+    "search": ("grep", "glob", "memory_search", "web_search", "knowledge_search"),
+    "find": ("grep", "glob"),
+    "search_files": ("grep", "glob"),
+    "file_search": ("grep", "glob"),
+    "save": ("file_write", "knowledge_save"),
+}
+
+_WRAPPERS = re.compile(r"^(?:functions?|tools?|default_api|clawd|assistant)[.:/]+|^mcp__clawd__")
+_AFTER = re.compile(r"(?:<\|.*|\(\s*\)|:\d+|\s)+$", re.DOTALL)
+_MIN_LENGTH = 6
+_LONG = 10
+_MARGIN = 2
+_SHOWN = 3
+_LONGEST = 128
+
+
+def cleaned(name: str) -> str:
+    """Return a name without what models put around it: `functions.`, `()`, quotes."""
+    text = name[:_LONGEST].strip().strip("\"'`").strip()
+    text = _AFTER.sub("", text)
+    return _WRAPPERS.sub("", text)
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of a name: `fileRead`, `file-read` and `FILE_READ` have the same."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return tuple(word for word in re.split(r"[^a-z0-9]+", parted.lower()) if word)
+
+
+def near_name(name: str, known: Mapping[str, str], rank: Mapping[str, int]) -> str | None:
+    """Return the one tool that a name can mean; None when there is none, or more than one.
+
+    Args:
+        name: a cleaned name that is no tool's.
+        known: names and other words, and the tool that each of them means.
+        rank: how far each tool goes; 0 only looks.
+    """
+    words = words_of(name)
+    joined = "".join(words)
+    same = {tool for spelling, tool in known.items() if "".join(words_of(spelling)) == joined}
+    if not same and len(words) > 1:
+        ordered = sorted(words)
+        same = {tool for spelling, tool in known.items() if sorted(words_of(spelling)) == ordered}
+    if same:
+        return same.pop() if len(same) == 1 else None
+    return _misspelt(joined, known, rank)
+
+
+def nearest(name: str, known: Mapping[str, str]) -> list[str]:
+    """Return up to three tools that a name is most like, the nearest first."""
+    words, joined = set(words_of(name)), "".join(words_of(name))
+    scores: dict[str, float] = {}
+    for spelling, tool in known.items():
+        shape = "".join(words_of(spelling))
+        longer = max(len(joined), len(shape), 1)
+        score = 1 - distance(joined, shape) / longer
+        if shared := words & set(words_of(spelling)):
+            score = max(score, 0.5 * sum(map(len, shared)) / max(map(len, (joined, shape))) + 0.3)
+        scores[tool] = max(score, scores.get(tool, 0.0))
+    ordered = sorted(scores, key=lambda tool: (-scores[tool], tool))
+    return [tool for tool in ordered if scores[tool] >= 0.45][:_SHOWN]
+
+
+def _misspelt(joined: str, known: Mapping[str, str], rank: Mapping[str, int]) -> str | None:
+    if not _MIN_LENGTH <= len(joined) <= _LONGEST:
+        return None
+    far: dict[str, int] = {}
+    for spelling, tool in known.items():
+        parts = distance(joined, "".join(words_of(spelling)))
+        far[tool] = min(parts, far.get(tool, parts))
+    best = min(far.values(), default=_LONGEST)
+    if best > (2 if len(joined) >= _LONG else 1):
+        return None
+    meant = [tool for tool, parts in far.items() if parts == best]
+    readings = [tool for tool, parts in far.items() if parts <= best + _MARGIN]
+    if len(meant) != 1 or any(rank[tool] < rank[meant[0]] for tool in readings):
+        return None
+    return meant[0]

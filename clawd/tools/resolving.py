@@ -1,0 +1,293 @@
+"""From the name and the arguments that somebody wrote to the flat tool that is meant.
+
+Everything after this (risk, policy, approvals, receipts, taint, undo) sees the flat tool and its
+arguments only, so another spelling of a call can never be judged in another way.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.tools.base import Tool, traits_of
+from clawd.tools.facades import FACADES, Facade, flat_name
+from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, words_of
+from clawd.tools.offer import Offer, example_of
+from clawd.tools.outcome import CallRequest
+from clawd.tools.registry import Registry
+from clawd.tools.schema import Form, fit_arguments, read_object, shape
+from clawd.tools.traits import Takes
+from clawd.tools.verbs import NO_CHOICE, choice_of
+
+_ACTION_NAMES = (
+    "operation",
+    "op",
+    "verb",
+    "command",
+    "cmd",
+    "mode",
+    "type",
+    "method",
+    "subcommand",
+)
+_SHOWN_NAMES = 40
+
+
+class Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool that a call means, and its arguments before they are fitted to the schema."""
+
+    tool: Tool
+    raw: str | Mapping[str, Any]
+    form: Form
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments as the tool takes them.
+
+        Raises:
+            InvalidRequestError: they cannot be meant; the hint shows a call that could be.
+        """
+        given = read_object(self.raw, self.form)
+        return fit_arguments(_with_action(given, self.tool, self.form), self.form)
+
+
+class Resolver:
+    """Finds out what a call means.
+
+    Args:
+        registry: the flat tools.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def resolve(self, request: CallRequest, offer: Offer) -> Meant:
+        """Return what a call means; the tool may be one that is not offered.
+
+        Raises:
+            NotFoundError: no tool can be meant; the hint shows a correct call.
+            InvalidRequestError: it is a call of a facade that cannot be meant.
+        """
+        name = request.tool.strip()
+        if (tool := self._registry.find(name)) is not None:
+            return self._flat(tool, request.arguments, by_other_name=name != tool.name)
+        if request.is_exact:
+            raise NotFoundError(f"there is no tool {name[:64]!r}")
+        name = cleaned(name)
+        meant = self._by_spelling(name, request.arguments, offer)
+        if meant is None:
+            raise self._unknown(request.tool, offer)
+        return meant
+
+    def _by_spelling(self, name: str, raw: str, offer: Offer) -> Meant | None:
+        words = words_of(name)
+        tool = self._registry.find(name)
+        if tool is not None and tool.name == name:
+            return self._flat(tool, raw)
+        if words and words[0] in FACADES:
+            return self._of_facade(words[0], "_".join(words[1:]), raw, offer)
+        if tool is None and (alias := ALIASES.get("_".join(words))) is not None:
+            tool = self._registry.find(alias)
+        if tool is not None:
+            return self._flat(tool, raw, by_other_name=True)
+        if (either := EITHER.get("_".join(words))) is not None:
+            return self._either(either, raw, offer)
+        if (tool := _with_verb(words, offer)) is not None:
+            verb = "_".join(words[len(words_of(tool.name)) :])
+            form = self._form(tool, is_strict=True)
+            given = read_object(raw, form)
+            _no_other_action(given, verb, form)
+            return Meant(tool=tool, raw={"action": verb} | given, form=form)
+        known = _known(offer)
+        ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
+        found = self._registry.find(near_name(name, known, ranks) or "")
+        return None if found is None else self._flat(found, raw, by_other_name=True)
+
+    def _flat(self, tool: Tool, raw: str, *, by_other_name: bool = False) -> Meant:
+        # By another name, arguments that the tool does not take may be what made the difference.
+        return Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=by_other_name))
+
+    def _form(self, tool: Tool, *, is_strict: bool) -> Form:
+        traits = traits_of(tool)
+        only_looks = traits.effect == "looks" and not tool.starts_process
+        return Form(
+            schema=tool.parameters,
+            tool=tool.name,
+            example=example_of(tool),
+            other_names=traits.other_names,
+            is_strict=is_strict or not only_looks,
+        )
+
+    def _either(self, names: tuple[str, ...], raw: str, offer: Offer) -> Meant | None:
+        """Return the one tool of several that takes these very arguments."""
+        fits = []
+        for name in names:
+            tool = self._registry.find(name)
+            if tool is None or tool.name not in offer.names:
+                continue
+            meant = self._flat(tool, raw, by_other_name=True)
+            try:
+                meant.arguments()
+            except InvalidRequestError:
+                continue
+            fits.append(meant)
+        return fits[0] if len(fits) == 1 else None
+
+    # --- facades
+
+    def _of_facade(self, name: str, verb: str, raw: str, offer: Offer) -> Meant | None:
+        """Return the flat tool of a facade's action."""
+        facade = next((each for each in offer.facades if each.name == name), None)
+        if facade is None:
+            return None
+        form = Form(schema=facade.parameters, tool=name, example=_facade_example(facade))
+        given = read_object(raw, form)
+        said = {flat: action for action, flat in FACADES[name].items()}
+        if verb:
+            if choice_of(verb, FACADES[name], said) is NO_CHOICE:
+                return None
+            _no_other_action(given, verb, form)
+            given = {"action": verb} | given
+        given = _named_action(given, tuple(FACADES[name]), facade.parameters)
+        action = given.pop("action", None)
+        if action is None:
+            action = _inferred(given, _takes(facade), form)
+        chosen = choice_of(action, FACADES[name], said)
+        tool = self._registry.find(flat_name(name, chosen)) if chosen is not NO_CHOICE else None
+        if tool is None:
+            expected = ", ".join(facade.members)
+            raise form.refusal(
+                f"argument `action` is {str(action)[:64]!r}, expected one of {expected}"
+            )
+        flat = self._form(tool, is_strict=True)
+        example = {"action": chosen, **flat.example}
+        shown = f'{name}(action="{chosen}")'
+        flat = msgspec.structs.replace(flat, example=example, shown_as=shown)
+        return Meant(tool=tool, raw=given, form=flat)
+
+    # --- what cannot be meant
+
+    def _unknown(self, name: str, offer: Offer) -> NotFoundError:
+        """Return an error that names the nearest tools, with a call of the first to copy."""
+        spelling = cleaned(name)
+        near = EITHER.get("_".join(words_of(spelling))) or tuple(nearest(spelling, _known(offer)))
+        by_name = {tool.name: tool for tool in offer.flat}
+        tools = [by_name[each] for each in near if each in by_name]
+        if tools:
+            told = f"the nearest are: {', '.join(offer.of(tool.name) for tool in tools)}"
+        else:
+            names = [tool.name for tool in offer.shown]
+            more = ", …" if len(names) > _SHOWN_NAMES else ""
+            told = f"the tools are: {', '.join(names[:_SHOWN_NAMES])}{more}"
+        shown = tools or list(offer.flat)[:1]
+        if not shown:
+            return NotFoundError(f"there is no tool {name[:64]!r}; no tools are offered here")
+        called, arguments = offer.example(shown[0])
+        example = msgspec.json.encode(arguments).decode()
+        return NotFoundError(
+            f"there is no tool {name[:64]!r}; {told}",
+            hint=f"A correct call looks like this: {called} {example}",
+        )
+
+
+def _known(offer: Offer) -> dict[str, str]:
+    """Return every name and word for the tools that are offered."""
+    known = {alias: tool for alias, tool in ALIASES.items() if tool in offer.names}
+    for tool in offer.flat:
+        known |= dict.fromkeys((tool.name, *tool.aliases), tool.name)
+    return known
+
+
+def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
+    """Return the tool with an `action` that a name like `plan_add` means."""
+    for tool in offer.flat:
+        own = words_of(tool.name)
+        verb = "_".join(words[len(own) :])
+        choices = _actions(tool)
+        is_begin = bool(verb) and words[: len(own)] == own
+        if choices and is_begin and choice_of(verb, choices) is not NO_CHOICE:
+            return tool
+    return None
+
+
+def _actions(tool: Tool) -> tuple[str, ...]:
+    rule = (tool.parameters.get("properties") or {}).get("action")
+    choices = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
+    return tuple(map(str, choices))
+
+
+def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any]:
+    """Return the arguments of a tool with an `action`, which may have been left out."""
+    choices = _actions(tool)
+    if not choices:
+        return given
+    given = _named_action(given, choices, tool.parameters)
+    if given.get("action") is None and "action" in form.required:
+        takes = traits_of(tool).actions
+        return {"action": _inferred(given, takes, form)} | given
+    return given
+
+
+def _named_action(
+    given: dict[str, Any], choices: tuple[str, ...], schema: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments with the action under its name, wherever it was written."""
+    if given.get("action") is not None:
+        return given
+    rest = {name: value for name, value in given.items() if name != "action"}
+    by_shape = {shape(name): name for name in rest}
+    for name in ("action", *_ACTION_NAMES):
+        real = by_shape.get(name)
+        if real is None or real in schema["properties"]:
+            continue
+        if name == "action" or choice_of(rest[real], choices) is not NO_CHOICE:
+            return {"action": rest.pop(real)} | rest
+    if len(rest) == 1:  # {"read": {"path": …}}
+        ((name, value),) = rest.items()
+        if isinstance(value, dict) and name in choices:
+            return {"action": name} | value
+    return rest
+
+
+def _no_other_action(given: Mapping[str, Any], verb: str, form: Form) -> None:
+    if given.get("action") not in {None, "", verb} and shape(str(given["action"])) != shape(verb):
+        raise form.refusal(f"the name says {verb}, but `action` is {str(given['action'])[:64]!r}")
+
+
+def _takes(facade: Facade) -> dict[str, Takes]:
+    """Return what each action of a facade must and may have."""
+    takes: dict[str, Takes] = {}
+    for action, tool in facade.members.items():
+        required = tuple(tool.parameters.get("required", ()))
+        every = tuple(tool.parameters.get("properties") or {})
+        takes[action] = ((required, tuple(name for name in every if name not in required)),)
+    return takes
+
+
+def _inferred(
+    given: Mapping[str, Any],
+    takes: Mapping[str, Takes],
+    form: Form,
+) -> str:
+    """Return the one action that the arguments can be for.
+
+    Raises:
+        InvalidRequestError: there is none, or more than one.
+    """
+    names = {name for name, value in given.items() if value is not None}
+    fits = [
+        action
+        for action, ways in takes.items()
+        if any(set(must) <= names <= {*must, *may} for must, may in ways)
+    ]
+    if len(fits) == 1:
+        return fits[0]
+    could = f"; it could be {' or '.join(fits)}" if fits else ""
+    choices = form.properties.get("action", {}).get("enum", ())
+    listed = ", ".join(map(str, choices))
+    raise form.refusal(f"missing argument `action`, one of {listed}{could}")
+
+
+def _facade_example(facade: Facade) -> dict[str, Any]:
+    action, tool = next(iter(facade.members.items()))
+    return {"action": action, **example_of(tool)}

@@ -1,0 +1,29 @@
+"""What the control socket answers about the prompt; see `wire.reports`."""
+
+import msgspec
+
+
+class PromptFragment(msgspec.Struct, frozen=True, kw_only=True):
+    """One fragment of the system prompt, by its id."""
+
+    id: str
+    text: str
+
+
+class PromptText(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message sent now would come with.
+
+    Attributes:
+        system: the whole system prompt, its fragments joined.
+        block: what is news since the conversation's last message; "" for nothing.
+        untrusted: where untrusted text in the block came from; sending a message would taint.
+        tools: names of the tools offered beside it.
+    """
+
+    system: str
+    fragments: tuple[PromptFragment, ...]
+    block: str
+    untrusted: tuple[str, ...]
+    tools: tuple[str, ...]
+    workspace: str
+    conversation_id: str

@@ -1,0 +1,245 @@
+"""How a turn ends when its time is up or something fails: in every state, nothing is left half."""
+
+import asyncio
+
+import pytest
+
+from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
+from clawd.providers.base import Message, Reasoning, Text
+from clawd.runtime.context import open_calls
+from clawd.runtime.turn import Turn
+from clawd.tools.base import Tool
+from clawd.tools.dispatch import Dispatcher
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.wire.events import HopReset, Notice, TextDelta, TurnFinished
+from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
+from tests.runtime.test_turn import USER, Table, roles, texts
+from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
+
+BUDGET_S = 1.0
+SPENT = "I stopped: 1 s are used up."
+ONE = ("probe", '{"text":"a"}')
+SLOW = ("slow", '{"text":"a"}')
+
+
+def whole(table: Table) -> bool:
+    """Tell whether context and memory agree, and no call is without its result."""
+    stored = [message for messages, _ in table.stored for message in messages]
+    return table.in_step() and not open_calls(table.context.messages) and not open_calls(stored)
+
+
+async def within_limit(turn: Turn) -> TurnFinished:
+    async with asyncio.timeout(LIMIT_S):
+        return await turn.run()
+
+
+# --- the time of a turn
+
+
+async def test_time_that_is_up_in_mid_answer_keeps_what_was_said(bench: Bench) -> None:
+    table = Table(bench, [Text(text="half an "), Text(text="answer"), Pause(), DONE])
+    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
+    assert texts(bench) == finished.text
+    assert Notice(level="warning", text="stopped: 1 s are used up") in bench.events
+    assert table.model.closed_streams == 1
+    assert whole(table)
+
+
+async def test_time_that_is_up_before_any_text_says_so(bench: Bench) -> None:
+    finished = await within_limit(
+        Table(bench, [Reasoning(text="hm"), Pause(), DONE]).turn(wall_clock_budget_s=BUDGET_S)
+    )
+    assert (finished.text, finished.stop_reason) == (SPENT, "cap")
+
+
+async def test_time_that_is_up_in_half_a_call_does_not_show_it(bench: Bench) -> None:
+    table = Table(bench, [Text(text="<tool_call>{"), Pause(), DONE])
+    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    assert finished.text == SPENT
+    assert HopReset(reason="1 s are used up") in bench.events
+
+
+async def test_time_that_is_up_in_a_call_ends_it_and_tells_every_call(bench: Bench) -> None:
+    held = Held()
+    tools: list[Tool] = [Probe(), Probe("slow", act=held)]
+    table = Table(bench, calls(ONE, SLOW, ONE, text="I act."), says("never"), tools=tools)
+    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    assert held.is_cancelled
+    assert (finished.text, finished.stop_reason) == (f"I act.\n{SPENT}", "cap")
+    late = "error: 1 s are used up, the call was not completed"
+    assert [m.content for m in table.context.messages if m.role == "tool"] == ["ok a", late, late]
+    first, second = bench.receipts()
+    assert (first.status, second.status, second.reason) == ("allowed", "failed", "cancelled")
+    assert len(table.model.requests) == 1
+    assert whole(table)
+
+
+async def test_time_that_is_up_while_a_person_is_asked_is_a_no(bench: Bench) -> None:
+    tool = Probe(risk="medium")
+    table = Table(bench, calls(ONE), tools=[tool])
+    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    assert (finished.stop_reason, tool.calls) == ("cap", 0)
+    assert [receipt.status for receipt in bench.receipts()] == ["denied"]
+    assert whole(table)
+
+
+async def test_a_turn_within_its_time_is_not_disturbed(bench: Bench) -> None:
+    table = Table(bench, calls(ONE), says("done"))
+    finished = await within_limit(table.turn(wall_clock_budget_s=LIMIT_S))
+    assert (finished.text, finished.stop_reason) == ("done", "stop")
+
+
+async def test_a_cancel_within_a_budget_of_time_is_a_cancel(bench: Bench) -> None:
+    held = Held()
+    table = Table(bench, calls(SLOW), tools=[Probe("slow", act=held)])
+    running = asyncio.create_task(table.turn(wall_clock_budget_s=LIMIT_S).run())
+    await held.has_begun()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert whole(table)
+
+
+# --- faults at every point
+
+
+class BrokenDispatcher:
+    """The real dispatcher, whose call of a number fails as a whole."""
+
+    def __init__(self, real: Dispatcher, number: int, error: Exception) -> None:
+        self.registry = real.registry
+        self._real = real
+        self._left = number
+        self._error = error
+
+    async def call(self, request: CallRequest, scope: CallScope) -> CallOutcome:
+        if self._left == 0:
+            raise self._error
+        self._left -= 1
+        return await self._real.call(request, scope)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "error", [StorageError("the disk is full"), ReceiptError("no chain"), RuntimeError("defect")]
+)
+async def test_a_dispatcher_that_fails_leaves_every_call_a_result_that_says_why(
+    bench: Bench, number: int, error: Exception
+) -> None:
+    table = Table(bench, calls(ONE, ONE, ONE))
+    table.dispatcher = BrokenDispatcher(table.dispatcher, number, error)  # type: ignore[assignment]
+    with pytest.raises(type(error)):
+        await within_limit(table.turn())
+    results = [m.content or "" for m in table.context.messages if m.role == "tool"]
+    why = error.message if isinstance(error, ClawError) else "RuntimeError"
+    lost = f"error: the turn ended before this call had a result: {why}"
+    assert results == ["ok a"] * number + [lost] * (3 - number)
+    assert len(table.model.requests) == 1
+    assert whole(table)
+
+
+@pytest.mark.parametrize("good", [0, 1, 2, 3])
+async def test_memory_that_fails_at_any_write_leaves_no_call_without_its_result(
+    bench: Bench, good: int
+) -> None:
+    """Writes: what is asked, the results, the answer; from `good` on every write fails."""
+    table = Table(bench, calls(ONE, ONE), says("done"))
+    persist, written = table._persist, 0
+
+    async def failing(messages: tuple[Message, ...], mark: str) -> None:
+        nonlocal written
+        if written >= good:
+            raise StorageError("the disk is full")
+        written += 1
+        await persist(messages, mark)
+
+    table._persist = failing  # type: ignore[method-assign]
+    if good < 3:
+        with pytest.raises(StorageError):
+            await within_limit(table.turn())
+    else:
+        assert (await within_limit(table.turn())).text == "done"
+    assert not open_calls(table.context.messages)
+    expected = {0: 0, 1: 4, 2: 4, 3: 5}[good]
+    assert len(table.context.messages) == expected
+    if good == 1:
+        lost = "error: the result was lost when the turn was interrupted"
+        assert [m.content for m in table.context.messages][-2:] == [lost, lost]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
+    bench: Bench, number: int
+) -> None:
+    table = Table(bench, calls(ONE, ONE), says("done"))
+    persist, written, reached = table._persist, 0, asyncio.Event()
+    let_go = asyncio.Event()
+
+    async def slow(messages: tuple[Message, ...], mark: str) -> None:
+        nonlocal written
+        written += 1
+        if written == number:
+            reached.set()
+            await let_go.wait()
+        await persist(messages, mark)
+
+    table._persist = slow  # type: ignore[method-assign]
+    running = asyncio.create_task(table.turn().run())
+    await reached.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert whole(table)
+    assert roles(table.context)[:2] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        fails(ProviderError("gone", kind="network")),
+        fails(ProviderError("gone", kind="timeout"), "half"),
+        [Text(text="no end")],
+    ],
+)
+async def test_a_provider_that_fails_after_a_round_keeps_it_whole(
+    bench: Bench, second: Hop
+) -> None:
+    table = Table(bench, calls(ONE, ONE), second)
+    with pytest.raises(ProviderError):
+        await within_limit(table.turn())
+    assert roles(table.context)[:4] == ["user", "assistant", "tool", "tool"]
+    assert whole(table)
+
+
+@pytest.mark.parametrize("arguments", ["{oops", '{"text": "a', "[1]", "null and void", "\x00"])
+async def test_arguments_that_are_no_json_run_nothing_and_count_as_one_round(
+    bench: Bench, arguments: str
+) -> None:
+    probe = Probe()
+    table = Table(bench, calls(("probe", arguments), ONE), says("sorry"), tools=[probe])
+    finished = await within_limit(table.turn())
+    assert (finished.usage.rounds, finished.usage.tool_calls, probe.calls) == (1, 2, 1)
+    told = table.model.seen(1)[-2].content or ""
+    assert told.startswith("error: ")
+    assert [receipt.status for receipt in bench.receipts()] == ["failed", "allowed"]
+
+
+async def test_the_next_turn_extends_whatever_a_failed_one_left(bench: Bench) -> None:
+    table = Table(bench, calls(ONE), fails(ProviderError("gone", kind="timeout")), says("again"))
+    with pytest.raises(ProviderError):
+        await within_limit(table.turn())
+    before = table.model.requests[-1].messages
+    await within_limit(table.turn())
+    after = table.model.requests[-1].messages
+    assert after[: len(before)] == before
+    assert after[len(before) :] == (USER,)
+
+
+async def test_the_text_before_a_cap_is_the_newest_there_is(bench: Bench) -> None:
+    hops = [calls(ONE, text="first"), calls(("probe", '{"text":"b"}'))]
+    finished = await within_limit(Table(bench, *hops).turn(max_tool_rounds=1))
+    assert finished.text == "first\nI stopped: the limit of 1 tool rounds is reached."
+    assert bench.events[-1] == TextDelta(text="\nI stopped: the limit of 1 tool rounds is reached.")

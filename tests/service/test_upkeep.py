@@ -1,0 +1,88 @@
+"""Memory is kept within its limits while the daemon runs, and what is deleted is erased soon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clawd.memory.rows import Conversation
+from clawd.memory.store import Memory
+from clawd.memory.upkeep import KeepLimits
+from clawd.runtime.conversation import ConversationBook
+from clawd.security.approval_rules import JsonRuleStore, RuleBook
+from clawd.security.principal import Principal
+from clawd.security.taint import TaintBook
+from clawd.service.upkeep import MemoryKeeper
+from tests.memory.samples import ANNA, begun, said
+
+LIMIT_S = 20.0
+
+
+class _House:
+    def __init__(self, memory: Memory, folder: Path) -> None:
+        self.memory = memory
+        self.limits = KeepLimits()
+        self.book = ConversationBook(memory, TaintBook())
+        self.keeper = MemoryKeeper(
+            memory.upkeep,
+            book=self.book,
+            rules=RuleBook(JsonRuleStore(folder / "rules.json")),
+            limits=lambda: self.limits,
+        )
+
+    async def aged(self, text: str) -> Conversation:
+        """Return a conversation of long ago."""
+        made = await begun(self.memory, text)
+        await self.memory._database.write(
+            lambda c: (
+                c.execute(
+                    "UPDATE conversations SET updated_at = ? WHERE id = ?",
+                    ("2020-01-01T00:00:00.000000Z", made.id),
+                ).rowcount
+            )
+        )
+        return made
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[_House]:
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    yield _House(memory, tmp_path)
+    await memory.close()
+
+
+def _files(memory: Memory) -> bytes:
+    found = memory.path.parent.glob(f"{memory.path.name}*")
+    return b"".join(path.read_bytes() for path in found)
+
+
+async def test_old_conversations_go_at_the_first_look_and_leave_nothing(house: _House) -> None:
+    old = await house.aged("xyloquartz")
+    house.limits = KeepLimits(max_age_days=1)
+    house.keeper.start()
+    async with asyncio.timeout(LIMIT_S):
+        while b"xyloquartz" in _files(house.memory):
+            await asyncio.sleep(0.01)
+    await house.keeper.close()
+    page = await house.memory.conversations.list(owner=None, limit=10)
+    assert old.id not in {record.id for record in page.conversations}
+
+
+async def test_a_conversation_in_use_stays_however_old(house: _House) -> None:
+    old = await house.aged("xyloquartz")
+    house.limits = KeepLimits(max_age_days=1)
+    person = Principal(uid=ANNA, gid=ANNA, pid=1)
+    async with house.book.in_use(old.id, person):
+        assert await house.keeper.look() == 0
+    assert await house.keeper.look() == 1
+
+
+async def test_what_was_deleted_last_is_erased_before_the_end(house: _House) -> None:
+    house.keeper.start()
+    made = await begun(house.memory, "plain words")
+    await house.memory.messages.append(made.id, [said("xyloquartz")], owner=ANNA, turn_id="t-2")
+    await house.memory.conversations.delete(made.id, owner=ANNA)
+    house.keeper.erase_soon()
+    await house.keeper.close()
+    assert b"xyloquartz" not in _files(house.memory)
