@@ -24,6 +24,7 @@ COMMANDS = {
     "memory": "List, search, show and clear conversations.",
     "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",
+    "plugin": "Install, list, approve and remove plugins.",
     "policy": "Say what the policy answers to a call, or to a table of cases.",
     "provider": "List and test the sources of answers.",
     "receipt": "List, show and verify the receipts of tool calls.",

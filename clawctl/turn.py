@@ -150,8 +150,9 @@ class TurnView:
 
     def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
-        shown = self._hop_text or self._last_text
-        if text is not None and text != shown:
+        # A turn that is stopped says why below the last text there was.
+        shown = {self._hop_text or self._last_text, self._last_text + self._hop_text}
+        if text is not None and text not in shown:
             if not text.startswith(self._hop_text):
                 self._close_line()
                 self._hop_text = ""

@@ -218,7 +218,8 @@ class Turn:
     def _with_commands(self, result: HopResult) -> HopResult:
         """Add the commands in the text of a model that can call no tools."""
         plan = self._plan
-        if plan.calls_tools or result.is_cut or all(tool.name != SHELL for tool in plan.tools):
+        is_said = not (result.is_cut or result.is_promoted)  # neither half a line nor a thought
+        if plan.calls_tools or not is_said or all(tool.name != SHELL for tool in plan.tools):
             return result
         commands = commands_in(result.text)
         if len(commands) > MAX_COMMANDS:

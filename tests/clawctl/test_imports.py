@@ -19,8 +19,16 @@ ONE_SHOT = [
     "knowledge",
     "memory",
     "model",
+    "onboard",
+    "plugin",
+    "policy",
+    "provider",
+    "receipt",
+    "status",
+    "tool",
+    "undo",
+    "version",
 ]
-ONE_SHOT += ["onboard", "policy", "provider", "receipt", "status", "tool", "undo", "version"]
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -75,6 +75,14 @@ from clawd.wire.methods import (
     UnloadModel,
 )
 from clawd.wire.plan_methods import ShowPlan
+from clawd.wire.plugin_methods import (
+    ApprovePlugin,
+    InspectPlugin,
+    InstallPlugin,
+    ListPlugins,
+    ReloadPlugins,
+    RemovePlugin,
+)
 from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
 from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
@@ -318,6 +326,24 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
     "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),
+    "list_plugins": (plain(ListPlugins()), ADMINS),
+    "inspect_plugin": (
+        plain(InspectPlugin(path="/none")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "install_plugin": (
+        plain(InstallPlugin(path="/none", digest="")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "approve_plugin": (
+        plain(ApprovePlugin(name="none", digest="")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
+    "remove_plugin": (
+        plain(RemovePlugin(name="none")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
+    "reload_plugins": (plain(ReloadPlugins()), ADMINS),
 }
 
 

@@ -19,6 +19,7 @@ from clawd.wire import (
     methods,
     plan_methods,
     plans,
+    plugin_methods,
     policy_methods,
     policy_reports,
     prompt_methods,
@@ -37,6 +38,7 @@ METHOD_MODULES = (
     knowledge_methods,
     memory_methods,
     plan_methods,
+    plugin_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
@@ -116,6 +118,12 @@ def test_only_these_methods_are_for_admins() -> None:
         "accept_receipts",
         "back_up_memory",
         "check_memory",
+        "list_plugins",
+        "inspect_plugin",
+        "install_plugin",
+        "approve_plugin",
+        "remove_plugin",
+        "reload_plugins",
     }
 
 

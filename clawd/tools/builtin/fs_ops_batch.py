@@ -28,6 +28,9 @@ EXAMPLE = (
 Verb = Literal["read", "write", "edit", "append", "list", "glob", "grep", "check"]
 # Other names of the argument `op`, and what models call the operations elsewhere.
 _VERB_NAMES = ("op", "operation", "action", "verb", "type", "tool", "name")
+_PATH_NAMES = (
+    "path", "file", "filename", "file_path", "filepath", "dir", "directory", "folder",
+)  # fmt: skip
 _WORDS: dict[str, Verb] = {
     "cat": "read", "open": "read", "view": "read", "show": "read", "get": "read",
     "create": "write", "overwrite": "write", "save": "write", "put": "write",
@@ -133,6 +136,7 @@ def _operation(
     schemas: Mapping[Verb, Mapping[str, Any]],
     place_of: Callable[[str], str],
 ) -> Operation:
+    _check_one_meaning(number, given)
     said = next((name for name in _VERB_NAMES if given.get(name)), "")
     rest = {name: value for name, value in given.items() if name != said}
     verb = _verb(str(given[said])) if said else _inferred(rest)
@@ -145,6 +149,14 @@ def _operation(
         raise refusal(f"operation {number} ({verb}): {error.message}") from error
     place = place_of(decoded.get("path") or ".")
     return Operation(number=number, verb=verb, arguments=decoded, place=place)
+
+
+def _check_one_meaning(number: int, given: Mapping[str, Any]) -> None:
+    """Refuse an operation that says two things: a person who is asked may read the wrong one."""
+    verbs = {_verb(str(given[name])) for name in _VERB_NAMES if given.get(name)} - {None}
+    paths = {str(given[name]).strip() for name in _PATH_NAMES if given.get(name)}
+    if len(verbs) > 1 or len(paths) > 1:
+        raise refusal(f"operation {number} names two {'paths' if len(paths) > 1 else 'operations'}")
 
 
 def _verb(word: str) -> Verb | None:

@@ -6,6 +6,7 @@ from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.plans import PlanHandlers
+from clawd.channels.rpc.handlers.plugins import PluginHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
@@ -22,6 +23,7 @@ class Handlers(
     PlanHandlers,
     PolicyHandlers,
     PromptHandlers,
+    PluginHandlers,
     RecordHandlers,
     KnowledgeHandlers,
     ExportHandlers,

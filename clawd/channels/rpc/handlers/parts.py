@@ -14,6 +14,7 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.memory.changes import Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
+from clawd.plugins.loader import PluginStore
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
 from clawd.runtime.broadcast import Subscription
@@ -44,6 +45,8 @@ class Parts:
 
     Attributes:
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
+        plugins: what is installed; its methods block.
+        reload_tools: reads manifests and plugins again and puts the tools in force.
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
@@ -71,6 +74,8 @@ class Parts:
     first_public_key_path: Path
     registry: Registry
     tool_problems: Callable[[], tuple[Problem, ...]]
+    plugins: PluginStore
+    reload_tools: Callable[[], Awaitable[None]]
     approvals: Approvals
     rules: RuleBook
     questions: Questions
