@@ -85,7 +85,8 @@ def manifest_of(tree: Tree) -> PluginManifest:
         _read_schemas(raw)
         manifest = msgspec.convert(raw, PluginManifest)
         _check(manifest, tree)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    # A ValueError is also what tomllib lets out of a date or a number that cannot be.
+    except (ValueError, msgspec.ValidationError) as error:
         raise _wrong(str(error)) from error
     except RecursionError as error:
         raise _wrong("it is nested too deeply") from error

@@ -16,8 +16,6 @@ from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -87,7 +85,6 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
-        self.plugins: PluginStore
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -161,14 +158,13 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self.toolset = Toolset(
             self.memory,
             sandbox=self.sandbox,
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ, self.plugins),
+            additions=Additions(self.sandbox, self._environ, layout),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -230,7 +226,7 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
-            plugins=self.plugins,
+            plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,

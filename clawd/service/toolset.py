@@ -6,6 +6,7 @@ from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
+from clawd.plugins.loader import PluginStore
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
@@ -51,6 +52,11 @@ class Toolset:
     async def refresh(self, loaded: Loaded) -> None:
         """Read the tools that others wrote again; `tools` then returns them."""
         await self._additions.refresh(loaded)
+
+    @property
+    def plugins(self) -> PluginStore:
+        """What is installed, whether it may run or not."""
+        return self._additions.plugins
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, wor
 from clawd.tools.offer import Offer, example_of
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
-from clawd.tools.schema import Form, fit_arguments, read_object, shape
+from clawd.tools.schema import Form, fit_arguments, read_object, renamed, shape
 from clawd.tools.traits import Takes
 from clawd.tools.verbs import NO_CHOICE, choice_of
 
@@ -153,7 +153,10 @@ class Resolver:
         given = _named_action(given, tuple(FACADES[name]), facade.parameters)
         action = given.pop("action", None)
         if action is None:
-            fits = _fitting(given, _takes(facade))
+            forms = {
+                action: self._form(tool, is_strict=True) for action, tool in facade.members.items()
+            }
+            fits = _fitting(given, _takes(facade), forms)
             if len(fits) != 1:
                 raise _no_action(fits, _form_of_action(facade, fits[0], form) if fits else form)
             action = fits[0]
@@ -239,7 +242,7 @@ def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any
     given = _named_action(given, choices, tool.parameters)
     if given.get("action") is None and "action" in form.required:
         takes = traits_of(tool).actions
-        fits = _fitting(given, takes)
+        fits = _fitting(given, takes, dict.fromkeys(takes, form))
         if len(fits) != 1:
             raise _no_action(fits, form)
         return {"action": fits[0]} | given
@@ -282,14 +285,20 @@ def _takes(facade: Facade) -> dict[str, Takes]:
     return takes
 
 
-def _fitting(given: Mapping[str, Any], takes: Mapping[str, Takes]) -> list[str]:
+def _fitting(
+    given: Mapping[str, Any], takes: Mapping[str, Takes], forms: Mapping[str, Form]
+) -> list[str]:
     """Return the actions that these arguments can be for."""
-    names = {name for name, value in given.items() if value is not None}
-    return [
-        action
-        for action, ways in takes.items()
-        if any(set(must) <= names <= {*must, *may} for must, may in ways)
-    ]
+    told = {name: value for name, value in given.items() if value is not None}
+    fits = []
+    for action, ways in takes.items():
+        try:
+            names = set(renamed(told, forms[action]))
+        except InvalidRequestError:
+            continue
+        if any(set(must) <= names <= {*must, *may} for must, may in ways):
+            fits.append(action)
+    return fits
 
 
 def _no_action(fits: list[str], form: Form) -> InvalidRequestError:

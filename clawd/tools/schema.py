@@ -130,7 +130,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
     extra = form.schema.get("additionalProperties")
     if not properties and extra is not False:
         return given
-    found = _renamed(given, form)
+    found = renamed(given, form)
     decoded: dict[str, Any] = {}
     for name, rule in properties.items():
         if name not in found or (means_nothing(found[name], rule)):
@@ -239,8 +239,12 @@ def _inner_object(value: Any, form: Form) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
-    """Put values under the schema's names where their own can mean only one of these."""
+def renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Put values under the schema's names where their own can mean only one of these.
+
+    Raises:
+        InvalidRequestError: two different values are given for one argument.
+    """
     properties = form.properties
     found = {name: value for name, value in given.items() if name in properties}
     meanings = _meanings(form)

@@ -113,6 +113,7 @@ FACADES: list[Row] = [
     ("fs", _json(action="create", path="new.txt", content="hi"), HI),
     ("fs", _json(action="save", file="new.txt", text="hi"), HI),
     ("fs", _json(path="notes.txt", old_text="old words", new_text="new words"), EDITED),
+    ("fs", _json(file="notes.txt", old_str="old words", new_str="new words"), EDITED),
     ("fs", _json(path="notes.txt", start_line="2", max_lines="1"), SECOND),
     ("fs", _json(pattern="import", ignore_case=True), says("src/a.py:1:import os")),
     ("fs", _json(path="new.txt", content="hi"), REFUSED),
