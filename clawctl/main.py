@@ -16,6 +16,7 @@ COMMANDS = {
     "agent": "Talk to the model: one message, or a conversation.",
     "approval": "List, answer and revoke approvals.",
     "config": "Check and show the configuration.",
+    "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
     "init": "Create home, config and workspace.",

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
@@ -100,6 +101,7 @@ def render_default_config(layout: Layout) -> str:
         (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("compression",), CompressionSection),
         (("tools",), ToolsSection),
         (("prompt",), PromptSection),
         (("engine",), EngineSection),

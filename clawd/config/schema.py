@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
@@ -262,6 +263,11 @@ class AgentSection(Section):
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
     )
+    titles: Literal["first-words", "model"] = Field(
+        default="first-words",
+        description="Where a conversation's title comes from: its first words, or the model, asked "
+        "in the background after the first answer (a local one only with n_parallel over 1).",
+    )
     retry_on_incomplete: bool = Field(
         default=True, description="Ask again, at most twice, when an answer is empty or broke off."
     )
@@ -344,6 +350,7 @@ class Config(Section):
     knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
+    compression: CompressionSection = CompressionSection()
     prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
     tools: ToolsSection = ToolsSection()

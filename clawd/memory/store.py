@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.checkpoints import Checkpoints
 from clawd.memory.conversations import Conversations
+from clawd.memory.forks import Forks
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
@@ -24,6 +26,8 @@ class Memory:
     Attributes:
         conversations: who talks about what, where.
         messages: what was said.
+        checkpoints: what stands for messages that a model is no longer shown.
+        forks: copies of conversations.
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
@@ -35,6 +39,8 @@ class Memory:
         self._database = database
         self.conversations = Conversations(database)
         self.messages = Messages(database)
+        self.checkpoints = Checkpoints(database)
+        self.forks = Forks(database)
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)

@@ -38,6 +38,7 @@ from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
@@ -141,10 +142,7 @@ class Daemon:
         cgroup = await asyncio.to_thread(tools_cgroup)
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self.sandbox = Sandbox(
-            self._sandbox_settings(self.loaded),
-            registry=self.estop,
-        )
+        self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         await self.sandbox.probe()
         await self._connect(redactor)
 
@@ -185,7 +183,7 @@ class Daemon:
             ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        book = ConversationBook(self.memory, taint)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
@@ -198,6 +196,7 @@ class Daemon:
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
+            care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
@@ -219,6 +218,7 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
+            housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,

@@ -24,6 +24,7 @@ from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
@@ -267,6 +268,8 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             max_response_bytes=config.limits.max_response_bytes,
             retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
+        compression=CompressionSettings(**config.compression.model_dump()),
+        titles=config.agent.titles,
         max_queued_messages=config.limits.max_queued_messages,
         max_queued_events=config.limits.max_queued_events,
         follower_stall_s=config.limits.follower_stall_s,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from clawd.wire import (
+    conversation_methods,
     knowledge_methods,
     memory_methods,
     plan_methods,
@@ -20,14 +21,12 @@ from clawd.wire import (
     receipt_methods,
 )
 from clawd.wire.changes import ChangeList
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
 from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
     Done,
     EstopReport,
     LoadedModel,
@@ -280,6 +279,7 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
+    conversation_methods.__name__,
     knowledge_methods.__name__,
     memory_methods.__name__,
     plan_methods.__name__,

@@ -12,6 +12,7 @@ ONE_SHOT = [
     "agent",
     "approval",
     "config",
+    "conversation",
     "doctor",
     "estop",
     "init",

@@ -17,6 +17,13 @@ from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack_event
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    DeleteConversation,
+    ExportConversation,
+    ForkConversation,
+    RenameConversation,
+)
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -215,6 +222,18 @@ async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
 
 
+async def rename(world: World) -> Method[Any]:
+    return RenameConversation(conversation_id=await world.conversation(), title="another")
+
+
+async def long_talk(world: World) -> Method[Any]:
+    conversation_id = await world.conversation()
+    for number in range(3):
+        more = SendMessage(text=f"{WORDS} {number}", conversation_id=conversation_id)
+        await world.inside.ask(more, ADA)
+    return CompressConversation(conversation_id=conversation_id)
+
+
 # For each method: the request, and what Ada, another user and an admin get. `sees`: a result with
 # what is Ada's in it; `ok`: a result without; else the code of the refusal.
 EVERYBODY = ("ok", "ok", "ok")
@@ -234,6 +253,20 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "open_conversation": (
         about(World.conversation, OpenConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "rename_conversation": (rename, OWN_BY_ID),
+    "fork_conversation": (
+        about(World.conversation, ForkConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "compress_conversation": (long_talk, OWN_BY_ID),
+    "export_conversation": (
+        about(World.conversation, ExportConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "delete_conversation": (
+        about(World.conversation, DeleteConversation, "conversation_id"),
         OWN_BY_ID,
     ),
     "send_message": (say_more, OWN_BY_ID),

@@ -9,6 +9,8 @@ import pytest
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
+    conversation_methods,
+    conversation_reports,
     exports,
     extension_reports,
     knowledge_methods,
@@ -32,6 +34,7 @@ from clawd.wire.methods import METHODS
 
 METHOD_MODULES = (
     methods,
+    conversation_methods,
     knowledge_methods,
     memory_methods,
     plan_methods,
@@ -42,6 +45,7 @@ METHOD_MODULES = (
 )
 REPORT_MODULES = (
     changes,
+    conversation_reports,
     exports,
     extension_reports,
     knowledge_reports,

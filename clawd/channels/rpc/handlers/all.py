@@ -1,6 +1,7 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
@@ -17,6 +18,7 @@ from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 class Handlers(
     ServiceHandlers,
     TurnHandlers,
+    ConversationHandlers,
     ActHandlers,
     PlanHandlers,
     PolicyHandlers,
