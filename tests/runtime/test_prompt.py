@@ -19,6 +19,7 @@ from clawd.runtime.prompt import (
     clipped,
     system_prompt,
 )
+from clawd.tools.facades import Facade
 from clawd.tools.registry import specs
 from tests.support.dispatching import Probe
 
