@@ -19,6 +19,7 @@ from clawd.runtime.prompt import (
     clipped,
     system_prompt,
 )
+from clawd.tools.base import Tool
 from clawd.tools.facades import Facade
 from clawd.tools.registry import specs
 from tests.support.dispatching import Probe
@@ -36,7 +37,7 @@ FULL = PromptSettings(
 )
 
 
-def prompt(settings: PromptSettings = FULL, *tools: Probe, workspace: str = "/w") -> str:
+def prompt(settings: PromptSettings = FULL, *tools: Tool, workspace: str = "/w") -> str:
     return system_prompt(settings, tools, workspace=workspace)
 
 
