@@ -1,21 +1,16 @@
 """`clawctl conversation`: list, show, rename, fork, compress, export and delete conversations."""
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 import click
-import msgspec
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.client import Client
 from clawctl.commands.memory import list_, show
+from clawctl.exporting import Format, new_file, pieces_of, show_pieces
 from clawctl.render import emit_json, note, say
 from clawctl.views import show_compression
-from clawd.errors import ClawError
 from clawd.wire.conversation_methods import (
     CompressConversation,
     DeleteConversation,
@@ -23,11 +18,9 @@ from clawd.wire.conversation_methods import (
     ForkConversation,
     RenameConversation,
 )
-from clawd.wire.safe_text import ascii_json, terminal_safe
+from clawd.wire.safe_text import terminal_safe
 
 COMPRESS_LIMIT_S = 4_000.0
-
-Format = Literal["jsonl", "markdown"]
 
 
 @click.group()
@@ -117,13 +110,13 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
     Markdown and escaped in JSON lines. --json puts all of it into one JSON document.
     """
     with app.client() as client:
-        pieces = _pieces(client, ExportConversation(conversation_id=conversation, format=how))
+        pieces = pieces_of(client, ExportConversation(conversation_id=conversation, format=how))
         if as_json:
             emit_json({"format": how, "text": "".join(pieces)})
         elif output is None:
-            _show(pieces, how)
+            show_pieces(pieces, how)
         else:
-            with _new_file(output) as file:
+            with new_file(output) as file:
                 for piece in pieces:
                     file.write(piece)
             note(f"wrote {output}")
@@ -146,49 +139,3 @@ def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         emit_json(done)
     else:
         say(done.message or "done")
-
-
-def _pieces(client: Client, request: ExportConversation) -> Iterator[str]:
-    """Yield the text of an export, piece by piece."""
-    while True:
-        chunk = client.call(request)
-        yield chunk.text
-        if not chunk.cursor:
-            return
-        request = msgspec.structs.replace(request, cursor=chunk.cursor)
-
-
-def _show(pieces: Iterator[str], how: Format) -> None:
-    rest = ""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split("\n")
-        for line in lines:
-            print(_safe(line, how))
-    if rest:
-        print(_safe(rest, how))
-
-
-def _safe(line: str, how: Format) -> str:
-    return ascii_json(line) if how == "jsonl" else terminal_safe(line)
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[TextIO]:
-    """Open a file of the person's own that is not there yet; one that fails is taken away again.
-
-    Raises:
-        ClawError: it is there, or cannot be written.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
-                yield file
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ClawError(
-            f"the export {path} cannot be written: {error.strerror or error}",
-            hint="Name a file that is not there yet, on a disk with room.",
-        ) from error

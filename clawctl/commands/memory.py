@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.render import Palette, emit_json, say
+from clawctl.exporting import Format, new_file, pieces_of_all, show_pieces
+from clawctl.render import Palette, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
 from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, MessageLine
@@ -20,7 +21,7 @@ BACKUP_LIMIT_S = 3600.0
 
 @click.group()
 def command() -> None:
-    """List, search, show and clear conversations."""
+    """List, search, show, export and clear conversations; copy and check what is kept."""
 
 
 @command.command("list")
@@ -106,6 +107,35 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         emit_json(done)
     else:
         say(done.message or "done")
+
+
+@command.command()
+@click.option(
+    "--format",
+    "how",
+    type=click.Choice(["jsonl", "markdown"]),
+    default="jsonl",
+    show_default=True,
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; not there yet.")
+@json_option
+@pass_app
+def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None:
+    """Write every conversation out, oldest first: as JSON lines, or as Markdown to read.
+
+    `clawctl conversation export` writes one of them.
+    """
+    with app.client() as client:
+        pieces = pieces_of_all(client, how)
+        if as_json:
+            emit_json({"format": how, "text": "".join(pieces)})
+        elif output is None:
+            show_pieces(pieces, how)
+        else:
+            with new_file(output) as file:
+                for piece in pieces:
+                    file.write(piece)
+            note(f"wrote {output}")
 
 
 @command.command()
