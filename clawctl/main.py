@@ -18,6 +18,7 @@ COMMANDS = {
     "config": "Check and show the configuration.",
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
+    "files": "List, read, add and delete the files of a conversation.",
     "init": "Create home, config and workspace.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
     "memory": "List, search, show and clear conversations.",

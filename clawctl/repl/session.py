@@ -95,6 +95,11 @@ class Session:
         if self._terminal is not None:
             self._terminal.close()
 
+    @property
+    def conversation_id(self) -> str:
+        """The conversation, empty before its first message."""
+        return self._conversation_id
+
     def client(self) -> Client:
         """Return a living connection; a new one is told of."""
         if self._client is not None and not self._client.is_alive():

@@ -18,6 +18,7 @@ from clawctl.views import (
     show_hits,
     show_notes,
     show_receipts,
+    show_session_files,
     show_status,
 )
 from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
@@ -35,6 +36,7 @@ from clawd.wire.methods import (
 )
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.session_methods import ListSessionFiles
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")
 
@@ -47,6 +49,11 @@ class Host(Protocol):
     @property
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
+        ...
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation, empty before its first message."""
         ...
 
     is_stopped: bool
@@ -135,6 +142,13 @@ def _knowledge(host: Host, rest: str) -> None:
     show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
 
 
+def _files(host: Host, _rest: str) -> None:
+    if host.conversation_id:
+        show_session_files(host.call(ListSessionFiles(conversation_id=host.conversation_id)))
+    else:
+        note("The conversation begins with your first message; it has no files yet.")
+
+
 def _policy(host: Host, rest: str) -> None:
     if not rest:
         report = host.call(Status())
@@ -197,6 +211,7 @@ COMMANDS: dict[str, Slash] = {
     "/knowledge": Slash(
         usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
     ),
+    "/files": Slash(usage="/files", help="List the files of this conversation.", handler=_files),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",
         help="Show autonomy and rules, or what a call would be answered.",

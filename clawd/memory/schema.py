@@ -5,6 +5,7 @@
     head           the chain's last receipt     settings  names and values
     changes        files that tools changed, for undo; the old contents lie in a folder
     untrusted_files  paths whose text came from outside
+    session_files  named contents of a conversation; their numbers in session_file_numbers
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -150,7 +151,32 @@ def _add_untrusted_files(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files)
+def _add_session_files(connection: sqlite3.Connection) -> None:
+    # The content stands last: what lists files need not walk over its pages.
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS session_files (
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            owner INTEGER NOT NULL,
+            mime TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            is_kept INTEGER NOT NULL,
+            created_at TEXT NOT NULL,
+            updated_at TEXT NOT NULL,
+            content BLOB NOT NULL,
+            PRIMARY KEY (conversation_id, name)
+        );
+        CREATE TABLE IF NOT EXISTS session_file_numbers (
+            conversation_id TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL
+        );
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files, _add_session_files)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

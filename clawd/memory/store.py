@@ -10,6 +10,7 @@ from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
 from clawd.memory.search import Search
+from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 
@@ -26,6 +27,7 @@ class Memory:
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        session_files: what belongs to a conversation beside its messages.
         upkeep: backups, checks, and what goes in the end.
     """
 
@@ -36,6 +38,7 @@ class Memory:
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.session_files = SessionFiles(database)
         self.upkeep = Upkeep(database)
 
     @classmethod

@@ -188,6 +188,7 @@ class Daemon:
                 sandbox_level=self._sandbox_level(),
                 output_limit_bytes=config.limits.max_tool_output_bytes,
                 audit_log=config.security.audit_log,
+                sessions=self.memory.session_files,
             ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
@@ -197,7 +198,8 @@ class Daemon:
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.memory)),
+            sessions=self.memory.session_files,
         )
         self.inbox = Inbox(
             book,

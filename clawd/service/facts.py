@@ -2,18 +2,21 @@
 
 from pathlib import Path
 
+from clawd.memory.store import Memory
 from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
 from clawd.runtime.facts import FactSource, WorkspaceMessage
 from clawd.runtime.participants import Participants
+from clawd.runtime.session_files import SessionFileList
 from clawd.security.paths import path_rules
 from clawd.security.taint import TaintBook
 from clawd.service.state import State
 
 
-def fact_sources(state: State, taint: TaintBook) -> tuple[FactSource, ...]:
+def fact_sources(state: State, taint: TaintBook, memory: Memory) -> tuple[FactSource, ...]:
     """Return the sources in the order in which the block tells them."""
     return (
         Participants(),
+        SessionFileList(memory.session_files),
         WorkspaceMessage(lambda: state.runtime.workspace_message),
         AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
     )

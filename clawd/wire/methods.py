@@ -16,6 +16,7 @@ from clawd.wire import (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    session_methods,
 )
 from clawd.wire.changes import ChangeList
 from clawd.wire.events import TurnFinished
@@ -283,6 +284,7 @@ _HOMES = {
     policy_methods.__name__,
     knowledge_methods.__name__,
     prompt_methods.__name__,
+    session_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -14,6 +14,7 @@ ONE_SHOT = [
     "config",
     "doctor",
     "estop",
+    "files",
     "init",
     "knowledge",
     "memory",

@@ -18,9 +18,17 @@ from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_edit import FileEditTool
 from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
 from clawd.tools.builtin.files import CheckPathTool, FileListTool, FileReadTool
-from clawd.tools.builtin.fs_ops_batch import MAX_FILES, MAX_OPERATIONS, Batch, Verb, batch_of
+from clawd.tools.builtin.fs_ops_batch import (
+    MAX_FILES,
+    MAX_OPERATIONS,
+    Batch,
+    Verb,
+    batch_of,
+    refusal,
+)
 from clawd.tools.builtin.fs_ops_run import CLIP_BYTES, run_batch
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
+from clawd.wire.references import looks_like_reference, no_path
 
 # What is left of the call's time when no further operation is begun.
 _RESERVE = 0.25
@@ -144,4 +152,8 @@ class FsOpsTool(ChangingTool):
                 return path  # the flat tool says why it is none
 
         schemas = {verb: tool.parameters for verb, tool in self._tools.items()}
-        return batch_of(arguments, schemas, place_of)
+        batch = batch_of(arguments, schemas, place_of)
+        for each in batch.operations:
+            if looks_like_reference(path := str(each.arguments.get("path", ""))):
+                raise refusal(f"operation {each.number}: {no_path(path).message}")
+        return batch
