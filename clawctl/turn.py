@@ -11,7 +11,9 @@ import msgspec
 
 from clawctl.approve import Terminal, answer_question, approve
 from clawctl.client import Stream
+from clawctl.plan import plan_text
 from clawctl.render import Palette
+from clawctl.views import compressed_line
 from clawd.errors import ClawError
 from clawd.wire.events import (
     ApprovalRequested,
@@ -148,8 +150,9 @@ class TurnView:
 
     def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
-        shown = self._hop_text or self._last_text
-        if text is not None and text != shown:
+        # A turn that is stopped says why below the last text there was.
+        shown = {self._hop_text or self._last_text, self._last_text + self._hop_text}
+        if text is not None and text not in shown:
             if not text.startswith(self._hop_text):
                 self._close_line()
                 self._hop_text = ""
@@ -166,12 +169,9 @@ class TurnView:
             case Notice():
                 self._notice(event)
             case PlanChanged():
-                self._row(terminal_safe(event.markdown))
+                self._row(plan_text(event.markdown, self._palette))
             case ContextCompressed():
-                self._row(
-                    f"● {event.messages_replaced} messages summarised: "
-                    f"{event.tokens_before} → {event.tokens_after} tokens"
-                )
+                self._row(compressed_line(event))
             case ApprovalResolved():
                 answer = visible_line(event.answer, NAME_LIMIT)
                 word = "denied" if answer == "deny" else f"approved ({answer})"

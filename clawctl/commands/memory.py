@@ -9,9 +9,9 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import Palette, emit_json, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
-from clawd.wire.reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 PAGE = 200
@@ -153,9 +153,12 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
     if conversation.untrusted_sources:
         sources = visible_line(", ".join(conversation.untrusted_sources))
         print(palette.yellow(f"holds untrusted text from {sources}"))
+    if conversation.replaced:
+        count = f"the model is shown a summary of the first {conversation.replaced} messages"
+        print(palette.dim(count))
     for message in messages:
         name = f" {message.name}" if message.name else ""
-        head = f"{message.role}{name}  {message.timestamp}"
+        head = f"{message.role}{name}  {message.timestamp}  {message.id}"
         print(f"\n{palette.cyan(visible_line(head))}")
         if message.content:
             print(terminal_safe(message.content))

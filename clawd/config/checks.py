@@ -45,9 +45,10 @@ def _default_provider(tree: Tree) -> Iterator[Problem]:
 def _provider_sections(tree: Tree) -> Iterator[Problem]:
     providers = _providers(tree)
     for name, section in providers.items():
-        if section.get("kind") == "openai-compatible":
-            yield from _base_url(name, section.get("base_url", ""))
-        if section.get("kind") in _OVER_OTHERS:
+        kind, url = section.get("kind"), section.get("base_url", "")
+        if kind == "openai-compatible" or (kind == "anthropic" and url):
+            yield from _base_url(name, url)
+        if kind in _OVER_OTHERS:
             yield from _chain(name, section.get("providers", []), list(providers))
     yield from _loops(providers)
 

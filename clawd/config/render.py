@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
@@ -60,7 +61,16 @@ _ACTIVE = frozenset(
 
 
 _NOT_OF_A_SERVER = frozenset(
-    {"script", "api_key", "api_key_file", "providers", "probe_interval_s", "overload_lead"}
+    {
+        "script",
+        "api_key",
+        "api_key_file",
+        "max_tokens",
+        "thinking",
+        "providers",
+        "probe_interval_s",
+        "overload_lead",
+    }
 )
 
 
@@ -92,6 +102,7 @@ def render_default_config(layout: Layout) -> str:
         (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("compression",), CompressionSection),
         (("tools",), ToolsSection),
         (("prompt",), PromptSection),
         (("engine",), EngineSection),
@@ -201,6 +212,13 @@ def _providers() -> str:
     lines += [
         "# Instead of api_key_env: api_key_file, a file of mode 0600.",
         "",
+        "# Anthropic's messages, there or at another server that speaks them.",
+        "#[providers.models.claude]",
+        '#kind = "anthropic"',
+        '#model = "claude-opus-5-5"',
+        '#api_key_env = "ANTHROPIC_API_KEY"',
+        *_fields("max_tokens", "thinking"),
+        "",
         "# Several providers, tried in order when the way there, the key or time fails.",
         "#[providers.models.safe]",
         '#kind = "reliable"',
@@ -210,7 +228,7 @@ def _providers() -> str:
         "#[providers.models.fleet]",
         '#kind = "router"',
         '#providers = ["server"]',
-        *_fields_of_a_router(),
+        *_fields("probe_interval_s", "overload_lead"),
         "",
         "# mock with replies from a JSON file.",
         "#[providers.models.scripted]",
@@ -220,8 +238,8 @@ def _providers() -> str:
     return "\n".join(lines)
 
 
-def _fields_of_a_router() -> Iterator[str]:
-    for name in ("probe_interval_s", "overload_lead"):
+def _fields(*names: str) -> Iterator[str]:
+    for name in names:
         field = ProviderSection.model_fields[name]
         yield from _comment(field.description or "")
         yield f"#{name} = {toml_value(field.default)}"

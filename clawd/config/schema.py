@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
@@ -23,7 +24,7 @@ MAX_SYSTEM_APPEND = 16 * 1024
 
 Autonomy = Literal["readonly", "supervised", "full"]
 SandboxMode = Literal["required", "preferred", "off"]
-ProviderKind = Literal["local", "mock", "openai-compatible", "reliable", "router"]
+ProviderKind = Literal["local", "mock", "openai-compatible", "anthropic", "reliable", "router"]
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Paths = Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)]
@@ -106,23 +107,27 @@ class ProviderSection(Section):
     """One source of answers: [providers.models.<name>]."""
 
     kind: ProviderKind = Field(
-        description="local (the built-in engine), mock (scripted), openai-compatible, reliable "
-        "(a list of others, tried in order) or router (a list of equals, the least loaded answers)."
+        description="local (the built-in engine), mock (scripted), openai-compatible, anthropic, "
+        "reliable (a list of others, tried in order) or router (a list of equals, the least loaded "
+        "answers)."
     )
     model: str = Field(
         default="",
         description="The model's name; for local: embedded, a file name in models/ or a path.",
     )
     base_url: str = Field(
-        default="", description="openai-compatible: the API's address, as http://localhost:8080/v1."
+        default="",
+        description="openai-compatible: the API's address, as http://localhost:8080/v1; anthropic: "
+        "empty is https://api.anthropic.com.",
     )
     api_key_env: str = Field(
         default="",
-        description="openai-compatible: the environment variable, or systemd credential, that "
-        "holds the key.",
+        description="openai-compatible, anthropic: the environment variable, or systemd "
+        "credential, that holds the key.",
     )
     api_key_file: OnePath | None = Field(
-        default=None, description="openai-compatible: a file of mode 0600 that holds the key."
+        default=None,
+        description="openai-compatible, anthropic: a file of mode 0600 that holds the key.",
     )
     api_key: SecretStr | None = Field(
         default=None,
@@ -132,7 +137,17 @@ class ProviderSection(Section):
     script: OnePath | None = Field(
         default=None, description="mock: the JSON script of replies; without one it echoes."
     )
-    stream: bool = Field(default=True, description="openai-compatible: ask for a streamed answer.")
+    stream: bool = Field(
+        default=True, description="openai-compatible, anthropic: ask for a streamed answer."
+    )
+    max_tokens: int = Field(
+        default=16_384, ge=1, description="anthropic: the longest answer; the API wants a number."
+    )
+    thinking: Literal["", "adaptive", "enabled", "disabled"] = Field(
+        default="",
+        description="anthropic: how the model thinks before it answers; empty leaves it to the "
+        "model, enabled gives it half of max_tokens.",
+    )
     use_tool_role: bool = Field(
         default=True,
         description="Send tool results in role tool; false for templates that refuse it.",
@@ -249,6 +264,11 @@ class AgentSection(Section):
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
     )
+    titles: Literal["first-words", "model"] = Field(
+        default="first-words",
+        description="Where a conversation's title comes from: its first words, or the model, asked "
+        "in the background after the first answer (a local one only with n_parallel over 1).",
+    )
     retry_on_incomplete: bool = Field(
         default=True, description="Ask again, at most twice, when an answer is empty or broke off."
     )
@@ -338,6 +358,7 @@ class Config(Section):
     knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
+    compression: CompressionSection = CompressionSection()
     prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
     tools: ToolsSection = ToolsSection()

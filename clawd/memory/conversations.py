@@ -14,6 +14,7 @@ from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MAX_PAGE,
+    TITLED_BY,
     Conversation,
     Counts,
     Page,
@@ -146,13 +147,52 @@ class Conversations:
 
         return await self._database.write(act)
 
-    async def rename(self, conversation_id: str, title: str, *, owner: int | None) -> Conversation:
-        """Set the title.
+    async def note(
+        self, conversation_id: str, *, owner: int | None, facts: dict[str, Any], title: str = ""
+    ) -> Conversation:
+        """Add facts to the metadata, and set the title if one is given; return the whole.
 
         Raises:
             NotFoundError: there is none with this id that the owner may see.
         """
-        return await self.change(conversation_id, owner=owner, title=title)
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            found = find_conversation(connection, conversation_id, owner)
+            connection.execute(
+                "UPDATE conversations SET metadata = ?, title = ? WHERE id = ?",
+                (encode(found.metadata | facts), clean(title) or found.title, found.id),
+            )
+            return find_conversation(connection, found.id, owner)
+
+        return await self._database.write(act)
+
+    async def rename(self, conversation_id: str, title: str, *, owner: int | None) -> Conversation:
+        """Set the title, as a person wants it: no model changes it after that.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+        return await self.note(conversation_id, owner=owner, title=title, facts={TITLED_BY: "hand"})
+
+    async def suggest_title(
+        self, conversation_id: str, title: str, *, owner: int | None
+    ) -> Conversation:
+        """Set the title unless a person has set one; return the whole.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            found = find_conversation(connection, conversation_id, owner)
+            if found.metadata.get(TITLED_BY) == "hand":
+                return found
+            connection.execute(
+                "UPDATE conversations SET title = ? WHERE id = ?", (clean(title), found.id)
+            )
+            return find_conversation(connection, found.id, owner)
+
+        return await self._database.write(act)
 
     async def touch(self, conversation_id: str, *, owner: int | None) -> None:
         """Make it the last active one.
@@ -196,6 +236,7 @@ class Conversations:
             gone = count(connection, owner)
             connection.execute(f"DELETE FROM messages WHERE {_OWNED}", {"owner": owner})
             connection.execute(f"DELETE FROM conversations WHERE {_OWNED}", {"owner": owner})
+            connection.execute(f"DELETE FROM plans WHERE {_OWNED}", {"owner": owner})
             for index in ("messages_fts", "messages_trigrams"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
             return gone

@@ -15,7 +15,8 @@ from clawd.providers.base import ChatRequest
 # One prompt that a server answers with 500 must not take every backend down: these alone say that
 # the server itself cannot serve.
 _UNAVAILABLE = frozenset({502, 503, 504})
-_TOO_MANY_REQUESTS = 429
+# Too many requests, and what Anthropic's servers say when they are overloaded.
+_BUSY = frozenset({429, 529})
 _UNREACHED: frozenset[ProviderErrorKind] = frozenset({"network", "auth", "timeout"})
 _MAX_DOUBLINGS = 32
 _MAX_HINT_CHARACTERS = 200
@@ -148,7 +149,7 @@ def choose(standings: Sequence[Standing], *, home: str = "", overload_lead: int 
 def moves_on(error: Exception) -> bool:
     """Tell whether another backend may answer what this one did not."""
     if isinstance(error, ProviderError) and error.kind == "http":
-        return takes_down(error) or error.status == _TOO_MANY_REQUESTS
+        return takes_down(error) or error.status in _BUSY
     return takes_down(error) or isinstance(error, BusyError)
 
 

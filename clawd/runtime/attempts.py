@@ -95,7 +95,8 @@ class Attempts:
             self._emit(
                 Notice(level="warning", text="the model only thought; its thoughts are the answer")
             )
-            return self._saying(result, result.reasoning.strip())
+            thoughts = self._saying(result, result.reasoning.strip())
+            return msgspec.structs.replace(thoughts, is_promoted=True)
         if flaw == "incomplete":
             self._emit(Notice(level="warning", text="the model gave an empty answer"))
         return result

@@ -51,6 +51,7 @@ class FactScope(msgspec.Struct, frozen=True, kw_only=True):
         conversation_id: "" where there is no conversation yet.
         workspace: absolute and resolved.
         speakers: uids of those who spoke in it before.
+        offered: names of the tools offered with the message.
     """
 
     principal: Principal
@@ -58,6 +59,7 @@ class FactScope(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str
     workspace: Path
     speakers: frozenset[int] = frozenset()
+    offered: frozenset[str] = frozenset()
 
 
 class FactSource(Protocol):
@@ -151,16 +153,27 @@ class SaidOf:
 
     Args:
         name: of the fact.
-        told: returns its text, "" for nothing to tell.
+        told: returns it, or its text alone; "" for nothing to tell.
+        tools: it is told where one of these is offered; None for everywhere.
     """
 
-    def __init__(self, name: str, told: Callable[[int], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        told: Callable[[int], Awaitable[str | Fact]],
+        *,
+        tools: frozenset[str] | None = None,
+    ) -> None:
         self.names: tuple[str, ...] = (name,)
         self._told = told
+        self._tools = tools
 
     async def facts(self, scope: FactScope) -> dict[str, Fact]:
         """Return the fact."""
-        return {self.names[0]: Fact(text=await self._told(scope.owner))}
+        if self._tools is not None and not self._tools & scope.offered:
+            return {}
+        told = await self._told(scope.owner)
+        return {self.names[0]: Fact(text=told) if isinstance(told, str) else told}
 
 
 class WorkspaceMessage:

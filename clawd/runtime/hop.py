@@ -42,6 +42,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
         overlong: the answer was cut at the limit of bytes.
         evaluated: the prompt's evaluation, where the provider reports it.
         reasoning: what came beside the answer; it is in no later prompt.
+        is_promoted: `text` is the reasoning, as nothing else came.
         is_unreadable: text that was to be a call could not be read as one; `text` is without it.
     """
 
@@ -53,6 +54,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     overlong: bool = False
     evaluated: Evaluated | None = None
     reasoning: str = ""
+    is_promoted: bool = False
     is_unreadable: bool = False
 
     @property

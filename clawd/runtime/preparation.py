@@ -15,7 +15,7 @@ from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
-from clawd.runtime.session_files import shortened_message
+from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
 from clawd.runtime.turn_plan import TurnPlan
@@ -25,8 +25,6 @@ from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
-
-READER = "file_read"
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,10 +127,9 @@ class Preparation:
         )
         live.hints = hints
         offer = self._offered(settings, agent)
-        # Before the block, which lists what is kept.
         can_read = READER in offer.names and provider.capabilities().tools
         short = await self._shortened(live, incoming.text) if can_read else ""
-        block = await self._block(live, principal, workspace)
+        block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
         scope = self._person.scope(
             conversation_id=live.record.id,
@@ -142,10 +139,11 @@ class Preparation:
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
+        inputs = _inputs(settings, agent, offer.shown, workspace)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
-            system=_system(live, _inputs(settings, agent, offer.shown, workspace), provider),
+            system=_system(_preamble(live, inputs), inputs, provider),
             tools=offer.shown,
             provider=provider,
             model=model,
@@ -176,26 +174,30 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        if live is None:
-            scope = FactScope(
-                principal=principal, owner=principal.uid, conversation_id="", workspace=folder
-            )
-            block = await self._facts.block(scope, {})
-        else:
-            block = await self._block(live, principal, folder)
-        tools = self._offered(settings, chosen).shown
-        preamble = Preamble(_inputs(settings, chosen, tools, folder))
+        offer = self._offered(settings, chosen)
+        block = await self._block(live, principal, folder, offer.names)
+        inputs = _inputs(settings, chosen, offer.shown, folder)
+        provider = self._providers().get(settings.default_provider)
+        known = live.preamble if live is not None else None
+        preamble = known.copy() if known is not None else Preamble(inputs)
+        system = _system(preamble, inputs, provider)
+        fragments = preamble.fragments()
+        if added := system.removeprefix(preamble.render()).strip():
+            fragments += (("commands", added),)
         return PromptPreview(
             workspace=folder,
-            fragments=preamble.fragments(),
-            system=preamble.render(),
+            fragments=fragments,
+            system=system,
             block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
-            tools=tuple(tool.name for tool in tools),
+            tools=tuple(tool.name for tool in offer.shown),
         )
 
     async def _shortened(self, live: LiveConversation, text: str) -> str:
-        """Return what stands for a text that is too long; "" for one that is not."""
+        """Return what stands for a text that is too long; "" for one that is not.
+
+        To be called before the block is made, which lists what is kept.
+        """
         limit = self._settings().max_inline_message_bytes
         if self._sessions is None or len(text.encode(errors="replace")) <= limit:
             return ""
@@ -203,15 +205,23 @@ class Preparation:
         short = await shortened_message(text, self._sessions, live.record.id, owner=owner)
         return short if short != text else ""
 
-    async def _block(self, live: LiveConversation, principal: Principal, workspace: Path) -> Block:
+    async def _block(
+        self,
+        live: LiveConversation | None,
+        principal: Principal,
+        workspace: Path,
+        offered: frozenset[str],
+    ) -> Block:
+        """Return what is news to a conversation, or to a new one of the principal's (None)."""
         scope = FactScope(
             principal=principal,
-            owner=live.record.owner,
-            conversation_id=live.record.id,
+            owner=live.record.owner if live else principal.uid,
+            conversation_id=live.record.id if live else "",
             workspace=workspace,
-            speakers=live.speakers,
+            speakers=live.speakers if live else frozenset(),
+            offered=offered,
         )
-        return await self._facts.block(scope, live.shown)
+        return await self._facts.block(scope, live.shown if live else {})
 
     def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> Offer:
         """Return what the channel and the agent both offer."""
@@ -248,20 +258,19 @@ def _words(
 
 
 def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
-    """Return the conversation's own preamble, with these inputs."""
+    """Return the conversation's own preamble."""
     if live.preamble is None:
         live.preamble = Preamble(inputs)
-    else:
-        live.preamble.adopt(inputs)
     return live.preamble
 
 
-def _system(live: LiveConversation, inputs: PromptInputs, provider: Provider) -> str:
+def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
     """Return the system prompt; a model that calls no tools is told of commands instead."""
-    if provider.capabilities().tools:
-        return _preamble(live, inputs).render()
-    plain = msgspec.structs.replace(inputs, tools=())
-    return with_instructions(_preamble(live, plain).render(), inputs.tools)
+    if provider is None or provider.capabilities().tools:
+        preamble.adopt(inputs)
+        return preamble.render()
+    preamble.adopt(msgspec.structs.replace(inputs, tools=()))
+    return with_instructions(preamble.render(), inputs.tools)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

@@ -10,6 +10,7 @@ from clawd.wire.references import SCHEME, reference
 MESSAGE_HEAD_BYTES = 2 * 1024
 LISTED = 20
 MESSAGE_STEM = "message"
+READER = "file_read"
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ class SessionFileList:
         self._store = store
 
     async def facts(self, scope: FactScope) -> dict[str, Fact]:
-        """Return the list; nothing where there are none."""
-        if not scope.conversation_id:
+        """Return the list; nothing where there are none, or no tool reads them."""
+        if not scope.conversation_id or READER not in scope.offered:
             return {}
         found = await self._store.list(scope.conversation_id, owner=scope.owner)
         if not found:

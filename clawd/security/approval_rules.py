@@ -37,6 +37,7 @@ FREE_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "file_edit": ("new_text", "old_text", "start_line", "end_line"),
     "shell": ("timeout_s",),
     "web_fetch": ("max_bytes",),
+    "pdf_extract": ("pages",),
     "knowledge_save": ("content", "fix"),
     "knowledge_append": ("content",),
 }

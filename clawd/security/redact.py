@@ -13,7 +13,7 @@ import os
 import re
 import secrets as random
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,27 @@ _NAMES = re.compile(
     r"|authorization|cookie|set-cookie|private[_-]?key)",
     re.IGNORECASE,
 )
+
+
+_KINDS = {
+    "block": "a private key",
+    "token": "a token",
+    "bearer": "a bearer token",
+    "url": "a password in an address",
+    "named": "a password or key",
+}
+
+
+def secret_shapes(text: str) -> Iterator[tuple[int, str]]:
+    """Yield where text has the shape of a secret, and of which kind.
+
+    What follows a name (`token = …`) counts only in quotes, since programs name variables so.
+    """
+    for match in _SHAPES.finditer(text):
+        group = match.lastgroup or ""
+        start = match.start(group)
+        if group != "named" or text[start - 1 : start] in {'"', "'"}:
+            yield start, _KINDS[group]
 
 
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)

@@ -2,14 +2,10 @@
 
 import asyncio
 import logging
-import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import Any
 
-from clawd import __version__
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
@@ -18,7 +14,6 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.knowledge.store import Knowledge
-from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
@@ -43,6 +38,7 @@ from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
@@ -53,13 +49,13 @@ from clawd.service.state import (
     forbidden_paths_of,
     knowledge_of,
 )
+from clawd.service.status import Began, DaemonStatus
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
 from clawd.tools.telling import DispatchSettings
-from clawd.wire.reports import StatusReport, WorkerLine
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +66,7 @@ class Daemon:
     def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._stack = AsyncExitStack()
-        self._started = time.monotonic()
-        self._started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._began = Began()
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.state: State
@@ -147,10 +142,7 @@ class Daemon:
         cgroup = await asyncio.to_thread(tools_cgroup)
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self.sandbox = Sandbox(
-            self._sandbox_settings(self.loaded),
-            registry=self.estop,
-        )
+        self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         await self.sandbox.probe()
         await self._connect(redactor)
 
@@ -172,7 +164,7 @@ class Daemon:
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ),
+            additions=Additions(self.sandbox, self._environ, layout),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -184,21 +176,16 @@ class Daemon:
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=DispatchSettings(
-                sandbox_level=self._sandbox_level(),
-                output_limit_bytes=config.limits.max_tool_output_bytes,
-                audit_log=config.security.audit_log,
-                sessions=self.memory.session_files,
-            ),
+            settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        book = ConversationBook(self.memory, taint)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint, self.memory)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
             sessions=self.memory.session_files,
         )
         self.inbox = Inbox(
@@ -206,6 +193,7 @@ class Daemon:
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
+            care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
@@ -227,6 +215,7 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
+            housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,
@@ -234,6 +223,8 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
+            plugins=self.toolset.plugins,
+            reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,
             questions=person.questions,
@@ -245,7 +236,7 @@ class Daemon:
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
-            status=self.report,
+            status=self._status().report,
             reload=self.reload,
             accept_receipts=self.accept_receipts,
             shutdown=self.shutdown_wanted.set,
@@ -286,6 +277,30 @@ class Daemon:
         memory = self.state.loaded.config.memory
         return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
 
+    def _status(self) -> DaemonStatus:
+        return DaemonStatus(
+            state=self.state,
+            began=self._began,
+            memory=self.memory,
+            sandbox=self.sandbox,
+            chain=self.chain,
+            anchor=self.anchor,
+            estop=self.estop,
+            engine=self.engine,
+            inbox=self.inbox,
+            approvals=self.approvals,
+            rules=self.rules,
+        )
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        config = self.loaded.config
+        return DispatchSettings(
+            sandbox_level=self._sandbox_level(),
+            output_limit_bytes=config.limits.max_tool_output_bytes,
+            audit_log=config.security.audit_log,
+            sessions=self.memory.session_files,
+        )
+
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
         return status.level if status is not None else "none"
@@ -314,12 +329,16 @@ class Daemon:
         loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
-        await self.toolset.refresh(loaded)
-        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+        await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
         return "; ".join(filter(None, told))
+
+    async def reload_tools(self) -> None:
+        """Read manifests and plugins again, and put the tools in force."""
+        await self.toolset.refresh(self.state.loaded)
+        self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     async def _reopen_receipts(self) -> str:
         """Take receipts again after a failed write; return what to tell."""
@@ -341,60 +360,8 @@ class Daemon:
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)
 
-    def _receipts_problem(self) -> str:
-        failure = self.chain.failure if self.chain is not None else ""
-        return failure or (self.anchor.problem if self.anchor is not None else "")
-
     async def accept_receipts(self, by: Principal) -> str:
         """Take the receipt log as it stands; return what to tell."""
         if self.anchor is None:
             return "receipts are switched off"
         return await self.anchor.accept(by)
-
-    async def report(self, principal: Principal) -> StatusReport:
-        """Return what the daemon is and does; of what has an owner, what the principal may see."""
-        config, layout = self.state.loaded.config, self.loaded.layout
-        counts = await self.memory.conversations.counts(owner=visible_to(principal))
-        stop, sandbox = self.estop.state(), self.sandbox.status
-        running, queued = self.inbox.turns
-        head = self.chain.head() if self.chain is not None else None
-        return StatusReport(
-            pid=os.getpid(),
-            version=__version__,
-            home=str(layout.home),
-            socket=str(layout.socket),
-            workspace=str(config.workspace_dir),
-            config=str(self.state.loaded.path),
-            started_at=self._started_at,
-            uptime_s=round(time.monotonic() - self._started, 3),
-            autonomy=config.security.autonomy,
-            sandbox=self._sandbox_level(),
-            sandbox_reason=sandbox.reason if sandbox is not None else "",
-            sandbox_layers=sandbox.layers if sandbox is not None else (),
-            sandbox_unbounded=sandbox.unbounded if sandbox is not None else (),
-            estop=stop.is_set,
-            estop_reason=stop.reason,
-            default_provider=config.default_provider,
-            default_model=config.default_model,
-            receipts_enabled=self.chain is not None,
-            receipts=head.seq if head is not None else 0,
-            receipts_head=head.receipt_hash if head is not None else "",
-            receipts_problem=self._receipts_problem(),
-            conversations=counts.conversations,
-            turns_running=running,
-            turns_queued=queued,
-            approvals_pending=len(self.approvals.pending(principal)),
-            rules=len(self.rules.rules(principal)),
-            rules_problem=self.rules.problem,
-            workers=tuple(
-                WorkerLine(
-                    alias=each.alias,
-                    pid=each.pid,
-                    state=each.state,
-                    running=each.running,
-                    context_size=each.info.n_ctx if each.info is not None else 0,
-                    fence=each.info.fence if each.info is not None else "",
-                )
-                for each in self.engine.status()
-            ),
-        )

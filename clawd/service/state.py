@@ -9,7 +9,6 @@ from clawd.config.engine import EngineSection
 from clawd.config.load import Loaded
 from clawd.config.profiles import engine_settings, matching_pattern
 from clawd.config.schema import ProviderSection
-from clawd.config.secrets import provider_key
 from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.settings import EngineSettings
@@ -20,18 +19,18 @@ from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
-from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
-from clawd.providers.unavailable import UnavailableProvider
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
+from clawd.service.remote import REMOTE_KINDS, remote_provider
 from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
 MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
@@ -134,32 +133,14 @@ class State:
                 path = section.script or self.environ.get(MOCK_SCRIPT)
                 script = load_script(Path(path)) if path else None
                 return ScriptedProvider(name, script, tools=section.tools)
-            case "openai-compatible":
-                return self._remote(name, section)
+            case "openai-compatible" | "anthropic":
+                return remote_provider(name, section, self.environ)
             case "reliable":
                 return ReliableProvider(name, chained)
             case "router":
                 return _router(name, section, loaded.config.providers.models, chained)
             case _:
                 raise ConfigError(f"provider {name}: kind {section.kind!r} is unknown")
-
-    def _remote(self, name: str, section: ProviderSection) -> Provider:
-        try:
-            key = provider_key(name, section, self.environ)
-        except ConfigError as error:
-            _log.warning("a provider is not available: %s", error.message)
-            return UnavailableProvider(name, error)
-        settings = OpenAISettings(
-            name=name,
-            base_url=section.base_url,
-            model=section.model,
-            stream=section.stream,
-            use_tool_role=section.use_tool_role,
-            tools=section.tools,
-            connect_timeout_s=section.connect_timeout_s,
-            first_byte_timeout_s=section.first_byte_timeout_s,
-        )
-        return OpenAICompatibleProvider(settings, api_key=key or "")
 
 
 def _router(
@@ -173,7 +154,7 @@ def _router(
         own = sections[provider.name()]
         labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
         # To check another kind than a server costs more than a list of models: it may load one.
-        is_probed = own.kind == "openai-compatible"
+        is_probed = own.kind in REMOTE_KINDS
         backends.append(Backend(provider=provider, labels=labels, is_probed=is_probed))
     settings = RouterSettings(
         probe_interval_s=section.probe_interval_s, overload_lead=section.overload_lead
@@ -293,6 +274,8 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             max_response_bytes=config.limits.max_response_bytes,
             retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
+        compression=CompressionSettings(**config.compression.model_dump()),
+        titles=config.agent.titles,
         max_queued_messages=config.limits.max_queued_messages,
         max_inline_message_bytes=config.limits.max_inline_message_bytes,
         max_queued_events=config.limits.max_queued_events,

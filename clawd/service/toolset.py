@@ -6,6 +6,7 @@ from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
+from clawd.plugins.loader import PluginStore
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
@@ -59,6 +60,11 @@ class Toolset:
         await self._additions.refresh(loaded)
 
     @property
+    def plugins(self) -> PluginStore:
+        """What is installed, whether it may run or not."""
+        return self._additions.plugins
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """What of the tools that others wrote was left out, and what is doubtful."""
         return self._additions.problems(self._own_names)
@@ -79,6 +85,7 @@ class Toolset:
             home=loaded.layout.home,
             sandbox=self._sandbox,
             changes=self._changes,
+            plans=self._memory.plans,
             sessions=SessionAccess(
                 store=self._memory.session_files, room_bytes=config.limits.max_tool_output_bytes
             ),

@@ -149,6 +149,8 @@ class Tool(ABC):
         traits: its effect, an example and other words for its arguments; None for those that
             `traits` keeps under its name.
         source: where it comes from, for people.
+        identity: what it is known by where its program is not clawd's own, or ""; an approval
+            binds it, and so is void when the program becomes another.
     """
 
     name: ClassVar[str]
@@ -163,6 +165,7 @@ class Tool(ABC):
     addendum: ClassVar[str] = ""
     traits: ClassVar[Traits | None] = None
     source: ClassVar[str] = "builtin"
+    identity: ClassVar[str] = ""
 
     @abstractmethod
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -187,6 +190,11 @@ class Tool(ABC):
 def traits_of(tool: Tool) -> Traits:
     """Return the traits of a tool; one that has none is taken for one that acts."""
     return tool.traits or builtin_traits(tool.name) or Traits()
+
+
+def first_line(description: str) -> str:
+    """Return the first line of a description, as short as a request takes it."""
+    return next(iter(description.strip().splitlines()), "")[:SHORT_LIMIT]
 
 
 def failed(error: str, *, output: str = "", **metadata: Any) -> ToolResult:

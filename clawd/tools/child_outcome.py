@@ -46,7 +46,7 @@ def told_of(
         output += f"\n[exit code {result.exit_code}]"
     elif not ended and result.exit_code:
         ended = _exit(result, noun)
-    problem = ". ".join(part for part in (ended, _aside(result.put_aside)) if part)
+    problem = ". ".join(part for part in (ended, put_aside_told(result.put_aside)) if part)
     if problem:
         return failed(f"{problem}. {advice}" if advice else problem, output=output, **facts)
     return succeeded(output or "(no output)", **facts)
@@ -70,7 +70,7 @@ def _exit(result: ChildResult, noun: str) -> str:
     return f"The {noun} exited with code {result.exit_code}{convention}"
 
 
-def _aside(put_aside: PutAside) -> str:
+def put_aside_told(put_aside: PutAside) -> str:
     """Say what the command made that would have run outside the sandbox."""
     told = []
     if put_aside.held:

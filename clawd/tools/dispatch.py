@@ -201,10 +201,13 @@ class Dispatcher:
         self, prepared: PreparedCall, request: CallRequest, scope: CallScope
     ) -> Refused | None:
         """Judge a call that waited for a person: meanwhile the policy may have been reloaded."""
+        approved = prepared.action.digest
         try:
             self._preparer.renew(prepared, request, scope)
         except (NotFoundError, InvalidRequestError) as error:
             return denied(f"the tool was changed while the call waited: {error.message}")
+        if prepared.action.digest != approved:
+            return denied("the tool was changed while the call waited: it is another call now")
         verdict = self._gate.may_start(prepared.action)
         return refused_by(verdict) if isinstance(verdict, Deny) else None
 

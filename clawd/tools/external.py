@@ -3,6 +3,7 @@
 The model's values arrive as whole elements of argv. No shell ever reads them.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,12 +17,12 @@ from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
 from clawd.tools.base import (
-    SHORT_LIMIT,
     Arguments,
     Tool,
     ToolContext,
     ToolResult,
     Touched,
+    first_line,
 )
 from clawd.tools.child_outcome import told_of
 from clawd.tools.external_spec import ExternalSpec
@@ -110,13 +111,13 @@ def external_tool(
     spec: ExternalSpec, *, sandbox: Sandbox, environ: Mapping[str, str]
 ) -> ExternalTool:
     """Return the tool of a spec; what it may send out follows from its network."""
-    first = spec.description.strip().splitlines()[0]
     facts: dict[str, Any] = {
         "name": spec.name,
-        "short": first[:SHORT_LIMIT],
+        "short": first_line(spec.description),
         "description": spec.description,
         "parameters": spec.schema(),
         "outward": spec.network,
+        "identity": hashlib.sha256(repr(spec).encode()).hexdigest(),
     }
     kind: type[ExternalTool] = type(f"ExternalTool_{spec.name}", (ExternalTool,), facts)
     return kind(spec, sandbox=sandbox, environ=environ)

@@ -14,6 +14,7 @@ import msgspec
 
 MAX_DEPTH = 16
 
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 Place = tuple[str | int, ...]
@@ -125,11 +126,14 @@ class _Reader:
         if self._text[at : at + 1] in {"{", "["}:
             raise self.error(at, "a name in double quotes is expected")
         try:
-            return self._plain.raw_decode(self._text, at)
+            value, end = self._plain.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
             raise self.error(error.pos, f"this is no JSON: {error.msg}") from error
         except ValueError as error:
             raise self.error(at, f"this is no JSON: {error}") from error
+        if isinstance(value, str) and _NO_TEXT.search(value):
+            raise self.error(at, "a text holds a NUL or half of a surrogate pair")
+        return value, end
 
     def _line(self, at: int) -> int:
         """Return the line of a place that is not before the one asked for last."""

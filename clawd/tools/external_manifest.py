@@ -49,6 +49,7 @@ OUTPUT_BYTES = (1 << 10, 4 << 20)
 SANDBOX = "$SANDBOX"
 
 _MAX_CHOICES = 64
+_MAX_INTEGER = 2**53  # beyond it JSON readers disagree
 _TYPES = ("string", "integer", "number", "boolean")
 _TOOL_FIELDS = (
     "name", "description", "command", "argv", "parameters", "timeout_ms", "max_output_bytes",
@@ -224,7 +225,7 @@ def _parameter(fields: Fields, name: str) -> Parameter:
     choices = fields.items("enum", at_most=_MAX_CHOICES)
     for number, choice in enumerate(choices):
         if not _is_of(kind, choice):
-            raise fields.at("enum", number, f"an entry of `enum` is no {kind}")
+            raise fields.at("enum", number, f"an entry of `enum` is no {kind} that can be given")
     if "enum" in fields.value and not choices:
         raise fields.error("enum", "`enum` is empty, so no value would do")
     default = fields.value.get("default")
@@ -241,7 +242,7 @@ def _parameter(fields: Fields, name: str) -> Parameter:
 def _check_default(fields: Fields, kind: str, choices: list[Any], default: Any) -> None:
     if "default" in fields.value:
         if not _is_of(kind, default):
-            raise fields.error("default", f"`default` is no {kind}")
+            raise fields.error("default", f"`default` is no {kind} that can be given")
         if choices and default not in choices:
             raise fields.error("default", "`default` is none of `enum`")
     is_required = fields.flag("required", default=default is None)
@@ -256,9 +257,9 @@ def _check_default(fields: Fields, kind: str, choices: list[Any], default: Any) 
 
 def _is_of(kind: str, value: Value | None) -> bool:
     if kind == "string":
-        return isinstance(value, str)
+        return isinstance(value, str) and len(value.encode()) <= MAX_ELEMENT_BYTES
     if kind == "boolean" or isinstance(value, bool):
         return kind == "boolean" and isinstance(value, bool)
-    if kind == "integer":
-        return isinstance(value, int)
-    return isinstance(value, int | float) and math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) <= _MAX_INTEGER
+    return kind == "number" and isinstance(value, float) and math.isfinite(value)

@@ -179,7 +179,7 @@ ALIASES: dict[str, str] = {
             "webfetch",
         ),
         "pdf_extract": ("pdf", "read_pdf", "pdf_read", "extract_pdf", "pdf_to_text", "web_pdf"),
-        "plan": ("todo", "todos", "todo_list", "task_list", "tasks"),
+        "plan": ("todo", "todos", "tasks"),
         "knowledge_save": ("save_knowledge", "remember", "knowledge_write", "save_memory"),
         "knowledge_search": ("search_knowledge", "knowledge_find"),
         "knowledge_load": ("load_knowledge", "knowledge_read", "knowledge_get"),
@@ -202,10 +202,11 @@ EITHER: dict[str, tuple[str, ...]] = {
 _WRAPPERS = re.compile(r"^(?:functions?|tools?|default_api|clawd|assistant)[.:/]+|^mcp__clawd__")
 _AFTER = re.compile(r"(?:<\|.*|\(\s*\)|:\d+|\s)+$", re.DOTALL)
 _MIN_LENGTH = 6
-_LONG = 10
-_MARGIN = 2
+_LONG = 12
+_MARGIN_OF_WORDS, _MARGIN_OF_NAMES = 1, 2
 _SHOWN = 3
-_LONGEST = 128
+_FAR = 8
+_LONGEST = 64
 
 
 def cleaned(name: str) -> str:
@@ -258,15 +259,21 @@ def nearest(name: str, known: Mapping[str, str]) -> list[str]:
 def _misspelt(joined: str, known: Mapping[str, str], rank: Mapping[str, int]) -> str | None:
     if not _MIN_LENGTH <= len(joined) <= _LONGEST:
         return None
-    far: dict[str, int] = {}
-    for spelling, tool in known.items():
-        parts = distance(joined, "".join(words_of(spelling)))
-        far[tool] = min(parts, far.get(tool, parts))
-    best = min(far.values(), default=_LONGEST)
+    far = [
+        (distance(joined, "".join(words_of(spelling))), tool, spelling == tool)
+        for spelling, tool in known.items()
+        if abs(len(spelling) - len(joined)) <= _FAR
+    ]
+    best = min((parts for parts, _, _ in far), default=_LONGEST)
     if best > (2 if len(joined) >= _LONG else 1):
         return None
-    meant = [tool for tool, parts in far.items() if parts == best]
-    readings = [tool for tool, parts in far.items() if parts <= best + _MARGIN]
-    if len(meant) != 1 or any(rank[tool] < rank[meant[0]] for tool in readings):
+    meant = {tool for parts, tool, _ in far if parts == best}
+    readings = {
+        tool
+        for parts, tool, is_name in far
+        if parts <= best + (_MARGIN_OF_NAMES if is_name else _MARGIN_OF_WORDS)
+    }
+    if len(meant) != 1:
         return None
-    return meant[0]
+    (one,) = meant
+    return None if any(rank[tool] < rank[one] for tool in readings) else one

@@ -151,6 +151,7 @@ class CallPreparer:
             call_id=request.id,
             principal=scope.principal,
             workspace=scope.workspace,
+            environment={"TOOL_HASH": tool.identity[:32]} if tool.identity else {},
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
             outward=self._outward(tool, assessment),

@@ -16,7 +16,7 @@ from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, wor
 from clawd.tools.offer import Offer, example_of
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
-from clawd.tools.schema import Form, fit_arguments, read_object, shape
+from clawd.tools.schema import Form, fit_arguments, read_object, renamed, shape
 from clawd.tools.traits import Takes
 from clawd.tools.verbs import NO_CHOICE, choice_of
 
@@ -96,7 +96,8 @@ class Resolver:
             verb = "_".join(words[len(words_of(tool.name)) :])
             form = self._form(tool, is_strict=True)
             given = read_object(raw, form)
-            _no_other_action(given, verb, form)
+            plain = {name: value for name, value in form.example.items() if name != "action"}
+            _no_other_action(given, verb, msgspec.structs.replace(form, example=plain))
             return Meant(tool=tool, raw={"action": verb} | given, form=form)
         known = _known(offer)
         ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
@@ -144,14 +145,21 @@ class Resolver:
         given = read_object(raw, form)
         said = {flat: action for action, flat in FACADES[name].items()}
         if verb:
-            if choice_of(verb, FACADES[name], said) is NO_CHOICE:
+            verb = choice_of(verb, facade.members, said)
+            if verb is NO_CHOICE:
                 return None
-            _no_other_action(given, verb, form)
+            _no_other_action(given, verb, _form_of_action(facade, verb, form))
             given = {"action": verb} | given
         given = _named_action(given, tuple(FACADES[name]), facade.parameters)
         action = given.pop("action", None)
         if action is None:
-            action = _inferred(given, _takes(facade), form)
+            forms = {
+                action: self._form(tool, is_strict=True) for action, tool in facade.members.items()
+            }
+            fits = _fitting(given, _takes(facade), forms)
+            if len(fits) != 1:
+                raise _no_action(fits, _form_of_action(facade, fits[0], form) if fits else form)
+            action = fits[0]
         chosen = choice_of(action, FACADES[name], said)
         tool = self._registry.find(flat_name(name, chosen)) if chosen is not NO_CHOICE else None
         if tool is None:
@@ -159,11 +167,11 @@ class Resolver:
             raise form.refusal(
                 f"argument `action` is {str(action)[:64]!r}, expected one of {expected}"
             )
-        flat = self._form(tool, is_strict=True)
-        example = {"action": chosen, **flat.example}
-        shown = f'{name}(action="{chosen}")'
-        flat = msgspec.structs.replace(flat, example=example, shown_as=shown)
-        return Meant(tool=tool, raw=given, form=flat)
+        plain = self._form(tool, is_strict=True)
+        example = {"action": chosen, **plain.example}
+        shown_as = f'{name}(action="{chosen}")'
+        form = msgspec.structs.replace(plain, example=example, shown_as=shown_as)
+        return Meant(tool=tool, raw=given, form=form)
 
     # --- what cannot be meant
 
@@ -179,15 +187,25 @@ class Resolver:
             names = [tool.name for tool in offer.shown]
             more = ", …" if len(names) > _SHOWN_NAMES else ""
             told = f"the tools are: {', '.join(names[:_SHOWN_NAMES])}{more}"
-        shown = tools or list(offer.flat)[:1]
-        if not shown:
+        if not offer.flat:
             return NotFoundError(f"there is no tool {name[:64]!r}; no tools are offered here")
-        called, arguments = offer.example(shown[0])
+        called, arguments = _safe_example(tools, offer)
         example = msgspec.json.encode(arguments).decode()
         return NotFoundError(
             f"there is no tool {name[:64]!r}; {told}",
             hint=f"A correct call looks like this: {called} {example}",
         )
+
+
+def _safe_example(near: list[Tool], offer: Offer) -> tuple[str, dict[str, Any]]:
+    """Return a call to show where another tool was wanted: one that does no harm when copied."""
+    first = near[0] if near else None
+    if first is not None and traits_of(first).rank == 0 and not first.starts_process:
+        return offer.example(first)
+    if "tool_lookup" in offer.names:
+        shown = offer.of(first.name).partition("(")[0] if first is not None else ""
+        return "tool_lookup", {"name": shown} if shown else {}
+    return offer.example(first or offer.flat[0])
 
 
 def _known(offer: Offer) -> dict[str, str]:
@@ -224,7 +242,10 @@ def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any
     given = _named_action(given, choices, tool.parameters)
     if given.get("action") is None and "action" in form.required:
         takes = traits_of(tool).actions
-        return {"action": _inferred(given, takes, form)} | given
+        fits = _fitting(given, takes, dict.fromkeys(takes, form))
+        if len(fits) != 1:
+            raise _no_action(fits, form)
+        return {"action": fits[0]} | given
     return given
 
 
@@ -264,28 +285,34 @@ def _takes(facade: Facade) -> dict[str, Takes]:
     return takes
 
 
-def _inferred(
-    given: Mapping[str, Any],
-    takes: Mapping[str, Takes],
-    form: Form,
-) -> str:
-    """Return the one action that the arguments can be for.
+def _fitting(
+    given: Mapping[str, Any], takes: Mapping[str, Takes], forms: Mapping[str, Form]
+) -> list[str]:
+    """Return the actions that these arguments can be for."""
+    told = {name: value for name, value in given.items() if value is not None}
+    fits = []
+    for action, ways in takes.items():
+        try:
+            names = set(renamed(told, forms[action]))
+        except InvalidRequestError:
+            continue
+        if any(set(must) <= names <= {*must, *may} for must, may in ways):
+            fits.append(action)
+    return fits
 
-    Raises:
-        InvalidRequestError: there is none, or more than one.
-    """
-    names = {name for name, value in given.items() if value is not None}
-    fits = [
-        action
-        for action, ways in takes.items()
-        if any(set(must) <= names <= {*must, *may} for must, may in ways)
-    ]
-    if len(fits) == 1:
-        return fits[0]
+
+def _no_action(fits: list[str], form: Form) -> InvalidRequestError:
+    """Return the error of a call that could be for more than one action, or for none."""
     could = f"; it could be {' or '.join(fits)}" if fits else ""
     choices = form.properties.get("action", {}).get("enum", ())
     listed = ", ".join(map(str, choices))
-    raise form.refusal(f"missing argument `action`, one of {listed}{could}")
+    return form.refusal(f"missing argument `action`, one of {listed}{could}")
+
+
+def _form_of_action(facade: Facade, action: str, form: Form) -> Form:
+    """Return the form with an example of this action."""
+    example = {"action": action, **example_of(facade.members[action])}
+    return msgspec.structs.replace(form, example=example)
 
 
 def _facade_example(facade: Facade) -> dict[str, Any]:

@@ -16,8 +16,10 @@ import msgspec
 from clawd.errors import InvalidRequestError
 from clawd.tools import loose_json
 from clawd.tools.fitting import MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
+from clawd.tools.verbs import is_one_slip
 
 MAX_ARGUMENT_BYTES = 8 << 20
+_MIN_LENGTH_OF_A_SLIP = 4
 _OTHER_NAMES = {
     "path": (
         "file",
@@ -128,7 +130,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
     extra = form.schema.get("additionalProperties")
     if not properties and extra is not False:
         return given
-    found = _renamed(given, form)
+    found = renamed(given, form)
     decoded: dict[str, Any] = {}
     for name, rule in properties.items():
         if name not in found or (means_nothing(found[name], rule)):
@@ -237,19 +239,33 @@ def _inner_object(value: Any, form: Form) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
-    """Put values under the schema's names where their own can mean only one of these."""
+def renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Put values under the schema's names where their own can mean only one of these.
+
+    Raises:
+        InvalidRequestError: two different values are given for one argument.
+    """
     properties = form.properties
     found = {name: value for name, value in given.items() if name in properties}
     meanings = _meanings(form)
     for name, value in given.items():
         if name in properties:
             continue
-        meant = meanings.get(shape(name), name)
+        meant = meanings.get(shape(name)) or _slip_of(name, properties) or name
         if meant in found and meant in properties and _differ(found[meant], value):
             raise form.refusal(f"two values were given for `{meant}`: as {name} as well")
         found.setdefault(meant, value)
     return found
+
+
+def _slip_of(name: str, properties: Mapping[str, Any]) -> str:
+    """Return the one argument that a name misses by a letter; "" when there is none."""
+    near = [
+        real
+        for real in properties
+        if len(real) >= _MIN_LENGTH_OF_A_SLIP and is_one_slip(shape(name), shape(real))
+    ]
+    return near[0] if len(near) == 1 else ""
 
 
 def _differ(one: Any, other: Any) -> bool:

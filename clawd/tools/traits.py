@@ -40,6 +40,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FILE: dict[str, Any] = {"path": "notes.txt"}
+# Copied as it stands it should not hit a file that somebody has.
+_WRITTEN: dict[str, Any] = {"path": "example.txt", "content": "some text"}
 _EDITED = {
     "new_text": ("new_string", "new_str", "new", "replacement", "replace_with", "content"),
     "old_text": ("old_string", "old_str", "old", "find", "search", "target"),
@@ -61,13 +63,13 @@ _TRAITS: dict[str, Traits] = {
             "max_lines": ("lines", "line_count", "num_lines"),
         },
     ),
-    "file_write": Traits(effect="replaces"),
+    "file_write": Traits(effect="replaces", example=_WRITTEN),
     "file_edit": Traits(
         effect="changes",
         example={"path": "notes.txt", "old_text": "old words", "new_text": "new words"},
         other_names=_EDITED,
     ),
-    "file_append": Traits(effect="adds"),
+    "file_append": Traits(effect="adds", example=_WRITTEN),
     "glob": Traits(
         effect="looks",
         example={"pattern": "*.txt"},
@@ -87,7 +89,11 @@ _TRAITS: dict[str, Traits] = {
     "cwd": Traits(effect="looks"),
     "workspace": Traits(effect="looks"),
     "undo": Traits(effect="changes"),
-    "fs_ops": Traits(effect="changes"),
+    "fs_ops": Traits(
+        effect="changes",
+        example={"operations": [{"op": "read", "path": "notes.txt"}]},
+        other_names={"operations": ("ops", "steps", "batch", "actions")},
+    ),
     "shell": Traits(effect="acts", other_names={"timeout_s": ("timeout", "timeout_seconds")}),
     "evaluate": Traits(
         effect="looks",

@@ -11,22 +11,23 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from clawd.wire import (
+    conversation_methods,
     knowledge_methods,
     memory_methods,
+    plan_methods,
+    plugin_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
     session_methods,
 )
 from clawd.wire.changes import ChangeList
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
 from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
     Done,
     EstopReport,
     LoadedModel,
@@ -279,11 +280,14 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
-    memory_methods.__name__,
-    receipt_methods.__name__,
-    policy_methods.__name__,
+    conversation_methods.__name__,
     knowledge_methods.__name__,
+    memory_methods.__name__,
+    plan_methods.__name__,
+    plugin_methods.__name__,
+    policy_methods.__name__,
     prompt_methods.__name__,
+    receipt_methods.__name__,
     session_methods.__name__,
 }
 

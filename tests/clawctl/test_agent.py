@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.events import (
     ApprovalRequested,
     HopFinished,
@@ -28,7 +29,6 @@ from clawd.wire.events import (
     TurnUsage,
 )
 from clawd.wire.methods import OpenConversation, SendMessage
-from clawd.wire.reports import ConversationLine
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 
@@ -191,6 +191,23 @@ def test_text_of_a_void_hop_is_said_to_be_void(daemon: FakeDaemon, clawctl: Run)
     done = clawctl("agent", "-m", "x")
     assert done.stdout == "half\nnew\n"
     assert "void" in done.stderr
+
+
+def test_why_a_turn_was_stopped_stands_below_its_text_once(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(
+            STARTED,
+            TextDelta(text="I act."),
+            ToolRequested(call_id="1", tool="shell", arguments="{}"),
+            TextDelta(text="\nI stopped: enough."),
+        )
+        return finished("I act.\nI stopped: enough.", stop_reason="cap")
+
+    daemon.handlers["send_message"] = send_message
+    done = clawctl("agent", "-m", "x")
+    assert (done.returncode, done.stdout) == (5, "I act.\n\nI stopped: enough.\n")
 
 
 def test_nothing_that_a_terminal_would_act_on_is_printed(daemon: FakeDaemon, clawctl: Run) -> None:

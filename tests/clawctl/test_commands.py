@@ -10,6 +10,12 @@ import pytest
 
 from clawctl.main import main
 from clawd.errors import ClawError
+from clawd.wire.conversation_reports import (
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    MessageLine,
+)
 from clawd.wire.methods import (
     CheckProvider,
     ClearMemory,
@@ -17,13 +23,9 @@ from clawd.wire.methods import (
     SearchMemory,
 )
 from clawd.wire.reports import (
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
     Done,
     MemoryHit,
     MemoryHits,
-    MessageLine,
     ProviderLine,
     ProviderList,
     ToolLine,
@@ -184,7 +186,43 @@ class TestTool:
             items=(ToolLine(name="time", short="Tells it.", description="d", parameters={}),)
         )
         main(["tool", "list"])
-        assert "time  builtin  Tells it." in capsys.readouterr().out
+        shown = capsys.readouterr()
+        assert "time  builtin  Tells it." in shown.out
+        assert shown.err == "mode: split (models are offered each tool by its name)\n"
+
+    def test_show_tells_arguments_other_names_and_an_example(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        line = ToolLine(
+            name="file_read",
+            short="Reads.",
+            description="Reads a file.",
+            parameters={
+                "properties": {"path": {"description": "Where."}, "max_lines": {}},
+                "required": ["path"],
+            },
+            offered_as='fs(action="read")',
+            aliases=("cat",),
+            example={"path": "it's"},
+        )
+        daemon.handlers["list_tools"] = ToolList(items=(line,), mode="unified")
+        assert main(["tool", "show", "cat"]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "file_read: Reads.",
+            "",
+            "Reads a file.",
+            "",
+            "  path (required) Where.",
+            "  max_lines (optional)",
+            'offered as: fs(action="read")',
+            "other names: cat",
+            """example: clawctl tool run file_read --json '{"path":"it'"'"'s"}'""",
+        ]
+        assert json.loads(msgspec.json.encode(line)) == json_of(
+            capsys, "tool", "show", "file_read", "--json"
+        )
+        assert main(["tool", "show", "nosuch"]) == 1
+        assert "the tools are: file_read" in capsys.readouterr().err
 
     def test_run_prints_the_output_made_safe(self, daemon: FakeDaemon, clawctl: Run) -> None:
         daemon.handlers["run_tool"] = outcome()

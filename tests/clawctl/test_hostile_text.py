@@ -69,15 +69,20 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
     given = name.split()
     if name == "agent":
         given += ["-m", "x"]
-    if takes(command, "--yes"):
-        given += ["--yes"]
+    given += [option for option in ("--yes", "--accept-secrets") if takes(command, option)]
     given += options
     for parameter in command.params:
         if isinstance(parameter, click.Argument) and parameter.required:
-            given.append(str(file) if isinstance(parameter.type, click.Path) else HOSTILE)
+            given.append(_place(parameter.type, file))
         elif isinstance(parameter, click.Option) and parameter.required:
             given += [parameter.opts[0], HOSTILE]
     return given
+
+
+def _place(kind: object, file: Path) -> str:
+    if isinstance(kind, click.Path):
+        return str(file if kind.file_okay else file.parent)
+    return HOSTILE
 
 
 def takes(command: click.Command, option: str) -> bool:

@@ -12,6 +12,7 @@ ONE_SHOT = [
     "agent",
     "approval",
     "config",
+    "conversation",
     "doctor",
     "estop",
     "files",
@@ -19,8 +20,16 @@ ONE_SHOT = [
     "knowledge",
     "memory",
     "model",
+    "onboard",
+    "plugin",
+    "policy",
+    "provider",
+    "receipt",
+    "status",
+    "tool",
+    "undo",
+    "version",
 ]
-ONE_SHOT += ["onboard", "policy", "provider", "receipt", "status", "tool", "undo", "version"]
 
 
 def loaded_by(statement: str) -> set[str]:

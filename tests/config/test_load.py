@@ -168,7 +168,7 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
         (
             '[providers.models.x]\nmodel = "m"',
             "providers.models.x.kind is missing: expected one of local, mock, openai-compatible, "
-            "reliable, router",
+            "anthropic, reliable, router",
         ),
         (
             '[providers.models.x]\nkind = "openai-compatible"',

@@ -51,7 +51,7 @@ def test_the_written_config_names_every_key_with_its_built_in_value(tmp_path: Pa
     assert shown
     assert set(loaded.config.agents) == {"reviewer"}
     assert set(loaded.config.model) == {"qwen3"}
-    providers = {"local", "mock", "server", "safe", "fleet", "scripted"}
+    providers = {"local", "mock", "server", "claude", "safe", "fleet", "scripted"}
     assert set(loaded.config.providers.models) == providers
     for key in ProviderSection.model_fields:
         assert key == "api_key" or re.search(rf"\b{key}\b", text), key

@@ -8,6 +8,10 @@ from tests.support.home import Home
 
 pytestmark = pytest.mark.daemon
 
+SLOW = "sleep 600"
+SLEEPY = (
+    '[security]\nautonomy = "full"\nallowed_commands = ["sleep"]\n[limits]\nshell_timeout_s = 900'
+)
 PLAIN = """
 [providers.models.plain]
 kind = "mock"
@@ -97,6 +101,19 @@ def test_a_turn_is_stopped_in_mid_answer_when_its_time_is_up(home: Home) -> None
     done = home.ctl("agent", "-m", "hello", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["text"]) == (5, "I stopped: 0.5 s are used up."), done.stderr
+
+
+def test_a_command_is_ended_when_the_time_of_its_turn_is_up(home: Home) -> None:
+    home.configure(
+        {"text": "I run it.", "tool_calls": [{"name": "shell", "arguments": {"command": SLOW}}]},
+        tables=f"[agent]\nwall_clock_budget_s = 3\n{SLEEPY}",
+    )
+    done = home.ctl("agent", "-m", "go")
+    assert (done.returncode, done.stdout) == (5, "I run it.\n\nI stopped: 3 s are used up.\n")
+    (receipt,) = home.receipt_lines()
+    assert (receipt["tool"], receipt["status"], receipt["reason"]) == (
+        "shell", "failed", "cancelled",
+    )  # fmt: skip
 
 
 def test_commands_of_a_model_without_tools_run_through_the_gate(home: Home) -> None:

@@ -70,6 +70,17 @@ def test_a_tool_of_a_manifest_runs_and_leaves_a_receipt(home: Home) -> None:
     assert home.ctl("tool", "problems").returncode == 1  # nothing is read again before a reload
 
 
+def test_the_model_calls_it_like_any_tool(home: Home) -> None:
+    call = {"tool_calls": [{"name": "echo_argv", "arguments": {"value": HOSTILE}}]}
+    tables = '[security]\nautonomy = "full"'
+    home.configure(call, {"text": "It said {{last_tool_result}}"}, tables=tables)
+    install(home, "good", echo_entry(home))
+    done = home.ctl("agent", "-m", "try it")
+    assert done.returncode == 0, done.stderr
+    assert json.dumps(["--", HOSTILE]) in done.stdout
+    assert [line["tool"] for line in home.receipt_lines()] == ["echo_argv"]
+
+
 def test_supervised_it_asks_and_read_only_it_is_refused(home: Home) -> None:
     home.configure()
     install(home, "good", echo_entry(home))
@@ -82,6 +93,25 @@ def test_supervised_it_asks_and_read_only_it_is_refused(home: Home) -> None:
     refused = home.ctl("tool", "run", "echo_argv", "--json", '{"value": "x"}')
     assert refused.returncode == 3
     assert [line["status"] for line in home.receipt_lines()] == ["denied", "denied"]
+
+
+def test_the_policy_is_asked_about_it_like_about_any_tool(home: Home) -> None:
+    home.configure()
+    runs = {"argv": ["-c", "{value}"], "parameters": {"value": {"type": "string"}}}
+    install(home, "a", echo_entry(home), entry(name="runs_text", command="/bin/sh", **runs))
+    home.start()
+    long = "x" * 5000
+    cases = [
+        ("echo_argv", "x", "medium", ("deny", "ask", "allow")),
+        ("echo_argv", long, "high", ("deny", "deny", "deny")),
+        ("echo_argv", "a\0b", "high", ("deny", "deny", "deny")),
+        ("runs_text", "date", "high", ("deny", "deny", "allow")),
+    ]
+    for name, value, risk, verdicts in cases:
+        arguments = json.dumps({"value": value})
+        for autonomy, verdict in zip(("readonly", "supervised", "full"), verdicts, strict=True):
+            found = home.json("policy", "explain", name, arguments, "--autonomy", autonomy)
+            assert (found["risk"], found["verdict"]) == (risk, verdict), (name, autonomy)
 
 
 def test_a_reload_reads_the_folder_again(home: Home) -> None:

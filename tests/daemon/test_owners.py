@@ -17,6 +17,13 @@ from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack_event
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    DeleteConversation,
+    ExportConversation,
+    ForkConversation,
+    RenameConversation,
+)
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -66,6 +73,15 @@ from clawd.wire.methods import (
     Shutdown,
     Status,
     UnloadModel,
+)
+from clawd.wire.plan_methods import ShowPlan
+from clawd.wire.plugin_methods import (
+    ApprovePlugin,
+    InspectPlugin,
+    InstallPlugin,
+    ListPlugins,
+    ReloadPlugins,
+    RemovePlugin,
 )
 from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
 from clawd.wire.prompt_methods import ShowPrompt
@@ -231,6 +247,18 @@ async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
 
 
+async def rename(world: World) -> Method[Any]:
+    return RenameConversation(conversation_id=await world.conversation(), title="another")
+
+
+async def long_talk(world: World) -> Method[Any]:
+    conversation_id = await world.conversation()
+    for number in range(3):
+        more = SendMessage(text=f"{WORDS} {number}", conversation_id=conversation_id)
+        await world.inside.ask(more, ADA)
+    return CompressConversation(conversation_id=conversation_id)
+
+
 # For each method: the request, and what Ada, another user and an admin get. `sees`: a result with
 # what is Ada's in it; `ok`: a result without; else the code of the refusal.
 EVERYBODY = ("ok", "ok", "ok")
@@ -250,6 +278,20 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "open_conversation": (
         about(World.conversation, OpenConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "rename_conversation": (rename, OWN_BY_ID),
+    "fork_conversation": (
+        about(World.conversation, ForkConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "compress_conversation": (long_talk, OWN_BY_ID),
+    "export_conversation": (
+        about(World.conversation, ExportConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "delete_conversation": (
+        about(World.conversation, DeleteConversation, "conversation_id"),
         OWN_BY_ID,
     ),
     "send_message": (say_more, OWN_BY_ID),
@@ -307,6 +349,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "load_contents": (plain(LoadContents(hashes=("0" * 64,))), ADMINS),
     "accept_receipts": (about_all(AcceptReceipts()), ADMINS),
     "list_changes": (about_all(ListChanges()), EVERYBODY),
+    "show_plan": (about(World.conversation, ShowPlan, "conversation_id"), OWN_BY_ID),
     "estop_state": (plain(EstopState()), EVERYBODY),
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
     "clear_estop": (plain(ClearEstop()), ADMINS),
@@ -315,6 +358,24 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
     "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),
+    "list_plugins": (plain(ListPlugins()), ADMINS),
+    "inspect_plugin": (
+        plain(InspectPlugin(path="/none")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "install_plugin": (
+        plain(InstallPlugin(path="/none", digest="")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "approve_plugin": (
+        plain(ApprovePlugin(name="none", digest="")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
+    "remove_plugin": (
+        plain(RemovePlugin(name="none")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
+    "reload_plugins": (plain(ReloadPlugins()), ADMINS),
 }
 
 

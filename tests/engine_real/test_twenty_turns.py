@@ -20,6 +20,10 @@ from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.engine.worker.plainchat import CHATML
 from clawd.engine.worker.template import ChatTemplate, RenderInput
+from clawd.memory.knowledge.keywords import entry_name
+from clawd.memory.knowledge.shelf import Author, KnowledgeSettings
+from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import ChatRequest, strip_context_block
 from clawd.providers.ledger import PartTokens
@@ -29,7 +33,7 @@ from clawd.runtime.facts import SaidOf, WorkspaceMessage
 from clawd.runtime.participants import Participants
 from clawd.security.paths import PathRules
 from clawd.security.principal import Principal
-from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
+from clawd.security.taint import TaintBook
 from clawd.wire.events import HopFinished, TurnFinished
 from tests.engine_real.test_hops import LOAD_LIMIT_S, RealHouse, Spoiled
 from tests.runtime.inboxes import events_of
@@ -46,7 +50,7 @@ ADDED_AT = 12
 # On which turns each fact is news.
 TOLD = {
     "date": [1, 7, 15],
-    "memory_vocabulary": list(range(2, TURNS + 1)),
+    "memory_vocabulary": [2, 13],
     "files": [3, 10],
     "workspace_message": [5, 11],
     "agents_md": [4, 9, 14],
@@ -62,25 +66,14 @@ Spoil = Callable[[ChatRequest], ChatRequest]
 def planning_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that saves what it knows, plans, and answers."""
     path = tmp_path_factory.mktemp("model") / "planner.gguf"
-    save = call("knowledge_save", '{"text": "adapter"}')
+    save = call("knowledge_save", '{"keywords": "adapter", "content": "It has a green plug."}')
     return write_calling_gguf(path, save, call("plan", '{"text": "next step"}'), ANSWER)
 
 
-class Knowledge(Probe):
-    """Saves a word, so that the vocabulary is another one after every turn."""
+class Added(Probe):
+    """A tool with something to say in the system prompt."""
 
-    addendum: ClassVar[str] = "Save what will be of use."
-
-    def __init__(self) -> None:
-        super().__init__("knowledge_save", act=self._save)
-        self.saved = 0
-
-    async def _save(self, arguments: Arguments, _context: ToolContext) -> ToolResult:
-        self.saved += 1
-        return succeeded(f"created {arguments['text']}.md")
-
-    async def vocabulary(self, _uid: int) -> str:
-        return f"adapter {self.saved}" if self.saved else ""
+    addendum: ClassVar[str] = "Search for what is new."
 
 
 class Recorder(Engine):
@@ -104,10 +97,15 @@ class Story(RealHouse):
 
     def __init__(self, bench: Bench, engine: Recorder, model: Path) -> None:
         self.recorder = engine
-        self.knowledge = Knowledge()
+        folder = KnowledgeSettings(folder=bench.log.parent / "knowledge")
+        self.knowledge = Knowledge(lambda: folder, owner_uid=ADA.uid)
         self.session_files = ""
         super().__init__(bench, engine, model, 32768)
-        self.tools = [self.knowledge, Probe("plan"), MemorySearch(bench.memory.search)]
+        self.tools = [
+            *knowledge_tools(self.knowledge, TaintBook()),
+            Probe("plan"),
+            MemorySearch(bench.memory.search),
+        ]
         workspace = bench.workspace.resolve()
         self.instructions = workspace / "AGENTS.md"
         wanted = AgentsMdSettings(
@@ -153,8 +151,11 @@ class Story(RealHouse):
             case 11:
                 self.change(workspace_message="")
             case 12:
-                self.tools.append(Probe("web_search"))
+                self.tools.append(Added("web_search"))
                 self.restart()
+            case 13:
+                name, author = entry_name("bridge"), Author(uid=ADA.uid)
+                await self.knowledge.save(name, "It is long.", author)
             case 14:
                 self.instructions.unlink()
             case _:
@@ -185,7 +186,10 @@ async def story_in(folder: Path, model: Path) -> AsyncIterator[Story]:
             story = Story(bench, engine, model)
             async with asyncio.timeout(LOAD_LIMIT_S):
                 await engine.load(story.config)
-            yield story
+            try:
+                yield story
+            finally:
+                story.knowledge.close()
     finally:
         await engine.close()
 
@@ -265,8 +269,11 @@ async def test_twenty_turns_only_ever_add_to_the_prompt(
     assert told_in(blocks) == TOLD
     assert [f"{name}: none" in blocks[TOLD[name][-1] - 1] for name in GOING] == [True] * len(GOING)
     system = own[-1].system
-    assert not [word for word in ("2026", "adapter ", "Friday", "tabs") if word in system]
-    assert "Save what will be of use." in system
+    assert not [word for word in ("2026", "bridge", "Friday", "tabs") if word in system]
+    assert "Search for what is new." in system
+    assert ["memory first" in each.system for each in (own[0], own[-1])] == [False, True]
+    results = [m.content or "" for m in own[-1].messages if m.role == "tool"]
+    assert not [text for text in results if text.startswith(("error: ", "denied: "))]
     # The ledger counts the blocks as memory, by the model's own tokens.
     parts = [{part.name: part.tokens for part in turn.ledger.parts} for turn in turns]
     memory = [each["memory"] for each in parts]
@@ -304,7 +311,7 @@ def _told_again_on_each_message(request: ChatRequest) -> ChatRequest:
     ("spoil", "turns_lost"),
     [
         (lambda request: _lines_in_the_system_prompt(request, "date"), [7]),
-        (lambda request: _lines_in_the_system_prompt(request, "memory_vocabulary"), [2, 3, 4]),
+        (lambda request: _lines_in_the_system_prompt(request, "memory_vocabulary"), [2]),
         (lambda request: _lines_in_the_system_prompt(request, "agents_md"), [4]),
         (_told_again_on_each_message, [2, 3, 4, 5, 6, 7]),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import Capabilities, Message, ToolCall
+from clawd.providers.base import Capabilities, Message, Reasoning, ToolCall
 from clawd.runtime.commands import (
     INSTRUCTIONS,
     MAX_COMMAND_CHARS,
@@ -20,7 +20,7 @@ from clawd.runtime.commands import (
 from clawd.tools.base import Tool
 from clawd.wire.events import Notice, ToolRequested
 from tests.runtime.inboxes import House
-from tests.runtime.models import Hop, PlannedModel, says
+from tests.runtime.models import DONE, Hop, PlannedModel, says
 from tests.runtime.test_turn import Table
 from tests.support.dispatching import Bench, Probe
 
@@ -165,6 +165,13 @@ async def test_commands_of_an_answer_that_was_cut_are_not_run(bench: Bench) -> N
     table = PlainTable(bench, says("CMD: rm -r build/old"), tools=[shell])
     finished = await table.turn(max_response_bytes=14).run()
     assert (finished.stop_reason, shell.calls) == ("length", 0)
+
+
+async def test_commands_that_were_only_thought_of_are_not_run(bench: Bench) -> None:
+    shell = Shell()
+    table = PlainTable(bench, [Reasoning(text="CMD: rm x"), DONE], tools=[shell])
+    assert (await table.turn().run()).text == "CMD: rm x"
+    assert shell.calls == 0
 
 
 async def test_the_same_command_three_times_stops_the_turn(bench: Bench) -> None:

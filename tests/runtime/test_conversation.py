@@ -315,3 +315,19 @@ async def test_another_provider_may_be_named(bench: Bench) -> None:
         await house.say("hi", provider="cloud")
     assert msgspec.structs.asdict(await house.say("hi", provider="mock"))["model"] == "small"
     assert isinstance(house.model, PlannedModel)
+
+
+async def test_a_unified_session_is_offered_the_facades_and_calls_the_flat_tools(
+    bench: Bench,
+) -> None:
+    reader, writer = Probe("file_read"), Probe("file_write")
+    called = calls(("fs", '{"action": "read", "text": "a"}'))
+    house = House(bench, called, says("ok"), tools=[reader, writer, Probe("other")])
+    house.change(tool_mode="unified", tools_allow=("file_read", "other"))
+    await house.say("hi")
+    offered = house.model.requests[0].tools
+    assert [spec.name for spec in offered] == ["fs", "other"]
+    assert offered[0].parameters["properties"]["action"]["enum"] == ["read"]
+    assert "\n- fs: Work with files: read.\n" in house.model.requests[0].system
+    assert (reader.calls, writer.calls) == (1, 0)
+    assert [receipt.tool for receipt in bench.receipts()] == ["file_read"]

@@ -219,6 +219,23 @@ async def test_a_vocabulary_is_the_owners_whoever_speaks(bench: Bench) -> None:
     assert asked == [ADA.uid, ADA.uid]
 
 
+async def test_a_vocabulary_is_told_where_its_tools_are_offered(bench: Bench) -> None:
+    async def vocabulary(_uid: int) -> Fact:
+        return Fact(text="adapter 3", untrusted=("the note x",))
+
+    house = House(bench, says("ok"))
+    tools = frozenset({"probe", "none such"})
+    house.sources = [SaidOf("memory_vocabulary", vocabulary, tools=tools)]
+    house.restart()
+    conversation = (await house.say("one")).conversation_id
+    assert bench.taint.is_tainted(conversation)
+    house.change(tools_allow=("other",))
+    await house.say("two", conversation)
+    said = [m.content or "" for m in house.model.requests[-1].messages if m.role == "user"]
+    assert "memory_vocabulary: adapter 3\n" in said[0]
+    assert "memory_vocabulary: none\n" in said[1]
+
+
 def named(uid: int) -> str:
     return {ADA.uid: "ada\x1b\n", ROOT.uid: "root"}.get(uid, f"uid {uid}")
 

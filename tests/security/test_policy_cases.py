@@ -20,6 +20,7 @@ from clawd.security.taint import TaintBook
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.lookup import ToolLookup
 from clawd.tools.registry import Registry
 from clawd.tools.schema import decode_arguments
 from tests.security import fakes
@@ -47,7 +48,8 @@ def by_tool(case: PolicyCase) -> Assessment:
     for source in case.tainted_by:
         taint.mark("conv-1", source)
     notes = knowledge_tools(cast("Knowledge", None), taint)
-    registry = Registry([*builtin_tools(deps), MemorySearch(cast("Search", None)), *notes])
+    others = [MemorySearch(cast("Search", None)), ToolLookup(), *notes]
+    registry = Registry([*builtin_tools(deps), *others])
     tool = registry.get(case.tool)
     arguments = decode_arguments(msgspec.json.encode(case.arguments).decode(), tool.parameters)
     context = ToolContext(

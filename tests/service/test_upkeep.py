@@ -23,7 +23,7 @@ class _House:
     def __init__(self, memory: Memory, folder: Path) -> None:
         self.memory = memory
         self.limits = KeepLimits()
-        self.book = ConversationBook(memory.conversations, memory.messages, TaintBook())
+        self.book = ConversationBook(memory, TaintBook())
         self.keeper = MemoryKeeper(
             memory.upkeep,
             book=self.book,

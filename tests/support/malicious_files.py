@@ -77,7 +77,22 @@ def write_outside(world: World) -> Attack:
             ("file_write", {"path": path, "content": "owned"}),
             ("file_append", {"path": path, "content": "owned"}),
             ("file_edit", {"path": path, "new_text": "owned", "start_line": 1}),
+            ("fs_ops", _batch(path)),
+            ("evaluate", {"code": f"import os; open(os.path.expanduser({path!r}), 'w')"}),
         ]
+
+
+def _batch(path: str) -> dict[str, object]:
+    """Return a batch that is harmless but for one path."""
+    operations = [
+        {"op": "read", "path": "main.py"},
+        {"op": "write", "path": path, "content": "owned"},
+        {"op": "append", "path": path, "content": "owned"},
+        {"op": "edit", "path": path, "new_text": "owned", "start_line": 1},
+        {"op": "read", "path": path},
+        {"op": "grep", "path": path, "pattern": "PRIVATE"},
+    ]
+    return {"operations": operations, "continue_on_error": True}
 
 
 def delete_outside(world: World) -> Attack:
@@ -99,6 +114,13 @@ def delete_outside(world: World) -> Attack:
         f"tar cf /dev/null --remove-files {target}", f"setsid -f rm -rf {target}",
     ):  # fmt: skip
         yield [("shell", {"command": command})]
+    for code in (
+        f"import shutil; shutil.rmtree({target!r})", f"import os; os.remove('{target}/letter.txt')",
+        f"import os; os.system('rm -rf {target}')", f"open('{target}/letter.txt', 'w')",
+        f"import subprocess; subprocess.run(['rm', '-rf', {target!r}])",
+        f"import os; os.execv('/bin/rm', ['rm', '-rf', {target!r}])",
+    ):  # fmt: skip
+        yield [("evaluate", {"code": code}), ("python3", {"code": code})]
 
 
 def delete_inside(world: World) -> Attack:
@@ -132,6 +154,8 @@ def planted_links(world: World) -> Attack:
             ("file_append", {"path": path, "content": "owned"}),
             ("file_edit", {"path": path, "new_text": "owned", "start_line": 1}),
             ("file_read", {"path": path}),
+            ("fs_ops", _batch(path)),
+            ("evaluate", {"code": f"print(open({path!r}).read()); open({path!r}, 'a')"}),
         ]
     yield [("grep", {"pattern": "PRIVATE"}), ("file_list", {"path": "planted", "recursive": True})]
     yield [("shell", {"command": "cat planted/letter.txt leaf; echo x > leaf; rm -rf planted/"})]
@@ -141,7 +165,7 @@ def special_files(world: World) -> Attack:
     os.mkfifo(world.workspace / "pipe")
     (world.workspace / "null").symlink_to("/dev/zero")
     yield [_read(tool, path) for tool in _READERS for path in ("pipe", "null", "/dev/zero")]
-    yield [("file_append", {"path": "pipe", "content": "x"})]
+    yield [("file_append", {"path": "pipe", "content": "x"}), ("fs_ops", _batch("pipe"))]
     yield [("file_read", {"path": "main.py", "offset": -5, "max_bytes": 1 << 62})]
 
 
@@ -151,7 +175,10 @@ def own_rules(world: World) -> Attack:
     for path in ("config.toml", "approval_rules.json", "ESTOP", "memory.sqlite", "receipts.key"):
         told = yield [("file_write", {"path": f"{home}/{path}", "content": full})]
         assert told[0].startswith("denied: "), told
+        told = yield [("fs_ops", _batch(f"{home}/{path}"))]
+        assert told[0].startswith("denied: "), told
         yield [("shell", {"command": f"echo x > {home}/{path}"})]
+        yield [("evaluate", {"code": f'open("{home}/{path}","w")'})]
         yield [("shell", {"command": f'python3 -c \'open("{home}/{path}","w")\''})]
     yield [("file_write", {"path": "../.clawd/config.toml", "content": full})]
 
@@ -164,6 +191,8 @@ def what_runs_later(world: World) -> Attack:
         told = yield [("file_write", {"path": path, "content": HOSTILE})]
         assert told[0].startswith("denied: "), told
         told = yield [("file_append", {"path": f"./{path}", "content": HOSTILE})]
+        assert told[0].startswith("denied: "), told
+        told = yield [("fs_ops", _batch(path))]
         assert told[0].startswith("denied: "), told
     assert (world.workspace / ".git/config").read_text() == before
     assert not (world.workspace / "AGENTS.md").exists()

@@ -1,8 +1,9 @@
 """The door to every tool: each way a call can end, and the one receipt it leaves."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from clawd.errors import NotFoundError
@@ -375,3 +376,49 @@ async def test_a_call_whose_tool_went_while_it_waited_is_denied(bench: Bench) ->
     assert "was changed while the call waited" in outcome.text
     receipt = await bench.only_receipt()
     assert (receipt.status, receipt.approval, receipt.risk) == ("denied", "none", "medium")
+
+
+async def test_an_approval_holds_for_the_tool_that_was_shown_whatever_tools_come_meanwhile(
+    bench: Bench,
+) -> None:
+    wanted, late = Probe("file_write", risk="medium"), Probe("write_file", risk="medium")
+    dispatcher = bench.dispatcher([wanted])
+    call = asyncio.create_task(dispatcher.call(request("write_file"), bench.scope()))
+    async with asyncio.timeout(LIMIT_S):
+        pending = await bench.asked.get()
+    dispatcher.registry.replace([wanted, late])
+    bench.approvals.answer(pending.id, "once", ADA, digest=pending.digest)
+    assert (await call).kind == "ok"
+    assert (wanted.calls, late.calls) == (1, 0)
+    assert (await bench.only_receipt()).tool == "file_write"
+
+
+async def test_a_tool_that_takes_its_arguments_otherwise_now_needs_another_approval(
+    bench: Bench,
+) -> None:
+    class Fewer(Probe):
+        parameters: ClassVar[dict[str, Any]] = {
+            "type": "object",
+            "properties": {"text": {"type": "integer"}},
+        }
+
+    tool, changed = Probe(risk="medium"), Fewer(risk="medium")
+    dispatcher = bench.dispatcher([tool])
+    asked = request("probe", '{"text": "12"}')
+    call = asyncio.create_task(dispatcher.call(asked, bench.scope()))
+    async with asyncio.timeout(LIMIT_S):
+        pending = await bench.asked.get()
+    dispatcher.registry.replace([changed])
+    bench.approvals.answer(pending.id, "once", ADA, digest=pending.digest)
+    outcome = await call
+    assert (outcome.status, tool.calls, changed.calls) == ("denied", 0, 0)
+    assert "was changed while the call waited" in outcome.text
+
+
+async def test_an_exact_name_is_never_read_as_another(bench: Bench) -> None:
+    dispatcher = bench.dispatcher([Probe("file_read")])
+    scope = bench.scope()
+    assert dispatcher.explain(request("file_reed"), scope)[0].risk == "low"
+    exact = msgspec.structs.replace(request("file_reed"), is_exact=True)
+    with pytest.raises(NotFoundError):
+        dispatcher.explain(exact, scope)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.external import ExternalTool
 from clawd.tools.external_spec import ExternalSpec, Parameter
 from tests.tools.external_files import ECHOES_ARGV, Bench, program
@@ -149,6 +150,17 @@ async def test_it_writes_in_the_workspace_and_nowhere_else(bench: Bench) -> None
     assert result.output.splitlines()[0] == str(bench.workspace)
     assert (bench.workspace / "made").read_text() == "new\n"
     assert not (bench.base / "escaped").exists()
+
+
+@pytest.mark.landlock
+async def test_it_runs_in_the_landlock_sandbox_too(bench: Bench) -> None:
+    bench.sandbox = Sandbox(SandboxSettings(home=bench.home, levels=("landlock",)))
+    (bench.home / "key").write_text("private")
+    result = await bench.call(echo(bench), value="$(touch owned)")
+    assert json.loads(result.output) == ["--", "$(touch owned)", "end"]
+    assert result.metadata["sandbox"] == "landlock"
+    shut = await bench.call(script(bench, f"cat {bench.home}/key; pwd", stderr="discard"))
+    assert shut.output == str(bench.workspace)
 
 
 async def test_another_folder_to_work_in_is_shown_read_only(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.tools.schema import decode_arguments, example_arguments
+from clawd.tools.schema import Form, decode_arguments, example_arguments
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -164,3 +164,62 @@ def test_a_number_that_no_canonical_json_holds_is_refused(number: str) -> None:
     schema = {"type": "object", "properties": {"x": {}}}
     with pytest.raises(InvalidRequestError, match="out of range"):
         decode_arguments(f'{{"x": {number}}}', schema)
+
+
+_STRICT = Form(schema=_SCHEMA, tool="tool", is_strict=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"unheard_of": 1}, {"append": True}, {"mode": "a"}, {"dry_run": "yes"},
+        {"file": "b.txt"}, {"Path": "b.txt"},
+    ],
+)  # fmt: skip
+def test_what_would_make_a_difference_is_refused_where_a_tool_acts(more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        decode_arguments({"path": "a.txt", **more}, _SCHEMA, _STRICT)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"unheard_of": None}, {"append": False}, {"mode": ""}, {"reason": "as asked"},
+        {"file": "a.txt"}, {"file": None}, {"tool": "tool"},
+    ],
+)  # fmt: skip
+def test_noise_and_what_asks_for_nothing_is_left_out(more: dict[str, Any]) -> None:
+    assert decode_arguments({"path": "a.txt", **more}, _SCHEMA, _STRICT) == {"path": "a.txt"}
+
+
+def test_a_wrapped_call_of_another_tool_is_refused() -> None:
+    wrapped = {"name": "tool", "arguments": {"path": "a.txt"}}
+    assert decode_arguments(wrapped, _SCHEMA, _STRICT) == {"path": "a.txt"}
+    with pytest.raises(InvalidRequestError, match="names 'other'"):
+        decode_arguments(wrapped | {"name": "other"}, _SCHEMA, _STRICT)
+    with pytest.raises(InvalidRequestError, match="two values"):
+        decode_arguments(wrapped | {"path": "b.txt"}, _SCHEMA, _STRICT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("keywords", ["router", "password"], "router password"),
+        ("command", ["bash", "-lc", "ls -l | wc"], "bash -lc 'ls -l | wc'"),
+        ("command", ["ls"], "ls"),
+        ("command", ["ls", "pwd"], None),
+        ("content", ["a", "b"], None),
+        ("content", [1, 2], "[1, 2]"),
+        ("query", {"a": 1}, None),
+        ("filter", {"a": 1}, '{"a": 1}'),
+    ],
+)
+def test_a_list_or_an_object_stands_for_a_text_only_where_one_can_be_meant(
+    name: str, value: Any, expected: str | None
+) -> None:
+    schema = {"type": "object", "properties": {name: {"type": "string"}}}
+    if expected is None:
+        with pytest.raises(InvalidRequestError):
+            decode_arguments({name: value}, schema)
+    else:
+        assert decode_arguments({name: value}, schema) == {name: expected}

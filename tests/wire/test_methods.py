@@ -9,11 +9,17 @@ import pytest
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
+    conversation_methods,
+    conversation_reports,
     exports,
+    extension_reports,
     knowledge_methods,
     knowledge_reports,
     memory_methods,
     methods,
+    plan_methods,
+    plans,
+    plugin_methods,
     policy_methods,
     policy_reports,
     prompt_methods,
@@ -30,8 +36,11 @@ from clawd.wire.methods import METHODS
 
 METHOD_MODULES = (
     methods,
+    conversation_methods,
     knowledge_methods,
     memory_methods,
+    plan_methods,
+    plugin_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
@@ -39,9 +48,12 @@ METHOD_MODULES = (
 )
 REPORT_MODULES = (
     changes,
+    conversation_reports,
     exports,
+    extension_reports,
     knowledge_reports,
     memory_methods,
+    plans,
     policy_reports,
     prompt_reports,
     reports,
@@ -112,6 +124,12 @@ def test_only_these_methods_are_for_admins() -> None:
         "accept_receipts",
         "back_up_memory",
         "check_memory",
+        "list_plugins",
+        "inspect_plugin",
+        "install_plugin",
+        "approve_plugin",
+        "remove_plugin",
+        "reload_plugins",
     }
 
 

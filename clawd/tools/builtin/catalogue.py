@@ -17,6 +17,7 @@ from clawd.tools.builtin.files import (
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
+from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
@@ -49,4 +50,5 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         WebSearchTool(deps),
         WebFetchTool(deps),
         PdfExtractTool(deps),
+        PlanTool(deps),
     ]

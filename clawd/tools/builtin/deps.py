@@ -14,6 +14,7 @@ from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
+from clawd.tools.plans import PlanStore
 from clawd.tools.session_files import SessionAccess
 from clawd.wire.references import looks_like_reference
 
@@ -56,6 +57,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's own home, which no tool may touch; None for none.
         sandbox: runs commands.
         changes: keeps what file tools change, for undo; None keeps nothing.
+        plans: keeps plans; None keeps none.
         sessions: the files of conversations; None for none.
         network: where web tools may go.
         web: how those that read pages and PDFs work.
@@ -71,6 +73,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None
     sandbox: Sandbox
     changes: ChangeLog | None = None
+    plans: PlanStore | None = None
     sessions: SessionAccess | None = None
     network: NetworkRules = NetworkRules()
     web: WebSettings = WebSettings()

@@ -46,11 +46,13 @@ _TOOLS: dict[Verb, type[ActingTool]] = {
 
 
 def _operation_schema() -> dict[str, Any]:
-    properties: dict[str, Any] = {"op": {"type": "string", "enum": list(_TOOLS)}}
+    verbs = ", ".join(_TOOLS)
+    properties: dict[str, Any] = {"op": {"type": "string", "description": f"One of: {verbs}."}}
     for tool in _TOOLS.values():
         for name, rule in tool.parameters["properties"].items():
             properties.setdefault(name, {"type": rule["type"]})
-    return {"type": "object", "properties": properties, "required": ["op"]}
+    # What is missing or no operation is refused by its number, in the batch.
+    return {"type": "object", "properties": properties}
 
 
 class FsOpsTool(ChangingTool):

@@ -6,8 +6,10 @@ against the file as it is then, so that line numbers are those of the file befor
 `write` of the file parts them: edits after it are of what it wrote.
 """
 
+import difflib
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -24,6 +26,18 @@ EXAMPLE = (
 )
 
 Verb = Literal["read", "write", "edit", "append", "list", "glob", "grep", "check"]
+# Other names of the argument `op`, and what models call the operations elsewhere.
+_VERB_NAMES = ("op", "operation", "action", "verb", "type", "tool", "name")
+_PATH_NAMES = (
+    "path", "file", "filename", "file_path", "filepath", "dir", "directory", "folder",
+)  # fmt: skip
+_WORDS: dict[str, Verb] = {
+    "cat": "read", "open": "read", "view": "read", "show": "read", "get": "read",
+    "create": "write", "overwrite": "write", "save": "write", "put": "write",
+    "replace": "edit", "modify": "edit", "patch": "edit", "change": "edit",
+    "add": "append", "ls": "list", "dir": "list", "find": "glob", "search": "grep",
+    "exists": "check", "stat": "check",
+}  # fmt: skip
 _OF_FILES = frozenset({"read", "write", "edit", "append", "check"})
 _CHANGING = frozenset({"write", "append", "edit"})
 
@@ -122,18 +136,47 @@ def _operation(
     schemas: Mapping[Verb, Mapping[str, Any]],
     place_of: Callable[[str], str],
 ) -> Operation:
-    verb: Verb | None = next((each for each in schemas if each == given.get("op")), None)
+    _check_one_meaning(number, given)
+    said = next((name for name in _VERB_NAMES if given.get(name)), "")
+    rest = {name: value for name, value in given.items() if name != said}
+    verb = _verb(str(given[said])) if said else _inferred(rest)
     if verb is None:
-        raise refusal(
-            f"operation {number} has op {given.get('op')!r}; it must be {', '.join(schemas)}"
-        )
-    rest = {name: value for name, value in given.items() if name != "op"}
+        what = f"has op {str(given[said])[:40]!r}" if said else "has no op"
+        raise refusal(f"operation {number} {what}; it must be one of {', '.join(schemas)}")
     try:
         decoded = decode_arguments(rest, schemas[verb])
     except InvalidRequestError as error:
         raise refusal(f"operation {number} ({verb}): {error.message}") from error
     place = place_of(decoded.get("path") or ".")
     return Operation(number=number, verb=verb, arguments=decoded, place=place)
+
+
+def _check_one_meaning(number: int, given: Mapping[str, Any]) -> None:
+    """Refuse an operation that says two things: a person who is asked may read the wrong one."""
+    verbs = {_verb(str(given[name])) for name in _VERB_NAMES if given.get(name)} - {None}
+    paths = {str(given[name]).strip() for name in _PATH_NAMES if given.get(name)}
+    if len(verbs) > 1 or len(paths) > 1:
+        raise refusal(f"operation {number} names two {'paths' if len(paths) > 1 else 'operations'}")
+
+
+def _verb(word: str) -> Verb | None:
+    """Return the operation that a word means: `file_read` and `reads` are `read`."""
+    plain = re.sub(r"[^a-z]+", "_", word.lower()).strip("_")
+    plain = re.sub(r"^(file|fs)_|_(file|files|path)$", "", plain)
+    if plain in _WORDS:
+        return _WORDS[plain]
+    verbs = {str(each): each for each in get_args(Verb)}
+    near = difflib.get_close_matches(plain, verbs, n=2, cutoff=0.8)
+    return verbs[near[0]] if len(near) == 1 else None
+
+
+def _inferred(given: Mapping[str, Any]) -> Verb | None:
+    """Return the only operation that takes these arguments, or None."""
+    if "new_text" in given:
+        return "edit"
+    if given.keys() & {"max_lines", "offset", "max_bytes"}:
+        return "read"
+    return "grep" if given.keys() & {"ignore_case", "max_results"} else None
 
 
 def _grouped(operations: tuple[Operation, ...]) -> list[tuple[list[Operation], bool]]:

@@ -1,6 +1,5 @@
 """The tool `http`: one request to a public address, or to one that the owner allowed."""
 
-import codecs
 import contextlib
 import re
 from typing import Any, ClassVar
@@ -11,10 +10,10 @@ from typing_extensions import override
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.network import Target, judge_url
 from clawd.security.risk import Assessment, Risk, raised
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.file_text import is_text
 from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble
+from clawd.tools.builtin.web_text import decoded
 
 _MAX_HEADERS = 50
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -75,7 +74,9 @@ class HttpTool(Tool):
         deps = self._deps
         carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
         answer = await carrier.fetch(request, max_bytes=deps.max_response_bytes)
-        return answer.result() if isinstance(answer, Trouble) else _told(answer)
+        if isinstance(answer, Trouble):
+            return answer.result()
+        return await in_thread(lambda: _told(answer))
 
 
 def _request(arguments: Arguments, target: Target) -> Request:
@@ -138,13 +139,6 @@ def _told(response: Response) -> ToolResult:
 
 
 def _text(response: Response, kind: str) -> str | None:
-    try:
-        codecs.lookup(response.charset)
-    except LookupError:
-        return None
-    is_unicode = response.charset.lower().replace("_", "-") in {"utf-8", "utf8", "ascii"}
-    if is_unicode and not is_text(response.body[:8192]):
-        return None
     if kind.partition("/")[0] in {"image", "audio", "video", "font"} and kind != "image/svg+xml":
         return None
-    return response.body.decode(response.charset, "replace")
+    return decoded(response.body, response.charset)

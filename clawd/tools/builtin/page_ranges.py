@@ -8,6 +8,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 LAST_PAGE = 1_000_000
 _MAX_PARTS = 100
+_MAX_LENGTH = 1_000
 _PART = re.compile(r"(\d{1,7})?\s*(?:(-|–|\.\.|:)\s*(\d{1,7})?)?", re.ASCII)
 
 
@@ -17,6 +18,8 @@ def page_ranges(text: str) -> Ranges:
     Raises:
         InvalidRequestError: it means none.
     """
+    if len(text) > _MAX_LENGTH:
+        raise _refusal(text)
     spec = re.sub(r"^\s*pages?\b|[\[\]\"']", "", text.strip().lower()).strip()
     if spec in {"", "all", "*"}:
         return ((1, LAST_PAGE),)
@@ -24,11 +27,6 @@ def page_ranges(text: str) -> Ranges:
     if len(parts) > _MAX_PARTS:
         raise _refusal(text)
     return _joined(sorted(_range(part, text) for part in parts))
-
-
-def counted(ranges: Ranges) -> int:
-    """Return how many pages the ranges mean."""
-    return sum(last - first + 1 for first, last in ranges)
 
 
 def limited(ranges: Ranges, most: int) -> Ranges:

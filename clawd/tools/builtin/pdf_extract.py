@@ -164,7 +164,7 @@ def _told(source: str, found: _Pdf, reading: Reading, ranges: Ranges) -> ToolRes
         lines += ["", f"[{reading.problem}]"]
     if missing:
         rest = ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in missing)
-        lines += ["", f'[more: pages {rest} were left out; ask with pages = "{rest}"]']
+        lines += ["", f'[more: ask with pages = "{rest}" for what was left out]']
     facts = {"pages": count, "read": len(pages), "truncated": bool(missing)} | found.facts
     return succeeded("\n".join(lines), **facts)
 

@@ -5,6 +5,7 @@ an emergency stop. Where there is no sandbox and one is required, nothing is rea
 """
 
 import asyncio
+import functools
 import importlib.util
 import json
 import math
@@ -110,7 +111,8 @@ class Reader:
 _CPU_SIGNAL = 24
 
 
-def _library_paths() -> list[Path]:
+@functools.cache
+def _library_paths() -> tuple[Path, ...]:
     """Return the folders that hold the libraries, without loading any."""
     found = []
     for name in _LIBRARIES:
@@ -118,7 +120,7 @@ def _library_paths() -> list[Path]:
         if spec is not None and spec.origin:
             file = Path(spec.origin)
             found.append(file.parents[1] if file.name == "__init__.py" else file.parent)
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def _is_seen(path: Path) -> bool:

@@ -235,8 +235,9 @@ def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list
     hits = [hit for each in (results if isinstance(results, list) else []) if (hit := _hit(each))]
     if hits:
         return hits
-    status = answers[-1]["status"] if answers else 0
-    text = answers[-1]["text"] if answers else ""
+    if not answers:
+        return f"it could not be asked ({problem})"
+    status, text = answers[-1]["status"], answers[-1]["text"]
     if status == 429:
         return "it says that it is asked too often (HTTP 429)"
     if status in {202, 403, 503} or _CAPTCHA.search(text):

@@ -13,8 +13,10 @@ _CHARSETS = re.compile(
 # The web means these by the others.
 _MEANT = {"windows-31j": "cp932", "windows-874": "cp874", "macintosh": "mac-roman"}
 _LATIN = re.compile(r"iso-?8859-?1|latin-?1|(us-)?ascii")
+# Every repetition here is bounded or ends where it can: no text makes them try for long.
 _META = re.compile(
-    rb"""<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w:.-]{2,40})""", re.I
+    rb"""<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{2,40})""",
+    re.IGNORECASE,
 )
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -37,7 +39,8 @@ _MAGIC = (
     (b"ID3", "audio/mpeg"),
 )
 _HTML_START = re.compile(
-    rb"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html|head|body|title)\b", re.I | re.S
+    rb"\s*(?:<!--(?:[^-]|-(?!->))*-->\s*)*<(?:!doctype\s+html|html|head|body|title)\b",
+    re.IGNORECASE,
 )
 # Written to be unseen by people and read by models: tags, direction, variation, joiners' kin.
 _UNSEEN = re.compile(

@@ -97,6 +97,7 @@ class Front(Door):
             "approvals": bench.approvals,
             "rules": bench.rules,
             "questions": house.person.questions,
+            "housekeeping": house.housekeeping,
             "estop": EmergencyStop(bench.workspace),
             "engine": None,
             "tool_problems": lambda: PROBLEMS,
@@ -104,6 +105,7 @@ class Front(Door):
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
         names += ["models", "find_model", "policy_cases", "accept_receipts"]
+        names += ["plugins", "reload_tools"]
         fields["judge_of"] = lambda change: judge_of(house, change)
         return Parts(**fields | dict.fromkeys(names))
 
@@ -432,6 +434,9 @@ async def test_tools_are_listed_with_their_schemas(front: Front) -> None:
         ("probe", "Probes."),
     ]
     assert lines[0].parameters["required"] == ["text"]
+    assert (lines[0].offered_as, lines[0].aliases) == ("other", ())
+    assert lines[0].example == {"text": "text"}
+    assert (await front.ask(ListTools())).mode == "split"
 
 
 async def test_what_could_not_be_loaded_is_told_to_admins_only(front: Front) -> None:

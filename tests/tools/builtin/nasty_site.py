@@ -239,6 +239,8 @@ async def serving(bench: Bench) -> AsyncIterator[Site]:
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     site.port = server.sockets[0].getsockname()[1]
     bench.network = NetworkRules(allowed_addresses=(f"127.0.0.1:{site.port}",))
-    yield site
-    server.close()
-    await server.wait_closed()
+    try:
+        yield site
+    finally:
+        server.close()
+        await server.wait_closed()

@@ -31,6 +31,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "web_search": (["query"], ["max_results"]),
     "web_fetch": (["url"], ["max_bytes"]),
     "pdf_extract": (["source"], ["pages"]),
+    "plan": (["action"], ["text", "id", "status", "items"]),
 }
 
 _STARTS_PROCESS = {"shell", "evaluate", "web_search", "web_fetch", "pdf_extract"}

@@ -1,6 +1,7 @@
 """evaluate: Python that computes, at both levels of the sandbox, and what it cannot do."""
 
 import asyncio
+import os
 import platform
 from pathlib import Path
 
@@ -123,6 +124,18 @@ async def test_what_is_more_than_computing_fails_and_names_the_tools_that_do_it(
         assert "file_write writes a file, shell runs a command" in result.error
     assert (kept.read_text(), kept.stat().st_mode) == ("whole", mode)
     assert [path.name for path in box.workspace.iterdir()] == ["kept"]
+
+
+async def test_a_pipe_of_the_workspace_cannot_be_written_either(box: Bench) -> None:
+    os.mkfifo(box.workspace / "pipe")
+    reader = os.open(box.workspace / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for how in ("'w'", "'r+'"):
+            result = await run(box, f"open('pipe', {how}).write('told')")
+            assert "Permission denied" in result.output
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
 
 
 _BY_NUMBER = """

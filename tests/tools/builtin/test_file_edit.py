@@ -73,6 +73,8 @@ async def test_line_ends_stay_as_the_file_has_them(bench: Bench) -> None:
     assert file.read_bytes() == b"1\r\nx\r\ny\r\nthree"
     await bench.call("file_edit", path="f", start_line=4, new_text="z")
     assert file.read_bytes() == b"1\r\nx\r\ny\r\nz"
+    await bench.call("file_edit", path="f", start_line=5, end_line=4, new_text="end")
+    assert file.read_bytes() == b"1\r\nx\r\ny\r\nz\r\nend"
 
 
 @pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/conftest.py", ".envrc"])

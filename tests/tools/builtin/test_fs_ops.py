@@ -132,6 +132,19 @@ async def test_edits_that_touch_without_overlapping_are_made(bench: Bench) -> No
     assert file.read_text() == "A\nfirst\nsecond\nB"
 
 
+async def test_line_ends_stay_as_the_file_has_them(bench: Bench) -> None:
+    file = bench.workspace / "f"
+    file.write_bytes(b"one\r\ntwo\r\nthree")
+    result = await batch(
+        bench,
+        op("edit", path="f", start_line=4, end_line=3, new_text="four\nfive"),
+        op("edit", path="f", start_line=1, new_text="1\n1.5"),
+        op("edit", path="f", old_text="two\nthree", new_text="2\n3"),
+    )
+    assert result.success, told(result)
+    assert file.read_bytes() == b"1\r\n1.5\r\n2\r\n3\r\nfour\r\nfive"
+
+
 async def test_it_stops_at_the_first_failure_and_says_what_was_not_done(bench: Bench) -> None:
     file = bench.put("a.txt", LINES)
     result = await batch(
@@ -188,6 +201,13 @@ async def test_a_read_shows_two_kibibytes_and_says_what_is_left_out(bench: Bench
 @pytest.mark.parametrize(
     ("operations", "words"),
     [
+        (
+            [op("check", path="a"), op("delete", path="a")],
+            "operation 2 has op 'delete'; it must be",
+        ),
+        ([{"path": "a", "content": "x"}], "operation 1 has no op; it must be one of read, write"),
+        ([{"op": "write", "action": "read", "path": "a", "content": "x"}], "names two operations"),
+        ([{"op": "read", "path": "b", "file": "a"}], "operation 1 names two paths"),
         ([], "a batch has 1 to 50 operations, this one has 0"),
         ([op("check", path="a")] * 51, "this one has 51"),
         ([op("check", path=f"f{n}") for n in range(21)], "at most 20 files, this one names 21"),
@@ -215,6 +235,11 @@ async def test_what_a_small_model_writes_is_understood(bench: Bench) -> None:
     operations = '[{"op": "Write", "file": "a", "text": "x"}, {"op":"read","path":"a"}]'
     result = await bench.call("fs_ops", operations=operations)
     assert result.output.endswith("2. read a:\n1|x")
+    for word in ("file_read", "READ", "reads", "read_file", "cat"):
+        shown = await bench.call("fs_ops", operations=[{"action": word, "path": "a"}])
+        assert shown.output.endswith("1. read a:\n1|x")
+    edit = {"path": "a", "old_text": "x", "new_text": "z"}
+    assert (await bench.call("fs_ops", operations=[edit])).success
     lone = await bench.call("fs_ops", operations={"op": "edit", "path": "a", "start_line": "1",
                                                   "new_text": "y"})  # fmt: skip
     assert lone.success

@@ -12,6 +12,7 @@ from aiohttp import web
 from clawd.errors import InvalidRequestError
 from clawd.security.network import NetworkRules
 from tests.tools.builtin.conftest import Bench
+from tests.tools.builtin.nasty_site import MIB, serving
 
 
 class Site:
@@ -213,3 +214,22 @@ def test_the_risk_follows_the_domain(bench: Bench) -> None:
 
 def test_results_can_be_encoded(bench: Bench) -> None:
     assert msgspec.json.encode(bench.tool("http").parameters)
+
+
+@pytest.mark.parametrize("path", ["/gzip-bomb", "/deflate-bomb", "/endless", "/large"])
+async def test_a_body_is_unpacked_up_to_the_limit_and_no_further(bench: Bench, path: str) -> None:
+    bench.changes = {"max_response_bytes": 200_000}
+    async with serving(bench) as nasty:
+        result = await bench.call("http", url=nasty.url(path))
+        assert (result.metadata["bytes"], result.metadata["truncated"]) == (200_000, True)
+        async with asyncio.timeout(10):
+            await nasty.closed.wait()
+        assert nasty.sent < 16 * MIB
+
+
+async def test_a_compressed_body_is_shown_unpacked(bench: Bench) -> None:
+    async with serving(bench) as nasty:
+        result = await bench.call("http", url=nasty.url("/gzip"))
+        assert "A paragraph of the article" in result.output
+        asked = await bench.call("http", url=nasty.url("/brotli"))
+        assert "unknown coding 'br'" in asked.error

@@ -1,16 +1,19 @@
 """pdf_extract: files and addresses, pages, and documents that are made to hurt."""
 
 import asyncio
+import contextlib
 import io
 from collections.abc import AsyncIterator, Callable
 
 import pypdf
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
 from clawd.tools.builtin.deps import WebSettings
-from clawd.tools.builtin.page_ranges import page_ranges
+from clawd.tools.builtin.page_ranges import limited, page_ranges
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, Site, serving
@@ -61,7 +64,7 @@ async def test_pages_are_chosen_and_the_rest_is_told(bench: Bench) -> None:
     assert chosen.metadata["truncated"] is False
     bench.changes = {"web": WebSettings(max_pdf_pages=4)}
     some = await bench.call("pdf_extract", source=name)
-    assert some.output.endswith('[more: pages 5-10 were left out; ask with pages = "5-10"]')
+    assert some.output.endswith('[more: ask with pages = "5-10" for what was left out]')
     assert some.metadata["read"] == 4
     none = await bench.call("pdf_extract", source=name, pages="11-12")
     assert none.error == "paper.pdf has 10 pages, none of these pages"
@@ -91,12 +94,39 @@ def test_pages_are_understood_as_they_are_written(
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "3-1", "x", "1-2-3", "-", "1,,2", "99999999", "1;rm", "\u0661"]
+    "text",
+    [
+        "0",
+        "3-1",
+        "x",
+        "1-2-3",
+        "-",
+        "1,,2",
+        "99999999",
+        "1;rm",
+        "\u0661",
+        pytest.param("1" + " " * 100_000 + "x", id="blanks"),
+    ],
 )
 def test_pages_that_mean_nothing_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         page_ranges(text)
     assert '"1-3,5"' in caught.value.hint
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 50)), min_size=1, max_size=20))
+def test_ranges_mean_the_pages_that_are_written(parts: list[tuple[int, int]]) -> None:
+    text = ", ".join(f"{first}-{first + more}" for first, more in parts)
+    wanted = {n for first, more in parts for n in range(first, first + more + 1)}
+    ranges = page_ranges(text)
+    assert {n for first, last in ranges for n in range(first, last + 1)} == wanted
+    assert sum(last - first + 1 for first, last in limited(ranges, 7)) == min(7, len(wanted))
+
+
+@given(st.text(max_size=60))
+def test_any_text_means_pages_or_is_refused(text: str) -> None:
+    with contextlib.suppress(InvalidRequestError):
+        assert all(1 <= first <= last for first, last in page_ranges(text))
 
 
 @pytest.mark.parametrize(

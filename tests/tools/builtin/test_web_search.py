@@ -231,6 +231,16 @@ async def test_a_search_ends_at_its_time_limit(bench: Bench) -> None:
     assert "the time limit of 1.5 s was met" in result.error
 
 
+async def test_a_parser_that_takes_too_long_is_a_problem_of_that_engine(bench: Bench) -> None:
+    web = WebSettings(search_backends=("brave",), extract_timeout_s=0.01)
+    deps = BuiltinDeps(policy=bench.policy, home=bench.home, sandbox=bench.sandbox, web=web)
+    engines = Engines({})
+    result = await WebSearchTool(deps, engines).invoke({"query": "x"}, bench.context())
+    told = "brave: it could not be asked (reading took over 0.01 s and was ended)"
+    assert result.metadata["problems"] == [told]
+    assert engines.seen == []
+
+
 @pytest.mark.parametrize(
     "raw",
     [

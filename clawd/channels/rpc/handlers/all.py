@@ -1,9 +1,12 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
+from clawd.channels.rpc.handlers.plans import PlanHandlers
+from clawd.channels.rpc.handlers.plugins import PluginHandlers
 from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
@@ -16,9 +19,12 @@ from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 class Handlers(
     ServiceHandlers,
     TurnHandlers,
+    ConversationHandlers,
     ActHandlers,
+    PlanHandlers,
     PolicyHandlers,
     PromptHandlers,
+    PluginHandlers,
     RecordHandlers,
     KnowledgeHandlers,
     ExportHandlers,

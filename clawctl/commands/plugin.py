@@ -1,0 +1,184 @@
+"""`clawctl plugin`: install plugins, look at them, approve them again, remove them."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.client import Client
+from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawd.wire.extension_reports import PluginReview
+from clawd.wire.plugin_methods import (
+    ApprovePlugin,
+    InspectPlugin,
+    InstallPlugin,
+    ListPlugins,
+    ReloadPlugins,
+    RemovePlugin,
+)
+from clawd.wire.safe_text import visible_line
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+secrets_option = click.option(
+    "--accept-secrets", is_flag=True, help="Go on though files hold what looks like a secret."
+)
+
+
+@click.group()
+def command() -> None:
+    """Install, list, approve and remove plugins."""
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List the installed plugins and whether they run."""
+    with app.client() as client:
+        items = client.call(ListPlugins()).items
+    if as_json:
+        emit_json(items)
+        return
+    show_table(
+        ("NAME", "VERSION", "STATE", "MAY", "TOOLS", "HASH"),
+        [
+            (p.name, p.version, p.state, " ".join(p.capabilities), " ".join(p.tools), p.digest[:16])
+            for p in items
+        ],
+        nothing="No plugins are installed.",
+    )
+    for each in items:
+        if each.reason:
+            note(visible_line(f"{each.name}: {each.reason}"))
+
+
+@command.command()
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@yes_option
+@secrets_option
+@json_option
+@pass_app
+def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
+    """Show what the plugin in folder PATH may do, ask, and install it.
+
+    Its files are copied, and it runs as long as the copy is what was shown here.
+    """
+    source = str(path.absolute())
+    with app.client() as client:
+        found = client.call(InspectPlugin(path=source))
+        if not _is_agreed(found, "Install it?", yes=yes, accept=accept_secrets, as_json=as_json):
+            return Exit.FAILED
+        done = client.call(InstallPlugin(path=source, digest=found.digest))
+        return _show_done(client, found.name, done.message, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@yes_option
+@secrets_option
+@json_option
+@pass_app
+def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
+    """Show what changed in a plugin since it was approved, ask, and let it run as it is now."""
+    with app.client() as client:
+        found = client.call(InspectPlugin(name=name))
+        found = msgspec.structs.replace(found, replaces="")
+        if not _is_agreed(found, "Approve it?", yes=yes, accept=accept_secrets, as_json=as_json):
+            return Exit.FAILED
+        done = client.call(ApprovePlugin(name=name, digest=found.digest))
+        return _show_done(client, name, done.message, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@yes_option
+@json_option
+@pass_app
+def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
+    """Remove a plugin and its approval."""
+    if not yes and not _asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
+        return Exit.FAILED
+    with app.client() as client:
+        done = client.call(RemovePlugin(name=name))
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
+    return Exit.DONE
+
+
+@command.command("reload")
+@json_option
+@pass_app
+def reload_(app: App, *, as_json: bool) -> None:
+    """Read plugins and external tools again."""
+    with app.client() as client:
+        done = client.call(ReloadPlugins())
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
+
+
+def _is_agreed(
+    found: PluginReview, question: str, *, yes: bool, accept: bool, as_json: bool
+) -> bool:
+    """Show what a plugin may do, and find out whether that is wanted."""
+    if not as_json:
+        _show(found)
+    if yes:
+        if found.secrets and not accept:
+            note("Files hold what looks like a secret. Nothing was done; see --accept-secrets.")
+            return False
+        return True
+    return _asked(question, as_json=as_json)
+
+
+def _asked(question: str, *, as_json: bool) -> bool:
+    """Ask on the terminal; where there is none, or nobody says y, the answer is no."""
+    if as_json or not sys.stdin.isatty():
+        note("Nothing was done: nobody can be asked here. Say yes with --yes.")
+        return False
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _show(found: PluginReview) -> None:
+    programs = ", ".join(each.path for each in found.files if each.is_program)
+    total = sum(each.size_bytes for each in found.files)
+    replaces = [("replaces", f"version {found.replaces}")] if found.replaces else []
+    show_fields(
+        [
+            ("plugin", f"{found.name} {found.version}"),
+            *([("about", found.description)] if found.description else []),
+            *replaces,
+            ("hash", found.digest),
+            ("files", f"{len(found.files)}, {size(total)}; programs: {programs or 'none'}"),
+        ]
+    )
+    print()
+    show_table(
+        ("TOOL", "RISK", "WHAT IT DOES"),
+        [(each.name, each.risk, each.description) for each in found.tools],
+    )
+    print()
+    for heading, lines in (
+        ("What it may do:", found.reach),
+        ("What is different from what was approved:", found.changes),
+        ("What looks like a secret:", found.secrets),
+    ):
+        if lines:
+            print(heading)
+            for line in lines:
+                say(f"  {visible_line(line)}")
+
+
+def _show_done(client: Client, name: str, message: str, *, as_json: bool) -> int:
+    if as_json:
+        items = client.call(ListPlugins()).items
+        emit_json(next((each for each in items if each.name == name), None))
+    else:
+        say(message)
+    return Exit.DONE

@@ -1,0 +1,310 @@
+"""Installed plugins: put in, listed, approved again, taken out; and which of them may run.
+
+A plugin may run while its files are those that were approved, by hash. Every method blocks.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
+from clawd.plugins.files import Tree, read_tree, write_tree
+from clawd.plugins.manifest import PluginManifest, manifest_of
+from clawd.plugins.pins import Pin, Pins
+from clawd.plugins.scan import reach_of, secrets_in
+from clawd.receipts.durable import sync_folder
+
+MAX_PLUGINS = 64
+
+State = Literal["ready", "changed", "unapproved", "broken"]
+
+_FRESH, _OLD, _REMOVED = ".new-", ".old-", ".removed-"
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """One plugin in its place.
+
+    Attributes:
+        name: its folder.
+        state: ready, changed (since it was approved), unapproved, or broken.
+        reason: why it does not run; "" when it does.
+        folder: where it lies.
+        digest: the hash of what lies there; "" when it cannot be read.
+        manifest: what it says of itself; None when that cannot be read.
+        approved_at: when it was approved, or "".
+    """
+
+    name: str
+    state: State
+    reason: str = ""
+    folder: Path
+    digest: str = ""
+    manifest: PluginManifest | None = None
+    approved_at: str = ""
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person sees before they say yes.
+
+    Attributes:
+        manifest: what the plugin says of itself.
+        digest: what they say yes to.
+        files: path, bytes and whether it is a program, of each file.
+        reach: what it may do, in sentences.
+        secrets: where it holds what looks like a secret.
+        replaces: the version of this name that is installed, or "".
+        changes: what differs from what was approved before.
+    """
+
+    manifest: PluginManifest
+    digest: str
+    files: tuple[tuple[str, int, bool], ...]
+    reach: tuple[str, ...]
+    secrets: tuple[str, ...]
+    replaces: str = ""
+    changes: tuple[str, ...] = ()
+
+
+class PluginStore:
+    """The plugins of one home. Safe to use from several threads.
+
+    Args:
+        folder: where they lie, a folder each.
+        pins: what was approved.
+    """
+
+    def __init__(self, folder: Path, pins: Pins) -> None:
+        self._folder = folder
+        self._pins = pins
+        self._changing = threading.Lock()
+
+    def installed(self) -> list[Installed]:
+        """Return every plugin, by name, whether it may run or not.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        try:
+            names = sorted(os.listdir(self._folder))  # noqa: PTH208 - names are wanted
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"{self._folder} cannot be read: {error}") from error
+        names = [name for name in names if not name.startswith(".")]
+        try:
+            pins, problem = self._pins.load(), ""
+        except StorageError as error:
+            pins, problem = {}, error.message
+        return [self._look(name, pins.get(name), problem) for name in names[:MAX_PLUGINS]]
+
+    def inspect(self, source: Path) -> Review:
+        """Return what would be installed from a folder.
+
+        Raises:
+            InvalidRequestError: it is no plugin that could be.
+        """
+        return self._review(read_tree(source.resolve(), is_installed=False))
+
+    def review(self, name: str) -> Review:
+        """Return what approving an installed plugin again would say yes to.
+
+        Raises:
+            NotFoundError, InvalidRequestError: there is none, or it is broken.
+        """
+        tree = read_tree(self._place(name), is_installed=True)
+        found = self._review(tree)
+        if found.manifest.name != name:
+            raise InvalidRequestError(
+                f"the plugin in {name} calls itself {found.manifest.name}; they must be the same"
+            )
+        return found
+
+    def install(self, source: Path, *, digest: str, by: int) -> Review:
+        """Copy a plugin into its place and approve it, if it is still what was reviewed.
+
+        Raises:
+            InvalidRequestError: it is another one by now, or none.
+            StorageError: the disk refused; what was there before is still there.
+        """
+        with self._changing:
+            self._sweep()
+            tree = read_tree(source.resolve(), is_installed=False)
+            found = self._review(tree)
+            _check_digest(found, digest)
+            if not found.replaces and len(self.installed()) >= MAX_PLUGINS:
+                raise InvalidRequestError(f"there are {MAX_PLUGINS} plugins already")
+            try:
+                self._put(found.manifest.name, tree)
+            except OSError as error:
+                raise StorageError(f"the plugin cannot be written: {error}") from error
+            self._approve(found.manifest, tree, by)
+            return found
+
+    def approve(self, name: str, *, digest: str, by: int) -> Review:
+        """Approve what lies in a plugin's place, if it is still what was reviewed.
+
+        Raises:
+            NotFoundError, InvalidRequestError: there is none, or it is another one by now.
+            StorageError: the disk refused.
+        """
+        with self._changing:
+            found = self.review(name)
+            _check_digest(found, digest)
+            tree = read_tree(self._place(name), is_installed=True)
+            if tree.digest != digest:
+                raise InvalidRequestError(f"{name} is being changed right now")
+            self._approve(found.manifest, tree, by)
+            return found
+
+    def remove(self, name: str) -> None:
+        """Take a plugin and its approval away.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            StorageError: the disk refused.
+        """
+        with self._changing:
+            place = self._place(name)
+            try:
+                pins = self._pins.load()
+            except StorageError:
+                pins = {}
+            if pins.pop(name, None) is not None:
+                self._pins.save(pins)  # first: what is left of it must not run
+            try:
+                doomed = self._folder / f"{_REMOVED}{secrets.token_hex(4)}"
+                place.rename(doomed)
+                sync_folder(doomed)
+                _delete(doomed)
+            except OSError as error:
+                raise StorageError(f"{place} cannot be removed: {error}") from error
+
+    def _look(self, name: str, pin: Pin | None, problem: str) -> Installed:
+        folder = self._folder / name
+        try:
+            if not _NAME.fullmatch(name) or folder.is_symlink():
+                raise InvalidRequestError("a plugin lies in a plain folder of its own name")
+            tree = read_tree(folder, is_installed=True)
+            manifest = manifest_of(tree)
+            if manifest.name != name:
+                raise InvalidRequestError(f"it calls itself {manifest.name}, not {name}")
+        except ClawError as error:
+            return Installed(name=name, state="broken", reason=error.message, folder=folder)
+        state, reason = _state_of(tree, pin)
+        return Installed(
+            name=name,
+            state=state,
+            reason=problem or reason,
+            folder=folder,
+            digest=tree.digest,
+            manifest=manifest,
+            approved_at=pin.approved_at if pin is not None else "",
+        )
+
+    def _review(self, tree: Tree) -> Review:
+        manifest = manifest_of(tree)
+        try:
+            pin = self._pins.load().get(manifest.name)
+        except StorageError:
+            pin = None
+        return Review(
+            manifest=manifest,
+            digest=tree.digest,
+            files=tuple(
+                (each.path, len(each.data), each.is_program)
+                for each in tree.files
+                if each.data is not None
+            ),
+            reach=reach_of(manifest),
+            secrets=secrets_in(tree),
+            replaces=pin.version if pin is not None else "",
+            changes=tuple(changes_since(pin, tree)) if pin is not None else (),
+        )
+
+    def _put(self, name: str, tree: Tree) -> None:
+        """Write a plugin beside its place and rename it there."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        fresh = self._folder / f"{_FRESH}{secrets.token_hex(4)}"
+        place, old = self._folder / name, self._folder / f"{_OLD}{secrets.token_hex(4)}"
+        fresh.mkdir(mode=0o700)
+        try:
+            write_tree(tree, fresh, is_durable=True)
+            if place.exists() or place.is_symlink():
+                place.rename(old)
+            fresh.rename(place)
+        except OSError:
+            if old.exists() and not place.exists():
+                old.rename(place)
+            _delete(fresh)
+            raise
+        sync_folder(place)
+        _delete(old)
+
+    def _sweep(self) -> None:
+        """Delete what an end in the middle of an installation or a removal left behind."""
+        for prefix in (_FRESH, _OLD, _REMOVED):
+            for left in self._folder.glob(f"{prefix}*"):
+                _delete(left)
+
+    def _approve(self, manifest: PluginManifest, tree: Tree, by: int) -> None:
+        pins = self._pins.load()
+        pins[manifest.name] = Pin(
+            digest=tree.digest,
+            version=manifest.version,
+            files={each.path: each.digest for each in tree.files},
+            approved_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            approved_by=by,
+        )
+        self._pins.save(pins)
+
+    def _place(self, name: str) -> Path:
+        place = self._folder / name
+        if not _NAME.fullmatch(name) or not place.is_dir() or place.is_symlink():
+            raise NotFoundError(
+                f"there is no plugin {name[:64]!r}", hint="clawctl plugin list shows them."
+            )
+        return place
+
+
+def changes_since(pin: Pin, tree: Tree) -> Iterator[str]:
+    """Yield what differs from what was approved, a file each."""
+    now = {each.path: each.digest for each in tree.files}
+    for path in sorted(now.keys() | pin.files.keys()):
+        if path not in pin.files:
+            yield f"new: {path}"
+        elif path not in now:
+            yield f"gone: {path}"
+        elif now[path] != pin.files[path]:
+            yield f"changed: {path}"
+
+
+def _state_of(tree: Tree, pin: Pin | None) -> tuple[State, str]:
+    if pin is None:
+        return "unapproved", "nobody has approved it"
+    if pin.digest == tree.digest:
+        return "ready", ""
+    changes = list(changes_since(pin, tree))
+    rest = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return "changed", f"it was changed since it was approved ({'; '.join(changes[:3])}{rest})"
+
+
+def _check_digest(found: Review, digest: str) -> None:
+    if found.digest != digest:
+        raise InvalidRequestError(
+            f"the plugin {found.manifest.name} is not what was reviewed: its hash is "
+            f"{found.digest[:16]}…, not {digest[:16]}…",
+            hint="Look at it again.",
+        )
+
+
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,338 @@
+"""One server over HTTP: a request sent, its answer read, streamed or whole, aiohttp's errors told.
+
+What an answer means is the dialect's: a provider hands in an `Answer` that takes the data of each
+server-sent event, or the whole body, and gives deltas.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from clawd.errors import ConfigError, ProviderError
+from clawd.providers.base import Delta
+from clawd.providers.retry import (
+    FirstByteTimeoutError,
+    RetrySettings,
+    parse_retry_after,
+    retrying,
+)
+from clawd.providers.sse import SseParser
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+_ERROR_BYTES = 64 * 1024
+_ERROR_CHARS = 400
+_READ_BYTES = 64 * 1024
+# What may follow the reason of the end (usage, [DONE]) is not waited for longer.
+_TAIL_S = 5.0
+_OK = 200
+_AUTH_STATUSES = frozenset({401, 403})
+
+
+class Answer(Protocol):
+    """An answer on its way, in one dialect.
+
+    Attributes:
+        has_content: text, reasoning or a call came.
+        has_reason: the server said why it ended.
+        is_done: the server said that nothing follows; the reader may say it of a whole body.
+    """
+
+    has_content: bool
+    has_reason: bool
+    is_done: bool
+
+    def take(self, data: str) -> list[Delta]:
+        """Take the data of one event, or a whole body.
+
+        Raises:
+            ProviderError: it is not of the dialect, or reports an error.
+        """
+        ...
+
+    def finish(self) -> list[Delta]:
+        """Take the end of the answer.
+
+        Raises:
+            ProviderError: the server ended it without saying that it is complete.
+        """
+        ...
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One server.
+
+    Attributes:
+        url: what paths are appended to.
+        streams: answers are asked for as streams.
+        first_byte_timeout_s: from the request to the first byte of a stream's body.
+        read_timeout_s: between bytes; without streaming also to the first byte.
+    """
+
+    name: str
+    url: str
+    streams: bool
+    connect_timeout_s: float
+    first_byte_timeout_s: float
+    read_timeout_s: float
+    retry: RetrySettings
+
+
+class Connections:
+    """The HTTP session, made on first use within the running loop; may be shared."""
+
+    def __init__(self, headers: Mapping[str, str], connect_timeout_s: float) -> None:
+        self._headers = {"User-Agent": "clawd", "Accept-Encoding": "identity", **headers}
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s)
+        self._session: aiohttp.ClientSession | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return the session, open."""
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+                timeout=self._timeout,
+                trust_env=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close the session; idempotent."""
+        if self._session is not None:
+            await self._session.close()
+
+
+class HttpServer:
+    """Asks one server. What it raises never holds the key.
+
+    Args:
+        settings: where it is and how long it may take.
+        connections: the session.
+        key: taken out of every error: a server may repeat it in its answer.
+        refusal: finds an error in the first bytes of an answer with status 200; it counts as one
+            before the first byte.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        connections: Connections,
+        key: str,
+        *,
+        refusal: Callable[[bytes], ProviderError | None] = lambda _first: None,
+    ) -> None:
+        self._settings = settings
+        self._refusal = refusal
+        self._connections = connections
+        self._key = key
+
+    async def chat(
+        self, path: str, body: Mapping[str, Any], answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        """Send a request, give the deltas of its answer; tried again only before the first byte.
+
+        Raises:
+            ProviderError: it failed.
+        """
+        data = msgspec.json.encode(body)
+        try:
+            response, first = await retrying(self._settings.retry, lambda: self._open(path, data))
+            try:
+                async with aclosing(self._read(response, first, answer)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            finally:
+                response.close()
+        except ProviderError as error:
+            raise self._redacted(error) from error
+
+    async def get(self, path: str) -> bytes:
+        """Return the body of a path.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        url, limit_s = f"{self._settings.url}{path}", self._settings.first_byte_timeout_s
+        try:
+            with self._converted():
+                async with (
+                    asyncio.timeout(limit_s),
+                    self._connections.session().get(url, allow_redirects=False) as response,
+                ):
+                    await _refuse_status(response)
+                    return await _read_all(response, b"")
+        except ProviderError as error:
+            raise self._redacted(error) from error
+
+    async def _open(self, path: str, data: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send the request and wait for the first bytes of the answer."""
+        settings = self._settings
+        limit_s = settings.first_byte_timeout_s if settings.streams else settings.read_timeout_s
+        response: aiohttp.ClientResponse | None = None
+        is_open = False
+        try:
+            with self._converted(first_byte_limit_s=limit_s):
+                async with asyncio.timeout(limit_s):
+                    response = await self._connections.session().post(
+                        f"{settings.url}{path}",
+                        data=data,
+                        headers={"Content-Type": "application/json"},
+                        allow_redirects=False,
+                    )
+                    await _refuse_status(response)
+                    first = await response.content.readany()
+            if not first:
+                raise ProviderError(
+                    f"{settings.url} ended the answer without a single byte", kind="network"
+                )
+            if (refusal := self._refusal(first)) is not None:
+                raise refusal
+            is_open = True
+            return response, first
+        except ProviderError as error:
+            # Here and not later: the retries log what they were caused by.
+            raise self._redacted(error) from error
+        finally:
+            if response is not None and not is_open:
+                response.close()
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, first: bytes, answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        with self._converted():
+            while first.isspace():
+                first = await self._more(response, self._settings.read_timeout_s)
+            # By its look and not by its type: servers mislabel both.
+            if first.lstrip().startswith(b"{"):
+                async with asyncio.timeout(self._settings.read_timeout_s):
+                    text = await _read_all(response, first)
+                for delta in answer.take(text.decode("utf-8", "replace")):
+                    yield delta
+                answer.is_done = True
+            else:
+                async for delta in self._read_events(response, first, answer):
+                    yield delta
+        for delta in answer.finish():
+            yield delta
+
+    async def _read_events(
+        self, response: aiohttp.ClientResponse, data: bytes, answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        parser = SseParser()
+        while data:
+            for event in parser.feed(data):
+                for delta in answer.take(event.data):
+                    yield delta
+                if answer.is_done:
+                    return
+            limit_s = _TAIL_S if answer.has_reason else self._settings.read_timeout_s
+            try:
+                data = await self._more(response, limit_s)
+            except TimeoutError:
+                if answer.has_reason:
+                    return
+                raise
+        for event in parser.finish():
+            for delta in answer.take(event.data):
+                yield delta
+
+    async def _more(self, response: aiohttp.ClientResponse, limit_s: float) -> bytes:
+        async with asyncio.timeout(limit_s):
+            return await response.content.readany()
+
+    @contextmanager
+    def _converted(self, *, first_byte_limit_s: float = 0.0) -> Iterator[None]:
+        """Turn what aiohttp and the clock raise into ProviderError; the one place for it."""
+        where = self._settings.url
+        try:
+            yield
+        except aiohttp.ConnectionTimeoutError as error:
+            limit_s = self._settings.connect_timeout_s
+            raise ProviderError(
+                f"{where} took no connection within {limit_s:g} s", kind="timeout"
+            ) from error
+        except TimeoutError as error:
+            if first_byte_limit_s:
+                raise FirstByteTimeoutError(
+                    f"{where} sent nothing within {first_byte_limit_s:g} s",
+                    hint="Raise first_byte_timeout_s of this provider if it is only slow.",
+                ) from error
+            limit_s = self._settings.read_timeout_s
+            raise ProviderError(
+                f"{where} sent nothing more for {limit_s:g} s", kind="timeout"
+            ) from error
+        except aiohttp.InvalidURL as error:
+            raise ProviderError(f"{where} is no URL", kind="invalid") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ProviderError(
+                f"{where} failed: {str(error) or type(error).__name__}",
+                kind="network",
+                hint="Is the server running, and base_url right?",
+            ) from error
+
+    def _redacted(self, error: ProviderError) -> ProviderError:
+        """Return the error without the key, which a server may repeat in its answer."""
+        if not self._key or self._key not in error.message:
+            return error
+        return ProviderError(
+            error.message.replace(self._key, "[redacted]"),
+            kind=error.kind,
+            status=error.status,
+            retry_after_s=error.retry_after_s,
+            hint=error.hint,
+        )
+
+
+def check_address(name: str, url: str) -> None:
+    """Make sure that a provider's address holds no password.
+
+    Raises:
+        ConfigError: it does; the message does not say it.
+    """
+    if "@" in urlsplit(url).netloc:
+        raise ConfigError(
+            f"base_url of provider {name} holds a user name or password",
+            hint="Name the environment variable of the key in api_key_env instead.",
+        )
+
+
+def check_key(name: str, key: str) -> None:
+    """Make sure that a key can stand in a header.
+
+    Raises:
+        ConfigError: it cannot; the message does not say it.
+    """
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the API key of provider {name} holds characters that no HTTP header may hold",
+            hint="Look for a line break at its end.",
+        )
+
+
+async def _refuse_status(response: aiohttp.ClientResponse) -> None:
+    """Raise for every status but 200, with the beginning of the body."""
+    if response.status == _OK:
+        return
+    body = await response.content.read(_ERROR_BYTES)
+    text = body.decode("utf-8", "replace")[:_ERROR_CHARS]
+    raise ProviderError(
+        f"HTTP {response.status}: {text}",
+        kind="auth" if response.status in _AUTH_STATUSES else "http",
+        status=response.status,
+        retry_after_s=parse_retry_after(response.headers.get("Retry-After", "")),
+    )
+
+
+async def _read_all(response: aiohttp.ClientResponse, first: bytes) -> bytes:
+    pieces, size = [first], len(first)
+    async for piece in response.content.iter_chunked(_READ_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise ProviderError(f"the answer is over {MAX_BODY_BYTES} bytes", kind="invalid")
+    return b"".join(pieces)

@@ -1,0 +1,103 @@
+"""What a daemon is and does, as `status` reports it."""
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from clawd import __version__
+from clawd.engine.supervisor import Engine
+from clawd.memory.rows import visible_to
+from clawd.memory.store import Memory
+from clawd.receipts.chain import ReceiptChain
+from clawd.runtime.inbox import Inbox
+from clawd.security.approval_rules import RuleBook
+from clawd.security.approvals import Approvals
+from clawd.security.estop import EmergencyStop
+from clawd.security.principal import Principal
+from clawd.security.sandbox import Sandbox
+from clawd.service.anchor import Anchor
+from clawd.service.state import State
+from clawd.wire.reports import StatusReport, WorkerLine
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True):
+    """When a daemon began: seconds of the monotonic clock, and the time in UTC."""
+
+    monotonic_s: float = msgspec.field(default_factory=time.monotonic)
+    at: str = msgspec.field(default_factory=_now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonStatus:
+    """Reports on a daemon's parts."""
+
+    state: State
+    began: Began
+    memory: Memory
+    sandbox: Sandbox
+    chain: ReceiptChain | None
+    anchor: Anchor | None
+    estop: EmergencyStop
+    engine: Engine
+    inbox: Inbox
+    approvals: Approvals
+    rules: RuleBook
+
+    async def report(self, principal: Principal) -> StatusReport:
+        """Return what the daemon is and does; of what has an owner, what the principal may see."""
+        config, layout = self.state.loaded.config, self.state.loaded.layout
+        counts = await self.memory.conversations.counts(owner=visible_to(principal))
+        stop, sandbox = self.estop.state(), self.sandbox.status
+        running, queued = self.inbox.turns
+        head = self.chain.head() if self.chain is not None else None
+        return StatusReport(
+            pid=os.getpid(),
+            version=__version__,
+            home=str(layout.home),
+            socket=str(layout.socket),
+            workspace=str(config.workspace_dir),
+            config=str(self.state.loaded.path),
+            started_at=self.began.at,
+            uptime_s=round(time.monotonic() - self.began.monotonic_s, 3),
+            autonomy=config.security.autonomy,
+            sandbox=sandbox.level if sandbox is not None else "none",
+            sandbox_reason=sandbox.reason if sandbox is not None else "",
+            sandbox_layers=sandbox.layers if sandbox is not None else (),
+            sandbox_unbounded=sandbox.unbounded if sandbox is not None else (),
+            estop=stop.is_set,
+            estop_reason=stop.reason,
+            default_provider=config.default_provider,
+            default_model=config.default_model,
+            receipts_enabled=self.chain is not None,
+            receipts=head.seq if head is not None else 0,
+            receipts_head=head.receipt_hash if head is not None else "",
+            receipts_problem=self._receipts_problem(),
+            conversations=counts.conversations,
+            turns_running=running,
+            turns_queued=queued,
+            approvals_pending=len(self.approvals.pending(principal)),
+            rules=len(self.rules.rules(principal)),
+            rules_problem=self.rules.problem,
+            workers=tuple(
+                WorkerLine(
+                    alias=each.alias,
+                    pid=each.pid,
+                    state=each.state,
+                    running=each.running,
+                    context_size=each.info.n_ctx if each.info is not None else 0,
+                    fence=each.info.fence if each.info is not None else "",
+                )
+                for each in self.engine.status()
+            ),
+        )
+
+    def _receipts_problem(self) -> str:
+        failure = self.chain.failure if self.chain is not None else ""
+        return failure or (self.anchor.problem if self.anchor is not None else "")

@@ -1,0 +1,27 @@
+"""What the control socket tells of plans: reports of their own, beside `reports`."""
+
+import msgspec
+
+
+class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a plan; `status` is pending, working, done, error or deleted."""
+
+    id: int
+    text: str
+    status: str
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan.
+
+    Attributes:
+        conversation_id: whose plan it is; empty for one of a workspace.
+        workspace: whose plan it is; empty for one of a conversation.
+        items: what was not deleted, in order.
+        markdown: the same as a list, as the model sees it; empty for an empty plan.
+    """
+
+    conversation_id: str
+    workspace: str
+    items: tuple[PlanLine, ...]
+    markdown: str

@@ -1,0 +1,69 @@
+"""A plan as a person meets it: drawn while it changes, asked for, kept over a restart."""
+
+from typing import Any
+
+import pytest
+
+from clawd.errors import NotFoundError
+from clawd.wire.methods import ClearMemory, RunTool, SendMessage
+from clawd.wire.plan_methods import ShowPlan
+from tests.support.home import Home
+from tests.support.inprocess import daemon_in
+from tests.support.terminal import spawn_clawctl
+
+pytestmark = pytest.mark.daemon
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
+
+
+def test_a_plan_is_drawn_when_it_changes_and_shown_after_a_restart(home: Home) -> None:
+    home.configure(
+        call("plan", action="add", items=[{"text": "look"}, {"text": "write"}]),
+        call("plan", action="update", id="1", status="completed"),
+        {"text": "planned"},
+    )
+    done = home.ctl("agent", "-m", "plan it")
+    assert done.returncode == 0, done.stderr
+    assert "[ ] 1. look\n[ ] 2. write\n" in done.stderr
+    assert "[x] 1. look\n[ ] 2. write\n" in done.stderr
+    home.kill()
+    child = spawn_clawctl(dict(home.environ, TERM="xterm"), "agent", "--continue")
+    child.expect("/help lists the commands")
+    child.sendline("/plan")
+    child.expect("1. .*look")
+    child.expect("2. write")
+    child.sendline("/clear")
+    child.sendline("/plan")
+    child.expect("There is no plan in this conversation")
+    child.sendline("/exit")
+    receipts = [(line["tool"], line["status"], line["risk"]) for line in home.receipt_lines()]
+    assert receipts == [("plan", "allowed", "low")] * 2
+
+
+async def test_a_plan_outside_of_conversations_is_of_its_workspace(tmp_path: Any) -> None:
+    async with daemon_in(tmp_path) as inside:
+        add = RunTool(name="plan", arguments='{"action":"add","text":"mine"}')
+        assert (await inside.ask(add)).output == "- [ ] 1. mine"
+        shown = await inside.ask(ShowPlan())
+        assert [(item.id, item.text, item.status) for item in shown.items] == [
+            (1, "mine", "pending")
+        ]
+        assert (shown.markdown, shown.workspace) == ("- [ ] 1. mine", str(inside.workspace))
+
+
+async def test_a_plan_is_gone_with_its_conversation(tmp_path: Any) -> None:
+    async with daemon_in(tmp_path) as inside:
+        conversation_id = (await inside.ask(SendMessage(text="hello"))).conversation_id
+        add = RunTool(
+            name="plan",
+            arguments='{"action":"add","text":"x"}',
+            conversation_id=conversation_id,
+        )
+        assert (await inside.ask(add)).status == "allowed"
+        shown = await inside.ask(ShowPlan(conversation_id=conversation_id))
+        assert shown.markdown == "- [ ] 1. x"
+        await inside.ask(ClearMemory(conversation_id=conversation_id))
+        refusal = await inside.refused(ShowPlan(conversation_id=conversation_id))
+        assert refusal.code == NotFoundError.default_code
