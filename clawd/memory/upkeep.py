@@ -25,7 +25,11 @@ MAX_PROBLEMS = 20
 
 _SIZES = (
     "SELECT c.id, c.updated_at, (SELECT total(length(content)) FROM messages m "
-    "WHERE m.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
+    "WHERE m.conversation_id = c.id) + (SELECT total(size) FROM session_files f "
+    "WHERE f.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
+)
+_TOTAL = (
+    "SELECT (SELECT total(length(content)) FROM messages) + (SELECT total(size) FROM session_files)"
 )
 _OLDER = "SELECT id, updated_at FROM conversations WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
 
@@ -166,7 +170,7 @@ def _forget_oldest(
     """
 
     def act(connection: sqlite3.Connection) -> tuple[list[str], str]:
-        (total,) = connection.execute("SELECT total(length(content)) FROM messages").fetchone()
+        (total,) = connection.execute(_TOTAL).fetchone()
         left, ids, before = share * total, [], ""
         for identity, updated_at, length in connection.execute(_SIZES):
             if identity in in_use:
