@@ -187,7 +187,7 @@ class SessionFiles:
     ) -> SessionFile:
         self._make_room(connection, conversation.id, name, len(content))
         now = timestamp_now()
-        mime, summary = described(name, content)
+        mime, summary = described(name, content, is_text=is_kept)
         connection.execute(
             "INSERT INTO session_files (conversation_id, owner, mime, summary, size, is_kept, "
             "created_at, updated_at, content, name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -273,11 +273,17 @@ def copy_files(connection: sqlite3.Connection, from_id: str, to_id: str, owner: 
     return copied
 
 
-def described(name: str, content: bytes) -> tuple[str, str]:
-    """Return type and summary of a content: what its name says, how many lines, how it begins."""
+def described(name: str, content: bytes, *, is_text: bool = False) -> tuple[str, str]:
+    """Return type and summary of a content: what its name says, how many lines, how it begins.
+
+    Args:
+        name: of the file.
+        content: all of it.
+        is_text: it is text although NUL characters stand in it.
+    """
     guessed = mimetypes.guess_type(name)[0]
     try:
-        text = None if b"\0" in content else content.decode()
+        text = None if b"\0" in content and not is_text else content.decode()
     except UnicodeDecodeError:
         text = None
     if text is None:
@@ -310,8 +316,8 @@ def _found(connection: sqlite3.Connection, conversation_id: str, name: str) -> S
     ).fetchone()
     if row is None:
         raise NotFoundError(
-            f"there is no session file {name[:100]!r} in this conversation",
-            hint='file_list with path "file+session://" lists those that there are.',
+            f"there is no session file {name[:100]!r} in this conversation; file_list with path "
+            '"file+session://" lists those that there are'
         )
     return _file_of(row)
 

@@ -123,8 +123,8 @@ class SessionFolder:
     def _opened(self) -> SessionAccess:
         if self._access is None or not self._conversation_id:
             raise InvalidRequestError(
-                "session files belong to a conversation, and this call is made outside of one",
-                hint="Use a file of the workspace instead, as notes.txt.",
+                "session files belong to a conversation, and this call is made outside of one; use "
+                "a file of the workspace instead, as notes.txt"
             )
         return self._access
 
@@ -172,8 +172,8 @@ def one_name(path: str) -> str:
     name = name_in(path)
     if not name:
         raise InvalidRequestError(
-            "file+session:// alone names no file; file_list takes it and lists what there is",
-            hint=f"Example: {EXAMPLE}",
+            "file+session:// alone names no file, only file_list takes it; name one of those that "
+            f"it lists, as in {EXAMPLE}"
         )
     return check_name(name)
 

@@ -78,7 +78,6 @@ def name_in(path: str) -> str:
     if not text.startswith(SCHEME) or (name and not is_name(name)):
         raise InvalidRequestError(
             f"{text[: 2 * NAME_LIMIT]!r} is no session file: write file+session:// and a name of "
-            "letters, digits, dots, dashes and underscores",
-            hint=f"Example: {EXAMPLE}",
+            f"letters, digits, dots, dashes and underscores, as in {EXAMPLE}"
         )
     return name

@@ -65,7 +65,7 @@ def test_what_is_nearly_a_reference_is_refused_with_an_example(path: str) -> Non
     assert looks_like_reference(path)
     with pytest.raises(InvalidRequestError) as refused:
         name_in(path)
-    assert refused.value.hint == 'Example: {"path": "file+session://notes.txt"}'
+    assert refused.value.message.endswith('as in {"path": "file+session://notes.txt"}')
 
 
 def test_the_scheme_alone_means_all_of_them() -> None:

@@ -17,6 +17,7 @@ from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import is_text, shown_name
 from clawd.tools.builtin.globbing import Matcher, compile_pattern, glob_matcher
+from clawd.tools.builtin.session_acts import has_text
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.references import looks_like_reference, no_path
 
@@ -59,7 +60,8 @@ class GrepTool(LookingTool):
 
     @override
     async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
-        _, data = await files.read(arguments["path"])
+        file, data = await files.read(arguments["path"])
+        data = data if has_text(file, data) else b""
         watch = Watch()
         try:
             return await in_thread(lambda: _grep_one(arguments, data, watch).result())
@@ -141,9 +143,8 @@ def _grep(arguments: Arguments, workspace: Workspace, limit: int, watch: Watch) 
 def _grep_one(arguments: Arguments, data: bytes, watch: Watch) -> _Found:
     """Search the content of one session file."""
     found = _Found(lines=[], limit=_limit(arguments))
-    if is_text(data[:8192]):
-        lines = enumerate((_valid_text(line) for line in io.BytesIO(data)), 1)
-        found.take(arguments["path"].strip(), lines, _pattern(arguments), watch)
+    lines = enumerate((_valid_text(line) for line in io.BytesIO(data)), 1)
+    found.take(arguments["path"].strip(), lines, _pattern(arguments), watch)
     return found.ended(watch)
 
 

@@ -40,7 +40,7 @@ async def list_of(arguments: Arguments, files: SessionFolder) -> ToolResult:
     """List the session files, the last changed first."""
     if name_in(arguments["path"]):
         raise InvalidRequestError(
-            "file_list lists all session files at once", hint=f'Example: {{"path": "{SCHEME}"}}'
+            f'file_list lists all session files at once, as in {{"path": "{SCHEME}"}}'
         )
     found = await files.list()
     return succeeded("\n".join(map(line_of, found)) or NONE, count=len(found))
@@ -68,10 +68,15 @@ async def append_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
     return succeeded(told, bytes=len(data))
 
 
+def has_text(file: SessionFile, data: bytes) -> bool:
+    """Tell whether a session file can be shown: what was kept was text, whatever it looks like."""
+    return file.is_kept or is_text(data[:_SNIFFED_BYTES])
+
+
 def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> ToolResult:
     path, size = reference(file.name), len(data)
     facts: dict[str, Any] = {"size": size, "mime": file.mime}
-    if not is_text(data[:_SNIFFED_BYTES]):
+    if not has_text(file, data):
         return failed(f"{path} is no text: {file.mime}, {size} bytes", **facts)
     if not data:
         return succeeded(EMPTY, **facts)

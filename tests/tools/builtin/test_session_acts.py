@@ -161,8 +161,8 @@ async def test_a_missing_one_is_told_with_the_way_to_list_them(
 ) -> None:
     done = await tried(bench, "file_read", path="file+session://gone.txt")
     assert done.error == (
-        "there is no session file 'gone.txt' in this conversation "
-        'file_list with path "file+session://" lists those that there are.'
+        "there is no session file 'gone.txt' in this conversation; "
+        'file_list with path "file+session://" lists those that there are '
     )
 
 
@@ -185,6 +185,16 @@ async def test_binary_content_is_described_and_not_shown(bench: Bench, memory: M
     assert (await bench.call("grep", pattern="P", path="file+session://a.png")).output == (
         "no matches"
     )
+
+
+async def test_output_that_looks_binary_is_shown_as_it_was_told(
+    bench: Bench, memory: Memory
+) -> None:
+    kept = await memory.session_files.keep("c1", "shell", "\0a\n\0b�\n".encode(), owner=OWNER)
+    assert (kept.mime, kept.summary) == ("text/plain", "2 lines: a b�")
+    path = "file+session://shell-1.txt"
+    assert (await bench.call("file_read", path=path)).output == "1|\0a\n2|\0b�"
+    assert (await bench.call("grep", pattern="b", path=path)).output == f"{path}:2:\0b�"
 
 
 async def test_too_much_is_refused_and_changes_nothing(bench: Bench, memory: Memory) -> None:
