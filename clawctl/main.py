@@ -19,6 +19,7 @@ COMMANDS = {
     "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
+    "files": "List, read, add and delete the files of a conversation.",
     "init": "Create home, config and workspace.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
     "memory": "List, search, show and clear conversations.",

@@ -15,6 +15,7 @@ from clawd.wire.policy_reports import PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
 from clawd.wire.safe_text import terminal_safe
+from clawd.wire.session_reports import SessionFileList
 
 RECEIPTS_PAGE = 500
 
@@ -187,3 +188,12 @@ def show_explanation(found: PolicyExplanation) -> None:
     fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
     fields += [("rule", found.rule), ("hint", found.hint)]
     show_fields([(name, value) for name, value in fields if value])
+
+
+def show_session_files(found: SessionFileList) -> None:
+    """Print the files of a conversation."""
+    show_table(
+        ("NAME", "TYPE", "BYTES", "CHANGED", "WHAT"),
+        [(f.name, f.mime, f.size, f.updated_at[:19], f.summary) for f in found.items],
+        nothing="No files.",
+    )

@@ -21,6 +21,7 @@ from clawctl.views import (
     show_hits,
     show_notes,
     show_receipts,
+    show_session_files,
     show_status,
 )
 from clawd.wire.conversation_methods import (
@@ -44,6 +45,7 @@ from clawd.wire.methods import (
 from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.session_methods import ListSessionFiles
 
 COMPRESS_LIMIT_S = 4_000.0
 
@@ -145,6 +147,13 @@ def _memory(host: Host, rest: str) -> None:
 
 def _knowledge(host: Host, rest: str) -> None:
     show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
+
+
+def _files(host: Host, _rest: str) -> None:
+    if host.conversation_id:
+        show_session_files(host.call(ListSessionFiles(conversation_id=host.conversation_id)))
+    else:
+        note("The conversation begins with your first message; it has no files yet.")
 
 
 def _plan(host: Host, _rest: str) -> None:
@@ -268,6 +277,7 @@ COMMANDS: dict[str, Slash] = {
     "/knowledge": Slash(
         usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
     ),
+    "/files": Slash(usage="/files", help="List the files of this conversation.", handler=_files),
     "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",

@@ -28,6 +28,7 @@ from clawd.config.schema import (
     SecuritySection,
 )
 from clawd.config.section import Section
+from clawd.config.session_files import SessionFilesSection
 from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
 from clawd.config.web import WebSection
@@ -106,6 +107,7 @@ def render_default_config(layout: Layout) -> str:
         (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
+        (("session_files",), SessionFilesSection),
         (("external_tools",), ExternalToolsSection),
         (("plugins",), PluginsSection),
         (("web",), WebSection),

@@ -16,6 +16,7 @@ from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
+from clawd.config.session_files import SessionFilesSection
 from clawd.config.tools import ToolsSection
 from clawd.config.web import WebSection
 
@@ -296,7 +297,14 @@ class LimitsSection(Section):
     max_tool_output_bytes: int = Field(
         default=65_536,
         ge=1_024,
-        description="Tool output that the model is given; the cut is marked.",
+        description="Tool output that the model is given; the cut is marked, and the whole kept "
+        "as a session file.",
+    )
+    max_inline_message_bytes: int = Field(
+        default=65_536,
+        ge=4_096,
+        description="A longer message of a user is shown to the model by its beginning, and kept "
+        "as a session file.",
     )
     max_command_disk_bytes: int = Field(
         default=4_000_000_000,
@@ -357,6 +365,7 @@ class Config(Section):
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
+    session_files: SessionFilesSection = SessionFilesSection()
     external_tools: ExternalToolsSection
     plugins: PluginsSection = PluginsSection()
     web: WebSection = WebSection()

@@ -1,7 +1,8 @@
 """Forks: a new conversation that begins with a copy of another's history.
 
 The copy has the messages, the checkpoints that replaced none beyond them, and the metadata, so that
-a model is shown the same text and its cached prefix stays good.
+a model is shown the same text and its cached prefix stays good; and all session files, to which the
+messages may refer.
 """
 
 import sqlite3
@@ -22,6 +23,7 @@ from clawd.memory.rows import (
     message_row,
     timestamp_now,
 )
+from clawd.memory.session_files import copy_files
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 
@@ -76,6 +78,7 @@ class Forks:
             )
             connection.execute(_ADD_CONVERSATION, conversation_row(made))
             _copy(connection, made, copied, checkpoints_of(connection, source.id))
+            copy_files(connection, source.id, made.id, None)
             return made
 
         return await self._database.write(act)

@@ -13,6 +13,7 @@ from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
 from clawd.memory.plans import Plans
 from clawd.memory.search import Search
+from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 
@@ -31,6 +32,7 @@ class Memory:
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        session_files: what belongs to a conversation beside its messages.
         upkeep: backups, checks, and what goes in the end.
         plans: what is to be done.
     """
@@ -44,6 +46,7 @@ class Memory:
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.session_files = SessionFiles(database)
         self.upkeep = Upkeep(database)
         self.plans = Plans(database)
 

@@ -49,6 +49,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()
     max_queued_messages: int = 64
+    max_inline_message_bytes: int = 64 * 1024
     max_queued_events: int = 1000
     follower_stall_s: float = 30.0
     cli_enabled: bool = True

@@ -1,7 +1,8 @@
 """A turn's messages as memory keeps them, and back to what the model was shown. Pure.
 
-A user message is stored in the user's own words; its block of changed facts is kept beside it, so
-that it can be put in front again. An answer says how many tokens the model had read by then.
+A user message is stored in the user's own words, whole, so that memory finds all of them; its block
+of changed facts is kept beside it, so that it can be put in front again, and so is what the model
+was shown in the place of a long text. An answer says how many tokens the model had read by then.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ FACTS = "context_facts"
 READ = "tokens_read"
 MARK = "mark"
 SPEAKER = "speaker"
+SHORT = "shown_text"
 
 
 class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +38,14 @@ class UserWords(msgspec.Struct, frozen=True, kw_only=True):
         block: what stood before it.
         facts: what the block showed, as `facts.shown_as` keeps it.
         speaker: uid of who said it; None for the conversation's owner.
+        short: what the model was shown in the place of the text; "" for the text itself.
     """
 
     text: str
     block: str = ""
     facts: dict[str, str] = {}
     speaker: int | None = None
+    short: str = ""
 
 
 def to_rows(
@@ -55,6 +59,8 @@ def to_rows(
             metadata = {BLOCK: words.block, FACTS: words.facts}
             if words.speaker is not None:
                 metadata[SPEAKER] = words.speaker
+            if words.short:
+                metadata[SHORT] = words.short
             message = msgspec.structs.replace(message, content=words.text)
         elif message.role == "assistant" and read.tokens:
             metadata = {READ: msgspec.structs.asdict(read)}
@@ -66,11 +72,12 @@ def to_rows(
 
 
 def shown(stored: StoredMessage) -> Message:
-    """Return a stored message as it was shown to the model: its block in front again."""
+    """Return a stored message as it was shown to the model: shortened, its block in front again."""
     if stored.message.role != "user":
         return stored.message
     block = str(stored.metadata.get(BLOCK, ""))
-    text = with_block(block, stored.message.content or "")
+    words = str(stored.metadata.get(SHORT, "")) or stored.message.content or ""
+    text = with_block(block, words)
     return msgspec.structs.replace(stored.message, content=text)
 
 

@@ -176,11 +176,7 @@ class Daemon:
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=DispatchSettings(
-                sandbox_level=self._sandbox_level(),
-                output_limit_bytes=config.limits.max_tool_output_bytes,
-                audit_log=config.security.audit_log,
-            ),
+            settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint)
@@ -189,7 +185,8 @@ class Daemon:
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
+            sessions=self.memory.session_files,
         )
         self.inbox = Inbox(
             book,
@@ -293,6 +290,15 @@ class Daemon:
             inbox=self.inbox,
             approvals=self.approvals,
             rules=self.rules,
+        )
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        config = self.loaded.config
+        return DispatchSettings(
+            sandbox_level=self._sandbox_level(),
+            output_limit_bytes=config.limits.max_tool_output_bytes,
+            audit_log=config.security.audit_log,
+            sessions=self.memory.session_files,
         )
 
     def _sandbox_level(self) -> str:

@@ -12,18 +12,20 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
+from clawd.service.state import session_limits_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.external_folder import Problem
 from clawd.tools.lookup import ToolLookup
+from clawd.tools.session_files import SessionAccess
 
 
 class Toolset:
     """Makes the tools, at the start, at a reload and for judging under another policy.
 
     Args:
-        memory: what tools search.
+        memory: what tools search, and keep session files in.
         sandbox: runs commands.
         changes: keeps what file tools change.
         knowledge: what tools note down.
@@ -50,7 +52,11 @@ class Toolset:
         self._own_names: frozenset[str] = frozenset()
 
     async def refresh(self, loaded: Loaded) -> None:
-        """Read the tools that others wrote again; `tools` then returns them."""
+        """Read the tools that others wrote again; `tools` then returns them.
+
+        What tools may keep beside a conversation is limited anew as well.
+        """
+        self._memory.session_files.limits = session_limits_of(loaded)
         await self._additions.refresh(loaded)
 
     @property
@@ -80,6 +86,9 @@ class Toolset:
             sandbox=self._sandbox,
             changes=self._changes,
             plans=self._memory.plans,
+            sessions=SessionAccess(
+                store=self._memory.session_files, room_bytes=config.limits.max_tool_output_bytes
+            ),
             network=NetworkRules(
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,

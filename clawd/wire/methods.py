@@ -19,6 +19,7 @@ from clawd.wire import (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    session_methods,
 )
 from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
@@ -287,6 +288,7 @@ _HOMES = {
     policy_methods.__name__,
     prompt_methods.__name__,
     receipt_methods.__name__,
+    session_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -15,6 +15,7 @@ ONE_SHOT = [
     "conversation",
     "doctor",
     "estop",
+    "files",
     "init",
     "knowledge",
     "memory",

@@ -67,6 +67,7 @@ class House:
                 settings=lambda: self.settings,
                 person=self.person,
                 facts=Facts(self.bench.taint, self.sources, clock=lambda: self.now),
+                sessions=memory.session_files,
             ),
             settings=lambda: self.settings,
         )

@@ -26,6 +26,8 @@ from clawd.wire import (
     prompt_reports,
     receipt_methods,
     reports,
+    session_methods,
+    session_reports,
 )
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
@@ -42,6 +44,7 @@ METHOD_MODULES = (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    session_methods,
 )
 REPORT_MODULES = (
     changes,
@@ -54,6 +57,7 @@ REPORT_MODULES = (
     policy_reports,
     prompt_reports,
     reports,
+    session_reports,
 )
 
 KINDS = sorted(METHODS.items())
@@ -100,6 +104,8 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
     needed: dict[str, Any] = {field.encode_name: "x" for field in fields if field.required}
     if name == "load_contents":
         needed["hashes"] = ["x"]
+    if name == "write_session_file":
+        needed["content"] = b"x"
     if name == "answer_approval":
         needed["answer"] = "deny"
     made = unpack(pack(needed), kind)
