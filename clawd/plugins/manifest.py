@@ -167,7 +167,9 @@ def _check_schema(tool: PluginToolSpec, wrong: Any) -> None:
     required = schema.get("required", [])
     if not is_sound or len(properties) > MAX_PARAMETERS:
         raise wrong(f"its schema has at most {MAX_PARAMETERS} properties, a table each")
-    if not isinstance(required, list) or not all(name in properties for name in required):
+    if not isinstance(required, list) or not all(
+        isinstance(name, str) and name in properties for name in required
+    ):
         raise wrong("`required` of its schema lists names of properties")
 
 

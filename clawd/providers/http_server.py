@@ -27,6 +27,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 _ERROR_BYTES = 64 * 1024
 _ERROR_CHARS = 400
 _READ_BYTES = 64 * 1024
+REDACTED = "[redacted]"
+_SHORTEST_PART = 4  # of a key; shorter ones tell nothing and may be any word
 # What may follow the reason of the end (usage, [DONE]) is not waited for longer.
 _TAIL_S = 5.0
 _OK = 200
@@ -277,15 +279,27 @@ class HttpServer:
 
     def _redacted(self, error: ProviderError) -> ProviderError:
         """Return the error without the key, which a server may repeat in its answer."""
-        if not self._key or self._key not in error.message:
+        message = without_key(error.message, self._key)
+        if message == error.message:
             return error
         return ProviderError(
-            error.message.replace(self._key, "[redacted]"),
+            message,
             kind=error.kind,
             status=error.status,
             retry_after_s=error.retry_after_s,
             hint=error.hint,
         )
+
+
+def without_key(text: str, key: str) -> str:
+    """Return a text without a key, and without the beginning of one where the text was cut."""
+    if not key:
+        return text
+    text = text.replace(key, REDACTED)
+    for length in range(min(len(key) - 1, len(text)), _SHORTEST_PART - 1, -1):
+        if text.endswith(key[:length]):
+            return text[:-length] + REDACTED
+    return text
 
 
 def check_address(name: str, url: str) -> None:

@@ -37,6 +37,7 @@ from clawd.wire.events import (
 )
 
 StopWord = Literal["stop", "length", "cap", "loop"]
+_WHOLE = frozenset({"stop", "tool_calls"})  # why an answer ends that nothing cut
 
 Persist = Callable[[tuple[Message, ...], str], Awaitable[None]]
 """Stores committed messages; the second argument marks them (`incomplete: …`) or is empty."""
@@ -218,7 +219,8 @@ class Turn:
     def _with_commands(self, result: HopResult) -> HopResult:
         """Add the commands in the text of a model that can call no tools."""
         plan = self._plan
-        is_said = not (result.is_cut or result.is_promoted)  # neither half a line nor a thought
+        is_whole = result.finished is not None and result.finished.reason in _WHOLE
+        is_said = is_whole and not result.is_promoted  # neither half a line nor a thought
         if plan.calls_tools or not is_said or all(tool.name != SHELL for tool in plan.tools):
             return result
         commands = commands_in(result.text)

@@ -17,6 +17,7 @@ from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.external_folder import Problem
+from clawd.tools.facades import FACADES
 from clawd.tools.lookup import ToolLookup
 from clawd.tools.session_files import SessionAccess
 
@@ -101,5 +102,6 @@ class Toolset:
         book = taint or self._taint
         notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
         own = [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
-        self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
+        names = (name for tool in own for name in (tool.name, *tool.aliases))
+        self._own_names = frozenset((*names, *FACADES))
         return [*own, *self._additions.tools(self._own_names)]

@@ -94,12 +94,12 @@ class Dispatcher:
         """
         entry = Entry(
             conversation_id=scope.conversation_id,
-            tool=shortened(self._journal.without_secrets(request.tool), NAME_IN_RECEIPT),
+            tool=shortened(self._journal.without_secrets(_text(request.tool)), NAME_IN_RECEIPT),
             arguments=request.arguments.encode(errors="replace"),
             uid=scope.principal.uid,
             workspace=str(scope.workspace),
         )
-        prepared = self._preparer.prepare(request, scope, entry)
+        prepared = self._prepare(request, scope, entry)
         self._telling.audit("tool requested", entry, risk=entry.risk)
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
@@ -129,6 +129,15 @@ class Dispatcher:
         return action.assessment, self._gate.review(action)
 
     # --- before the act
+
+    def _prepare(
+        self, request: CallRequest, scope: CallScope, entry: Entry
+    ) -> PreparedCall | Refused:
+        try:
+            return self._preparer.prepare(request, scope, entry)
+        except Exception as error:  # noqa: BLE001 - what cannot be read is a no, with its receipt
+            _log.error("a call could not be read, it is denied", exc_info=error)
+            return denied(f"it could not be read: {type(error).__name__}")
 
     async def _permit(
         self, prepared: PreparedCall, entry: Entry, scope: CallScope
@@ -357,3 +366,8 @@ class Dispatcher:
         )
         await self._flow.end(passage, result)
         return receipt_id
+
+
+def _text(name: str) -> str:
+    """Return a name as UTF-8 can hold it: a receipt is read by others, too."""
+    return name.encode("utf-8", "replace").decode()

@@ -97,8 +97,8 @@ class Resolver:
             form = self._form(tool, is_strict=True)
             given = read_object(raw, form)
             plain = {name: value for name, value in form.example.items() if name != "action"}
-            _no_other_action(given, verb, msgspec.structs.replace(form, example=plain))
-            return Meant(tool=tool, raw={"action": verb} | given, form=form)
+            shown = msgspec.structs.replace(form, example=plain)
+            return Meant(tool=tool, raw=_with_verb_of_name(given, verb, shown), form=form)
         known = _known(offer)
         ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
         found = self._registry.find(near_name(name, known, ranks) or "")
@@ -148,8 +148,7 @@ class Resolver:
             verb = choice_of(verb, facade.members, said)
             if verb is NO_CHOICE:
                 return None
-            _no_other_action(given, verb, _form_of_action(facade, verb, form))
-            given = {"action": verb} | given
+            given = _with_verb_of_name(given, verb, _form_of_action(facade, verb, form))
         given = _named_action(given, tuple(FACADES[name]), facade.parameters)
         action = given.pop("action", None)
         if action is None:
@@ -229,9 +228,10 @@ def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
 
 
 def _actions(tool: Tool) -> tuple[str, ...]:
-    rule = (tool.parameters.get("properties") or {}).get("action")
-    choices = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
-    return tuple(map(str, choices))
+    properties = tool.parameters.get("properties")
+    rule = properties.get("action") if isinstance(properties, Mapping) else None
+    choices = rule.get("enum") if isinstance(rule, Mapping) else None
+    return tuple(map(str, choices)) if isinstance(choices, list) else ()
 
 
 def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any]:
@@ -270,9 +270,16 @@ def _named_action(
     return rest
 
 
-def _no_other_action(given: Mapping[str, Any], verb: str, form: Form) -> None:
-    if given.get("action") not in {None, "", verb} and shape(str(given["action"])) != shape(verb):
-        raise form.refusal(f"the name says {verb}, but `action` is {str(given['action'])[:64]!r}")
+def _with_verb_of_name(given: Mapping[str, Any], verb: str, form: Form) -> dict[str, Any]:
+    """Return the arguments with the action that the name says; `action` may only say the same.
+
+    Raises:
+        InvalidRequestError: it says another one.
+    """
+    said = given.get("action")
+    if said is not None and said != "" and shape(str(said)) != shape(verb):
+        raise form.refusal(f"the name says {verb}, but `action` is {str(said)[:64]!r}")
+    return {**given, "action": verb}
 
 
 def _takes(facade: Facade) -> dict[str, Takes]:

@@ -68,6 +68,7 @@ def test_a_sound_manifest_is_taken(tmp_path: Path, text: str) -> None:
         (manifest_text(schema='{ type = "array" }'), 'of type "object"'),
         (manifest_text(schema="{ properties = { a = 1 } }"), "a table each"),
         (manifest_text(schema='{ required = ["a"] }'), "names of properties"),
+        (manifest_text(schema='{ required = [["a"]] }'), "names of properties"),
         (manifest_text(schema="{ a = " + "[" * 20 + "]" * 20 + " }"), "levels"),
         (manifest_text(schema="{ a = 99999999999999999999999 }"), "cannot be passed on"),
         (manifest_text(schema="'" + '{"a":' * 900 + "1" + "}" * 900 + "'"), "nested"),

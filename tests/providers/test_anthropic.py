@@ -445,6 +445,17 @@ async def test_the_key_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixtur
     assert KEY not in str([vars(record) for record in caplog.records])
 
 
+@pytest.mark.parametrize("kept", [5, 9, len(KEY) - 1])
+async def test_half_a_key_is_in_no_error_where_the_answer_was_cut(kept: int) -> None:
+    long = "x" * (400 - kept) + KEY
+    refusing = Answer(status=401, pieces=(long.encode(),))
+    stream = event("error", error={"message": long})
+    for server in (ChatServer(refusing), ChatServer(answered(begin(), stream))):
+        error, _ = await error_of(server)
+        assert KEY[:5] not in error.message
+        assert error.message.endswith("x[redacted]")
+
+
 def test_bad_addresses_and_keys_are_refused_without_saying_them() -> None:
     with pytest.raises(ConfigError) as caught:
         AnthropicProvider(AnthropicSettings(name="x", model="m", base_url="http://me:pw1@x/"))
