@@ -10,7 +10,8 @@ from clawd.providers.base import ChatRequest, Message
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.transcript import OPENING
-from tests.runtime.counting_model import is_whole
+from tests.runtime.counting_model import CountingModel, is_whole
+from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, calls, says
 from tests.runtime.test_compressor import (
     BUDGET,
@@ -18,7 +19,11 @@ from tests.runtime.test_compressor import (
     last_user,
     made,
     model_of,
+    plain,
+    talk,
+    words,
 )
+from tests.security.fakes import ADA
 from tests.support.dispatching import Bench
 
 
@@ -73,3 +78,50 @@ async def test_the_words_a_turn_works_for_stay_through_all_compressions_of_it(be
     assert all("please read it all" in last_user(request) for request in model.asked)
     assert all(is_whole(request.messages) for request in model.asked)
     assert max(model.sizes) <= BUDGET
+
+
+async def test_what_came_back_is_counted_anew(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)))
+    conversation_id = await talk(house, 6)
+    await house.housekeeping.compress(conversation_id, ADA)
+    await talk(house, 3, conversation_id)
+    await house.housekeeping.undo(conversation_id, ADA, only_last=False)
+    for restart in (False, True):
+        if restart:
+            house.restart()
+        await talk(house, 1, conversation_id)
+        assert model_of(house).sizes[-1] <= BUDGET
+        await house.housekeeping.undo(conversation_id, ADA, only_last=False)
+
+
+class Other(CountingModel):
+    """Another provider's model."""
+
+    def name(self) -> str:
+        return "other"
+
+
+async def test_every_summary_by_hand_is_asked_of_the_model_that_spoke_last(bench: Bench) -> None:
+    house = TwoModels(bench)
+    conversation_id = ""
+    for number in range(8):
+        finished = await house.say(f"question {number}", conversation_id, provider="other")
+        conversation_id = finished.conversation_id
+    for restart in (False, True, False):
+        if restart:
+            house.restart()
+        await house.housekeeping.compress(conversation_id, ADA)
+    assert len(house.other.side) == 3
+    assert not house.model.requests
+
+
+class TwoModels(House):
+    """A house whose default model should not see what was said to the other."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.other = Other(0, plain, says("first"), says("second"), says("third"))
+        super().__init__(bench, says(""))
+
+    @property
+    def providers(self) -> dict[str, CountingModel]:  # type: ignore[override]
+        return {"mock": self.model, "other": self.other}  # type: ignore[dict-item]
