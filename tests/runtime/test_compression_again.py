@@ -10,11 +10,12 @@ from clawd.providers.base import ChatRequest, Message
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.transcript import OPENING
-from tests.runtime.counting_model import CountingModel, is_whole
+from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, calls, says
 from tests.runtime.test_compressor import (
     BUDGET,
+    CONTEXT,
     counting,
     last_user,
     made,
@@ -125,3 +126,13 @@ class TwoModels(House):
     @property
     def providers(self) -> dict[str, CountingModel]:  # type: ignore[override]
         return {"mock": self.model, "other": self.other}  # type: ignore[dict-item]
+
+
+async def test_a_summary_is_asked_for_within_the_context_of_a_smaller_model(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)), size=0)
+    conversation_id = await talk(house, 20)
+    model_of(house).context_size = CONTEXT
+    await talk(house, 1, conversation_id)
+    (asked, *_) = model_of(house).side
+    assert asked.sampling is not None
+    assert tokens_of(asked) + (asked.sampling.max_tokens or 0) <= CONTEXT
