@@ -294,12 +294,7 @@ class Room:
             thinking = min(thinking, load.context_tokens // 8)
             used = 2 * limit + thinking + estimate_tokens(SUMMARISER)
             room = min(room, load.context_tokens - used)
-        earlier = [Message(role="system", content=plan.earlier)] if plan.earlier else []
-        asked = summary_request(
-            [*earlier, *plan.gone],
-            words=int(limit * WORDS_PER_TOKEN),
-            room_tokens=int(room / max(work.count.scale, 1.0)),
-        )
+        asked = await self._question(work, plan, words=int(limit * WORDS_PER_TOKEN), room=room)
         conversation_id = work.request.metadata.get("conversation_id", "")
         request = ChatRequest(
             system=SUMMARISER,
@@ -314,6 +309,23 @@ class Room:
             self._provider, request, limit_tokens=limit, limit_s=settings.summary_timeout_s
         )
         return summary_checkpoint(summary, plan.replaced)
+
+    async def _question(self, work: "_Work", plan: "Cut", *, words: int, room: int) -> str:
+        """Return what the summariser is asked, in so many tokens as the model counts them."""
+        earlier = [Message(role="system", content=plan.earlier)] if plan.earlier else []
+        said = [*earlier, *plan.gone]
+        limit, asked = int(room / max(work.count.scale, 1.0)), ""
+        for _attempt in range(ATTEMPTS):
+            # A long history is looked through beside the loop: others talk meanwhile.
+            asked = await asyncio.to_thread(summary_request, said, words=words, room_tokens=limit)
+            message = Message(role="user", content=asked)
+            (tokens,) = await count_messages(
+                self._provider, [message], model=self._model, scale=work.count.scale
+            )
+            if tokens <= room:
+                break
+            limit = limit * max(room, 0) // tokens
+        return asked
 
     def _plain(self, work: "_Work", plan: "Cut", error: NoTextError) -> str:
         limit = summary_room(self._compressor.settings(), work.load) * CHARACTERS_PER_TOKEN

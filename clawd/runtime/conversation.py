@@ -13,7 +13,7 @@ from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.shown import shown_messages, since_made
+from clawd.runtime.shown import shown_messages
 from clawd.runtime.stored import (
     TokensRead,
     UserWords,
@@ -43,7 +43,7 @@ class LiveConversation:
         calls: calls outside of turns that run or wait.
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
-        read: how many tokens of it which model has read.
+        read: who answered last, and how many tokens of it that model has read.
         checkpoint: what stands for its beginning, None where nothing does.
         answered: how many turns were answered in it, as far as it matters: 0, 1 or more.
         no_summary_at: at how many messages a model gave no summary, 0 where none failed.
@@ -71,13 +71,17 @@ class LiveConversation:
         """Whether something runs or waits in it, or somebody follows it."""
         return bool(self.waiting or self.calls) or self.broadcast.is_followed
 
+    @property
+    def checkpoint_id(self) -> int:
+        """The id of the checkpoint that is in force, 0 for none."""
+        return self.checkpoint.id if self.checkpoint is not None else 0
+
     def show(self, found: Shown) -> None:
         """Show a model these messages from now on, and no others."""
         self.context.replace(shown_messages(found))
         self.checkpoint: Checkpoint | None = found.checkpoint
-        # How many tokens were read is known of what was shown since; facts as far as they are
-        # shown still: those that were cut away are news again.
-        self.read = tokens_read(since_made(found))
+        self.read = tokens_read(found)
+        # Facts are known as far as they are shown still: those that were cut away are news again.
         self.shown = shown_facts(found.messages)
         self.speakers |= speakers(found.messages)
 

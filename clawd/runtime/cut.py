@@ -41,8 +41,11 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
         """Return the checkpoint, without its text."""
         rows, choice, before = self.found.messages, self.choice, self.found.checkpoint
         upto = before.upto if before is not None else 0
+        anchor = rows[choice.anchor].id if choice.anchor is not None else 0
         if choice.start:
             upto = max(upto, rows[choice.start - 1].id)
+        elif before is not None:
+            anchor = before.anchor  # nothing goes, so what was kept of the replaced stays as well
         kept = {stored.id for stored in rows[choice.start :]}
         earlier = before.cuts if before is not None else {}
         cuts = {key: cut for key, cut in earlier.items() if key in kept}
@@ -52,7 +55,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
         return Checkpoint(
             text="",
             upto=upto,
-            anchor=rows[choice.anchor].id if choice.anchor is not None else 0,
+            anchor=anchor,
             seen=rows[-1].id,
             replaced=self.replaced,
             cuts=cuts,

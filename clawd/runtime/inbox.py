@@ -267,7 +267,10 @@ class Inbox:
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
             read = TokensRead(
-                provider=plan.provider.name(), model=plan.model, tokens=turn.known_tokens
+                provider=plan.provider.name(),
+                model=plan.model,
+                tokens=turn.known_tokens,
+                checkpoint=live.checkpoint_id,
             )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
             live.note_stored(words, read)

@@ -43,13 +43,6 @@ def shown_result(stored: StoredMessage, checkpoint: Checkpoint | None) -> Messag
     )
 
 
-def since_made(found: Shown) -> Sequence[StoredMessage]:
-    """Return the messages that came after the checkpoint was made; all where there is none."""
-    if found.checkpoint is None:
-        return found.messages
-    return [stored for stored in found.messages if stored.id > found.checkpoint.seen]
-
-
 def cut_in_the_middle(text: str, limit: int) -> str:
     """Return a text with so many of its characters left, from both ends, and the cut marked."""
     if len(text) <= limit:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from clawd.memory.checkpoints import Shown
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Message
 from clawd.runtime.context import with_block
@@ -23,11 +24,18 @@ SHORT = "shown_text"
 
 
 class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens a model has read and written of a conversation, up to a message."""
+    """How many tokens a model has read and written of a conversation, up to a message.
+
+    Attributes:
+        tokens: 0 for unknown.
+        checkpoint: id of the checkpoint that stood for the beginning, 0 for none: what is read
+            below another one is another prompt.
+    """
 
     provider: str = ""
     model: str = ""
     tokens: int = 0
+    checkpoint: int = 0
 
 
 class UserWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +70,7 @@ def to_rows(
             if words.short:
                 metadata[SHORT] = words.short
             message = msgspec.structs.replace(message, content=words.text)
-        elif message.role == "assistant" and read.tokens:
+        elif message.role == "assistant" and read.provider:
             metadata = {READ: msgspec.structs.asdict(read)}
         rows.append(NewMessage(message=message, metadata=metadata))
     if mark and rows:
@@ -95,12 +103,23 @@ def speakers(history: Sequence[StoredMessage]) -> frozenset[int]:
     return frozenset(uid for uid in found if isinstance(uid, int))
 
 
-def tokens_read(history: Sequence[StoredMessage]) -> TokensRead:
-    """Return what the last answer says; nothing where none says it."""
+def tokens_read(found: Shown) -> TokensRead:
+    """Return who answered last, and how many tokens of what is shown it has read."""
+    checkpoint = found.checkpoint
+    last = _last_read(found.messages)
+    if last is None:
+        if checkpoint is None:
+            return TokensRead()
+        return TokensRead(provider=checkpoint.provider, model=checkpoint.model)
+    is_same = last.checkpoint == (checkpoint.id if checkpoint is not None else 0)
+    return last if is_same else msgspec.structs.replace(last, tokens=0)
+
+
+def _last_read(history: Sequence[StoredMessage]) -> TokensRead | None:
     for stored in reversed(history):
         if READ in stored.metadata:
             try:
                 return msgspec.convert(stored.metadata[READ], TokensRead)
             except msgspec.ValidationError:
-                return TokensRead()
-    return TokensRead()
+                return None
+    return None
