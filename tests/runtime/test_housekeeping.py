@@ -70,6 +70,15 @@ async def test_a_title_given_while_a_turn_runs_is_not_lost(bench: Bench) -> None
     assert record.metadata["untrusted_sources"] == ["http://evil.example"]
 
 
+async def test_a_title_given_while_the_first_answer_is_stored_is_not_lost(bench: Bench) -> None:
+    house = counting(bench, plain)
+    live = await house.book.create(ADA, house.settings, workspace="", agent="")
+    await bench.memory.conversations.rename(live.record.id, "mine", owner=ADA.uid)
+    words = NewMessage(message=Message(role="user", content="first words"))
+    await house.book.store(live, "turn-1", [words])
+    assert await title(house, live.record.id) == "mine"
+
+
 # --- forks
 
 
