@@ -1,7 +1,7 @@
 """Forks: a new conversation that begins with a copy of another's history.
 
-The copy has the messages, the checkpoints that replaced none beyond them, and the metadata, so that
-a model is shown the same text and its cached prefix stays good.
+The copy has the messages, the checkpoints that replaced none beyond them, the metadata and the
+plan, so that a model is shown the same text and its cached prefix stays good.
 """
 
 import sqlite3
@@ -10,8 +10,15 @@ from collections.abc import Sequence
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.memory.checkpoints import Checkpoint, checkpoints_of, insert, replaced_by
+from clawd.memory.checkpoints import (
+    UNCOMPRESSED,
+    Checkpoint,
+    checkpoints_of,
+    insert,
+    replaced_by,
+)
 from clawd.memory.conversations import find_conversation
+from clawd.memory.plans import copy_plan
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MESSAGE_COLUMNS,
@@ -65,17 +72,20 @@ class Forks:
             copied = history[: _end(history, upto)]
             now = timestamp_now()
             last = copied[-1].id if copied else 0
+            facts = dict(source.metadata)
+            if UNCOMPRESSED in facts:
+                facts[UNCOMPRESSED] = min(facts[UNCOMPRESSED], len(copied))
             made = msgspec.structs.replace(
                 source,
                 id=f"conv-{new_ulid()}",
                 title=title or source.title,
                 created_at=now,
                 updated_at=now,
-                metadata=source.metadata
-                | {FORKED_FROM: {"conversation": source.id, "message": last}},
+                metadata=facts | {FORKED_FROM: {"conversation": source.id, "message": last}},
             )
             connection.execute(_ADD_CONVERSATION, conversation_row(made))
             _copy(connection, made, copied, checkpoints_of(connection, source.id))
+            copy_plan(connection, source.id, made.id)
             return made
 
         return await self._database.write(act)

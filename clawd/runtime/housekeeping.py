@@ -18,6 +18,8 @@ from clawd.security.principal import Principal
 from clawd.wire.events import ContextCompressed, Event
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, single_line
 
+FORK = " (fork)"
+
 
 class Compressed(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a compression by hand; tokens are 0 where the context's size is unknown."""
@@ -110,9 +112,8 @@ class Housekeeping:
             NotFoundError: there is no such conversation.
         """
         found = await self.find(beginning, principal)
-        forked = await self._memory.forks.fork(
-            found.id, owner=found.owner, upto=upto, title=f"{found.title} (fork)"
-        )
+        title = found.title and f"{found.title.removesuffix(FORK)}{FORK}"
+        forked = await self._memory.forks.fork(found.id, owner=found.owner, upto=upto, title=title)
         self._inbox.book.inherit(found.id, forked.id)
         return forked
 

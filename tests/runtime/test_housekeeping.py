@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, ProviderError
@@ -11,6 +12,7 @@ from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Capabilities, ChatRequest, Message, ToolCall
 from clawd.runtime.export import checkpoint_text, head_text, message_text
 from clawd.security.principal import Principal
+from clawd.tools.plans import Plan, PlanItem, PlanKey
 from tests.runtime.counting_model import CountingModel, is_whole
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, Pause, calls, fails, says
@@ -181,6 +183,45 @@ async def test_a_fork_belongs_to_the_owner_whoever_makes_it(bench: Bench) -> Non
     assert all(row.owner == ADA.uid for row in await stored(house, forked.id))
     with pytest.raises(NotFoundError):
         await house.book.load(forked.id, BOB)
+
+
+async def test_a_fork_of_a_fork_says_so_once_and_an_untitled_one_gets_its_own(
+    bench: Bench,
+) -> None:
+    house = counting(bench, plain)
+    conversation_id = await talk(house, 1)
+    forked = await house.housekeeping.fork(conversation_id, ADA, upto=0)
+    again = await house.housekeeping.fork(forked.id, ADA, upto=0)
+    assert again.title == "question 0 (fork)"
+    live = await house.book.create(ADA, house.settings, workspace="", agent="")
+    empty = await house.housekeeping.fork(live.record.id, ADA, upto=0)
+    await talk(house, 1, empty.id)
+    assert await title(house, empty.id) == "question 0"
+
+
+async def test_what_undo_brought_back_counts_in_a_fork_as_far_as_it_is_there(bench: Bench) -> None:
+    house = counting(bench, plain, size=0)
+    conversation_id = await talk(house, 39)
+    await house.housekeeping.compress(conversation_id, ADA)
+    await house.housekeeping.undo(conversation_id, ADA, only_last=False)
+    fifth = (await stored(house, conversation_id))[9]
+    forked = await house.housekeeping.fork(conversation_id, ADA, upto=fifth.id)
+    await talk(house, 46, forked.id)
+    assert max(len(request.messages) for request in model_of(house).asked) <= 91
+
+
+async def test_the_plan_of_a_conversation_goes_with_its_fork(bench: Bench) -> None:
+    house = counting(bench, plain)
+    conversation_id = await talk(house, 1)
+    plans = bench.memory.plans
+    ours = PlanKey(conversation_id=conversation_id, owner=ADA.uid, workspace="/w")
+    plan = Plan(items=(PlanItem(id=1, text="first"),), next_id=2)
+    await plans.change(ours, lambda _: plan)
+    forked = await house.housekeeping.fork(conversation_id, ADA, upto=0)
+    theirs = msgspec.structs.replace(ours, conversation_id=forked.id)
+    assert await plans.load(theirs) == plan
+    await plans.change(theirs, lambda _: Plan())
+    assert await plans.load(ours) == plan
 
 
 # --- export
