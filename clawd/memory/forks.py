@@ -1,8 +1,8 @@
 """Forks: a new conversation that begins with a copy of another's history.
 
-The copy has the messages, the checkpoints that replaced none beyond them, the metadata and the plan,
-so that a model is shown the same text and its cached prefix stays good; and all session files, to
-which the messages may refer.
+The copy has the messages, the checkpoints that replaced none beyond them, the metadata and the
+plan, so that a model is shown the same text and its cached prefix stays good; and all session
+files, to which the messages may refer.
 """
 
 import sqlite3

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
-from clawd.memory.rows import TITLED_BY, (
+from clawd.memory.rows import (
+    TITLED_BY,
     Conversation,
     Counts,
     NewMessage,
@@ -18,7 +19,7 @@ from clawd.memory.rows import TITLED_BY, (
     timestamp_now,
     visible_to,
 )
-from clawd.memory.rows import TITLED_BY, StoredMessage as Stored
+from clawd.memory.rows import StoredMessage as Stored
 from clawd.memory.store import Memory
 from clawd.providers.base import Message, ToolCall
 from clawd.security.principal import Principal
