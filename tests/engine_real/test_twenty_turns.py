@@ -29,7 +29,6 @@ from clawd.providers.base import ChatRequest, strip_context_block
 from clawd.providers.ledger import PartTokens
 from clawd.providers.local import LocalProvider
 from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.facts import SaidOf, WorkspaceMessage
 from clawd.runtime.participants import Participants
 from clawd.security.paths import PathRules
@@ -119,8 +118,6 @@ class Story(RealHouse):
             WorkspaceMessage(lambda: self.settings.workspace_message),
             AgentsMd(self.files, lambda _: wanted),
         ]
-        # Compression begins a new prompt; here none may.
-        self.change(compression=CompressionSettings(at_messages=10_000))
         self.restart()
 
     async def files_of(self, _uid: int) -> str:
