@@ -1,11 +1,17 @@
 """Session files for real: a long command, clawctl, a killed daemon, and what leads nowhere else."""
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.support.home import Home
+from clawd.wire.methods import RunTool, SendMessage
+from clawd.wire.session_methods import WriteSessionFile
+from tests.support.home import DEADLINE_S, Home
+from tests.support.inprocess import daemon_in
 from tests.support.terminal import spawn_clawctl
 
 pytestmark = pytest.mark.daemon
@@ -150,6 +156,32 @@ def test_no_door_makes_a_folder_of_a_reference(home: Home) -> None:
             done = home.ctl("tool", "run", tool, "--json", json.dumps(arguments), "--no-input")
             assert done.returncode != 0, (tool, path, done.stdout)
     assert list(home.workspace.iterdir()) == []
+
+
+def test_a_deleted_file_is_overwritten_in_memory_and_its_log(home: Home) -> None:
+    home.configure({"text": "done"})
+    home.ctl("agent", "-m", "hello")
+    asked = ("-c", conversation_of(home))
+    home.ctl("files", "add", "-", "--name", "n.txt", *asked, stdin="zanzibar" * 5_000)
+    logs = [home.path / f"memory.sqlite{end}" for end in ("", "-wal")]
+    assert any(b"zanzibarzanzibar" in log.read_bytes() for log in logs)
+    assert home.ctl("files", "delete", "n.txt", *asked).returncode == 0
+    deadline = time.monotonic() + DEADLINE_S
+    while any(b"zanzibarzanzibar" in log.read_bytes() for log in logs):
+        assert time.monotonic() < deadline
+
+
+async def test_a_call_of_a_conversation_has_its_files(tmp_path: Path) -> None:
+    read = RunTool(name="file_read", arguments='{"path": "file+session://n.txt"}')
+    async with daemon_in(tmp_path) as inside:
+        identity = (await inside.ask(SendMessage(text="hello"))).conversation_id
+        write = WriteSessionFile(conversation_id=identity[:12], name="n.txt", content=b"mine")
+        await inside.ask(write)
+        told = await inside.ask(msgspec.structs.replace(read, conversation_id=identity))
+        assert (told.status, told.output) == ("allowed", "1|mine")
+        outside = await inside.ask(read)
+        assert outside.status == "failed"
+        assert "this call is made outside of one" in outside.output
 
 
 def test_files_go_with_their_conversation(home: Home) -> None:

@@ -54,6 +54,7 @@ class SessionFileHandlers(Handler):
         """Delete a file."""
         identity, owner = await self._meant(params.conversation_id, call)
         await self.parts.memory.session_files.delete(identity, params.name, owner=owner)
+        self.parts.erase_soon()
         return Done(message=f"deleted {params.name}")
 
     async def _meant(self, beginning: str, call: Call) -> tuple[str, int | None]:
