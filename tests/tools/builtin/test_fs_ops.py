@@ -1,7 +1,9 @@
 """fs_ops: a batch of operations is judged, done, told and taken back as one call."""
 
 import asyncio
+import errno
 import json
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -196,6 +198,30 @@ async def test_a_read_shows_two_kibibytes_and_says_what_is_left_out(bench: Bench
     assert shown.split("\n")[0] == "1|" + "é" * 1023
     assert "[cut: 3954 of 6002 bytes left out; do it alone to see all of it]" in shown
     assert len(result.output) < 3000
+
+
+async def test_a_disk_that_fails_is_told_of_its_operation(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    bench.put("a.txt", LINES)
+    monkeypatch.setattr("clawd.tools.builtin.files.read_bytes", fails)
+    result = await batch(bench, op("write", path="b", content="x"), op("read", path="a.txt"))
+    assert "2. read a.txt: FAILED: the system refused: Input/output error" in result.error
+    assert result.output == "1. write b: created b (1 B)"
+
+
+@pytest.mark.parametrize("name", ["offset", "start_line", "max_bytes", "max_lines"])
+@pytest.mark.parametrize("number", [-(10**30), -1, 0, 2**63 - 1, 2**63, 10**30])
+async def test_no_number_keeps_a_batch_from_telling_what_it_did(
+    bench: Bench, name: str, number: int
+) -> None:
+    bench.put("a.txt", LINES)
+    read = op("read", path="a.txt", **{name: number})
+    result = await batch(bench, op("write", path="b", content="x"), read)
+    assert "1. write b: created b (1 B)" in told(result)
 
 
 @pytest.mark.parametrize(
