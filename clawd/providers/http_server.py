@@ -5,6 +5,7 @@ server-sent event, or the whole body, and gives deltas.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
@@ -141,7 +142,7 @@ class HttpServer:
         Raises:
             ProviderError: it failed.
         """
-        data = msgspec.json.encode(body)
+        data = _encoded(body)
         try:
             response, first = await retrying(self._settings.retry, lambda: self._open(path, data))
             try:
@@ -326,6 +327,15 @@ def check_key(name: str, key: str) -> None:
             f"the API key of provider {name} holds characters that no HTTP header may hold",
             hint="Look for a line break at its end.",
         )
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON; half of a surrogate pair, as a model may write one, is replaced."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        text = json.dumps(body, ensure_ascii=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 async def _refuse_status(response: aiohttp.ClientResponse) -> None:

@@ -537,6 +537,19 @@ async def test_thoughts_go_back_signed_with_the_results_of_their_calls() -> None
     assert kinds == ["text", "tool_use", "tool_use"]
 
 
+async def test_half_of_a_surrogate_pair_in_a_call_breaks_no_conversation() -> None:
+    half = '{"a": "\\ud800"}'
+    asking = (begin(), thought(0, "Hm.", "sig-1"), call(1, "toolu_1", "time", half))
+    server = ChatServer(answered(*asking, end("tool_use")), answered(*HELLO))
+    async with asyncio.timeout(LIMIT_S), provider_for(server) as provider:
+        first = [delta async for delta in provider.chat(ASK)]
+        assert end_of(first).reason == "tool_calls"
+        again = after(first, "noon")
+        assert text_of([delta async for delta in provider.chat(again)]) == "Hello"
+    other = msgspec.structs.replace(again, model="another")
+    assert text_of(await deltas_of(ChatServer(answered(*HELLO)), other)) == "Hello"
+
+
 def _thinking_answer(call_id: str, said: str = "x") -> list[dict[str, Any]]:
     return [
         {"type": "redacted_thinking", "data": said},
