@@ -9,6 +9,7 @@ from clawd.memory.rows import StoredMessage
 from clawd.providers.base import ChatRequest, Message
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
+from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
 from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
 from tests.runtime.inboxes import House
@@ -136,3 +137,12 @@ async def test_a_summary_is_asked_for_within_the_context_of_a_smaller_model(benc
     (asked, *_) = model_of(house).side
     assert asked.sampling is not None
     assert tokens_of(asked) + (asked.sampling.max_tokens or 0) <= CONTEXT
+
+
+async def test_a_longer_system_prompt_is_counted_with_the_next_message(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)))
+    conversation_id = await talk(house, 5)
+    house.change(prompt=PromptSettings(operator=words(2_200)))
+    await talk(house, 1, conversation_id)
+    assert len(await made(house, conversation_id)) == 1
+    assert model_of(house).sizes[-1] <= CONTEXT * 95 // 100
