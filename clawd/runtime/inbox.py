@@ -271,6 +271,7 @@ class Inbox:
                 model=plan.model,
                 tokens=turn.known_tokens,
                 checkpoint=live.checkpoint_id,
+                fixed=plan.fixed,
             )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
             live.note_stored(words, read)

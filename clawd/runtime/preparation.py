@@ -18,7 +18,7 @@ from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer
@@ -140,10 +140,11 @@ class Preparation:
             reachable=incoming.interactive or incoming.detach,
         )
         inputs = _inputs(settings, agent, offer.shown, workspace)
+        system, fixed = _beginning(live, inputs, provider)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
-            system=_system(_preamble(live, inputs), inputs, provider),
+            system=system,
             tools=offer.shown,
             provider=provider,
             model=model,
@@ -151,7 +152,8 @@ class Preparation:
             scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
-            known_tokens=live.known_tokens(provider.name(), model),
+            fixed=fixed,
+            known_tokens=live.known_tokens(provider.name(), model, fixed),
             calls_tools=provider.capabilities().tools,
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
@@ -262,6 +264,12 @@ def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
     if live.preamble is None:
         live.preamble = Preamble(inputs)
     return live.preamble
+
+
+def _beginning(live: LiveConversation, inputs: PromptInputs, provider: Provider) -> tuple[str, str]:
+    """Return the system prompt, and the mark of it with the tools."""
+    system = _system(_preamble(live, inputs), inputs, provider)
+    return system, fixed_mark(system, inputs.tools if provider.capabilities().tools else ())
 
 
 def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:

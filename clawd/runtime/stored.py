@@ -30,12 +30,14 @@ class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
         tokens: 0 for unknown.
         checkpoint: id of the checkpoint that stood for the beginning, 0 for none: what is read
             below another one is another prompt.
+        fixed: the `fixed_mark` of what stood before it.
     """
 
     provider: str = ""
     model: str = ""
     tokens: int = 0
     checkpoint: int = 0
+    fixed: str = ""
 
 
 class UserWords(msgspec.Struct, frozen=True, kw_only=True):

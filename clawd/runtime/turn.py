@@ -135,8 +135,6 @@ class Turn:
 
     async def _next_hop(self) -> HopResult:
         """Return the next answer, or what was shown of it when the time was up."""
-        await self._make_room()
-        request = self._request()
         limits = self._plan.limits
         attempts = Attempts(
             self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
@@ -144,11 +142,12 @@ class Turn:
         limit = asyncio.timeout_at(self._deadline)
         try:
             async with limit:
-                result = await attempts.run(request)
+                await self._make_room()
+                result = await attempts.run(self._request())
         except TimeoutError:
             if not limit.expired():
                 raise
-            return self._late(request)
+            return self._late(self._request())
         if result.failure is not None:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)

@@ -1,5 +1,6 @@
 """What is settled before a turn begins: its limits, and everything it works with."""
 
+import hashlib
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -36,6 +37,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
+        fixed: the `fixed_mark` of the system prompt and the tools.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
@@ -52,9 +54,16 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     scope: CallScope
     sampling: Sampling | None = None
     hints: dict[str, str] = {}
+    fixed: str = ""
     known_tokens: int = 0
     calls_tools: bool = True
     make_room: MakeRoom | None = None
+
+
+def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:
+    """Return what tells one beginning of a prompt, its system prompt and tools, from another."""
+    text = msgspec.json.encode((system, specs(tools)))
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:

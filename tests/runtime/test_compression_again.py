@@ -9,10 +9,11 @@ from clawd.memory.rows import StoredMessage
 from clawd.providers.base import ChatRequest, Message
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
+from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
 from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
 from tests.runtime.inboxes import House
-from tests.runtime.models import Hop, calls, says
+from tests.runtime.models import Hop, Pause, calls, says
 from tests.runtime.test_compressor import (
     BUDGET,
     CONTEXT,
@@ -21,11 +22,12 @@ from tests.runtime.test_compressor import (
     made,
     model_of,
     plain,
+    shown,
     talk,
     words,
 )
 from tests.security.fakes import ADA
-from tests.support.dispatching import Bench
+from tests.support.dispatching import LIMIT_S, Bench
 
 
 def rows(*roles: str, first: int = 1) -> list[StoredMessage]:
@@ -136,3 +138,25 @@ async def test_a_summary_is_asked_for_within_the_context_of_a_smaller_model(benc
     (asked, *_) = model_of(house).side
     assert asked.sampling is not None
     assert tokens_of(asked) + (asked.sampling.max_tokens or 0) <= CONTEXT
+
+
+async def test_a_longer_system_prompt_is_counted_with_the_next_message(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)))
+    conversation_id = await talk(house, 5)
+    house.change(prompt=PromptSettings(operator=words(2_200)))
+    await talk(house, 1, conversation_id)
+    assert len(await made(house, conversation_id)) == 1
+    assert model_of(house).sizes[-1] <= CONTEXT * 95 // 100
+
+
+async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
+    hops = itertools.chain([says(words(500))] * 5, [calls(("probe", '{"text":"a","number":600}'))])
+    house = counting(bench, lambda _: next(hops), [Pause(), *says("late")])
+    conversation_id = await talk(house, 5)
+    limits = msgspec.structs.replace(house.settings.limits, wall_clock_budget_s=LIMIT_S / 5)
+    house.change(limits=limits)
+    finished = await house.say("please read it all", conversation_id)
+    assert finished.stop_reason == "cap"
+    assert len(model_of(house).side) == 1
+    assert not await made(house, conversation_id)
+    assert is_whole(await shown(house, conversation_id))
