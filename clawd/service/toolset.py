@@ -1,5 +1,9 @@
 """The tools of a daemon: what a configuration and its policy want, made from the parts."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from clawd.config.load import Loaded
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
@@ -16,6 +20,13 @@ from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.external_folder import Problem
 from clawd.tools.lookup import ToolLookup
+
+
+class HeldTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools of a program that holds the daemon; `alone` leaves all others out."""
+
+    tools: tuple[Tool, ...] = ()
+    alone: bool = False
 
 
 class Toolset:
@@ -47,6 +58,12 @@ class Toolset:
         self._taint = taint
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
+        self._held = HeldTools()
+
+    def hold(self, tools: Sequence[Tool], *, alone: bool) -> HeldTools:
+        """Take tools of the program that holds the daemon; return those that they replace."""
+        former, self._held = self._held, HeldTools(tools=tuple(tools), alone=alone)
+        return former
 
     async def refresh(self, loaded: Loaded) -> None:
         """Read the tools that others wrote again; `tools` then returns them."""
@@ -67,6 +84,8 @@ class Toolset:
             policy: what the owner allows.
             taint: judge by another book than the daemon's.
         """
+        if self._held.alone:
+            return list(self._held.tools)
         config = loaded.config
         deps = BuiltinDeps(
             policy=policy,
@@ -85,6 +104,12 @@ class Toolset:
         )
         book = taint or self._taint
         notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
-        own = [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
+        own = [
+            *builtin_tools(deps),
+            MemorySearch(self._memory.search),
+            ToolLookup(),
+            *notes,
+            *self._held.tools,
+        ]
         self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
         return [*own, *self._additions.tools(self._own_names)]
