@@ -11,6 +11,8 @@ from tests.support.home import Home
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     """A throwaway home; its daemon ends with the test."""
-    made = Home(tmp_path)
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    made = Home(folder)
     yield made
     made.close()
