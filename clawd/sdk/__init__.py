@@ -5,8 +5,10 @@
     with Session.local() as session:
         print(session.chat("what files are here?"))
 
-`AsyncSession` is the same for asyncio. Nothing heavy is loaded before a session is used.
+`AsyncSession` is the same for asyncio. Nothing heavy is loaded before the first use.
 """
+
+import logging
 
 from clawd.errors import ClawError
 from clawd.sdk.aio import AsyncReply, AsyncSession
@@ -34,3 +36,5 @@ __all__ = [
     "ToolUse",
     "function_tool",
 ]
+
+logging.getLogger("clawd").addHandler(logging.NullHandler())  # the program says what is shown

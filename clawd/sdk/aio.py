@@ -29,6 +29,7 @@ class AsyncReply:
         self._text = text
         self._stack = AsyncExitStack()
         self._result: ChatResult | None = None
+        self._is_sent = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,6 +54,9 @@ class AsyncReply:
         return self._result
 
     async def __aiter__(self) -> AsyncIterator[str]:
+        if self._is_sent:
+            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
+        self._is_sent = True
         try:
             record = TurnRecord()
             exchange = await self._session._begin(self._text)  # noqa: SLF001 - its other half

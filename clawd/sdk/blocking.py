@@ -30,6 +30,7 @@ class Reply:
         self._session = session
         self._text = text
         self._result: ChatResult | None = None
+        self._is_sent = False
 
     @property
     def result(self) -> ChatResult:
@@ -43,10 +44,13 @@ class Reply:
         return self._result
 
     def __iter__(self) -> Iterator[str]:
+        if self._is_sent:
+            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
+        self._is_sent = True
         session, record = self._session, TurnRecord()
         with ExitStack() as stack:
             exchange = session._begin(self._text)  # noqa: SLF001 - its other half
-            stack.callback(lambda: session.run(exchange.__aexit__(None, None, None)))
+            stack.callback(session._leave, exchange)  # noqa: SLF001 - its other half
             while (event := session.run(exchange.next())) is not None:
                 piece = record.take(event)
                 session._tell(event, exchange)  # noqa: SLF001 - its other half
@@ -157,6 +161,10 @@ class Session(Face):
             return await exchange.__aenter__()
 
         return self.run(begin())
+
+    def _leave(self, exchange: Exchange[TurnFinished]) -> None:
+        if not self._thread.is_closed:  # else that has left it already
+            self.run(exchange.__aexit__(None, None, None))
 
     def _tell(self, event: Event, exchange: Exchange[TurnFinished]) -> None:
         for callback in self._on_event:

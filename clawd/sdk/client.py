@@ -61,6 +61,13 @@ class Client:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def close(self) -> None:
+        """Close the connections of the exchanges that nobody left."""
+        for writer in tuple(self._open):
+            await _close(writer)
+        self._open.clear()
 
     async def call(self, params: Method[R], *, limit_s: float = CALL_LIMIT_S) -> R:
         """Call a method and return its result; events on the way are dropped.
@@ -80,7 +87,7 @@ class Client:
 
     def exchange(self, params: Method[R]) -> "Exchange[R]":
         """Return a request that streams events; it begins when it is entered."""
-        return Exchange(self._connect, params)
+        return Exchange(self._connect, params, self._open)
 
 
 class Exchange(Generic[R]):
@@ -89,8 +96,11 @@ class Exchange(Generic[R]):
     Enter it to begin. Leaving it before its end cancels it, and waits until the daemon says so.
     """
 
-    def __init__(self, connect: Connect, params: Method[R]) -> None:
+    def __init__(
+        self, connect: Connect, params: Method[R], connections: set[asyncio.StreamWriter]
+    ) -> None:
         self._connect = connect
+        self._connections = connections
         self._params = params
         self._frames: deque[ServerFrame] = deque()
         self._bytes = FrameReader()
@@ -105,6 +115,7 @@ class Exchange(Generic[R]):
         except BaseException:
             connected.close()
             raise
+        self._connections.add(self._streams[1])
         try:
             await self._greet()
             name = method_name(type(self._params))
@@ -169,9 +180,8 @@ class Exchange(Generic[R]):
             return
         _, writer = self._streams
         self._streams = None
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        self._connections.discard(writer)
+        await _close(writer)
 
     async def _greet(self) -> None:
         hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client="clawd.sdk", version=__version__)
@@ -239,6 +249,12 @@ async def connect_any(paths: list[Path]) -> socket.socket:
         hint="Start one with `clawd`, name its home or its socket, or use Session.local(), which "
         "needs none.",
     )
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def _lost() -> UnreachableError:

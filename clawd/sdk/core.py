@@ -3,6 +3,8 @@
 import asyncio
 from typing import TypeVar
 
+import msgspec
+
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Client, Exchange
 from clawd.sdk.joined import JoinedBackend, refuse_wish
@@ -15,6 +17,14 @@ from clawd.wire.methods import OpenConversation, SendMessage, ShowConversation
 from clawd.wire.prompt_methods import ShowPrompt
 
 R = TypeVar("R")
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """Which wishes about tools are in force."""
+
+    generation: int = 0
+    tools: int = 0
+    default_tools: bool = True
 
 
 class Core:
@@ -33,7 +43,7 @@ class Core:
         self._backend: Backend | None = None
         self._client: Client | None = None
         self._prompt = Prompt()
-        self._taken = (0, 0)
+        self._taken = Taken()
         self._is_closed = False
 
     def check_wish(self, what: str) -> None:
@@ -67,7 +77,7 @@ class Core:
                 raise InvalidRequestError("the session is closed", hint="Make a new one.")
             if self._backend is None or self._client is None:
                 await self._begin()
-            elif self._taken[0] != self.wishes.generation:
+            elif self._taken.generation != self.wishes.generation:
                 await self._adopt(self._backend, self._prompt)
             assert self._client is not None
             return self._client
@@ -133,9 +143,14 @@ class Core:
         """End; idempotent."""
         async with self._lock:
             self._is_closed = True
-            backend, self._backend, self._client = self._backend, None, None
-            if backend is not None:
-                await backend.close()
+            backend, client = self._backend, self._client
+            self._backend = self._client = None
+            try:
+                if backend is not None:
+                    await backend.close()
+            finally:
+                if client is not None:
+                    await client.close()
 
     async def _begin(self) -> None:
         prompt = await self.wishes.prompt()
@@ -154,15 +169,18 @@ class Core:
 
     async def _adopt(self, backend: Backend, prompt: Prompt) -> None:
         wishes = self.wishes
-        generation, count = wishes.generation, len(wishes.tools)
+        taken = Taken(
+            generation=wishes.generation,
+            tools=len(wishes.tools),
+            default_tools=wishes.default_tools,
+        )
         try:
             await backend.adopt(prompt, tuple(wishes.tools), alone=not wishes.default_tools)
         except InvalidRequestError:
-            if self._backend is not None:
-                # What has begun goes on without the tools that could not be taken.
-                wishes.drop_tools_after(self._taken[1])
+            if self._backend is not None:  # what has begun goes on with the tools that it has
+                wishes.take_back(self._taken.tools, default_tools=self._taken.default_tools)
             raise
-        self._prompt, self._taken = prompt, (generation, count)
+        self._prompt, self._taken = prompt, taken
 
     async def _open_conversation(self, client: Client) -> None:
         async with self._lock:

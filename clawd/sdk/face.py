@@ -77,8 +77,7 @@ class Face:
         """Return a session as `local` does, whose model answers on another machine.
 
         Args:
-            url: of an API as OpenAI's, as `http://localhost:8080/v1`; a key goes over https only,
-                but to this machine.
+            url: of an API as OpenAI's, as `http://localhost:8080/v1`, without a name or a password.
             model: its name there.
             api_key: the key; better its name in the environment, `api_key_env`.
             api_key_env: the variable that holds the key.

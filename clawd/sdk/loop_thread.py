@@ -22,6 +22,9 @@ class LoopThread:
 
     Args:
         end: closes what the session began; called once, on the loop, at the latest at exit.
+
+    Attributes:
+        is_closed: whether `close` was called.
     """
 
     def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
@@ -29,7 +32,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self.is_closed = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for it; an interrupt cancels it.
@@ -51,10 +54,16 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the session's things, then the thread; idempotent."""
+        """End the session's things, then the thread; idempotent.
+
+        Raises:
+            InvalidRequestError: it is called on the thread itself, which cannot wait for its end.
+        """
+        if threading.current_thread() is self._thread:
+            raise InvalidRequestError("a session cannot be closed from its own event loop")
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
-            self._is_closed = True
+            self.is_closed = True
         if loop is None or thread is None:
             return
         try:
@@ -65,7 +74,7 @@ class LoopThread:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise InvalidRequestError("the session is closed", hint="Make a new one.")
             if self._loop is None:
                 loop = asyncio.new_event_loop()

@@ -90,9 +90,10 @@ class Wishes:
         self.tools.append(tool)
         self.generation += 1
 
-    def drop_tools_after(self, count: int) -> None:
-        """Forget the newest tools, which could not be taken."""
-        del self.tools[count:]
+    def take_back(self, tools: int, *, default_tools: bool) -> None:
+        """Keep the first so many tools, and that word on the others."""
+        del self.tools[tools:]
+        self.default_tools = default_tools
         self.generation += 1
 
     async def prompt(self) -> Prompt:

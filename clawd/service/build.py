@@ -334,7 +334,8 @@ class Daemon:
             ConfigError: it is invalid; the old one stays in force.
             ReceiptError: the config is in force, but receipts cannot be written.
         """
-        loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
+        before = self.loaded
+        loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()

@@ -11,7 +11,8 @@ from clawd.errors import ClawError
 from clawd.sdk import ApprovalRequested, QuestionAsked, Session
 from clawd.sdk.results import Said
 from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
-from clawd.wire.methods import Status
+from clawd.wire.methods import Reload, ShowConfig, Status
+from clawd.wire.receipt_methods import ShowReceipt
 from tests.sdk.rig import ECHO, calling, error_of, receipt_lines, scripted
 
 WRITE = calling("file_write", {"path": "a.txt", "content": "words"})
@@ -404,3 +405,64 @@ def test_two_threads_may_use_one_session(tmp_path: Path) -> None:
             thread.join()
         assert sorted(texts) == ["m0", "m1", "m2", "m3"]
         assert len(session.history()) == 8
+
+
+@pytest.mark.parametrize("url", ["models", "ftp://x/v1", "https://ada:word@x/v1"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
+    with Session.remote(url, "m", api_key="a key of the test", home=tmp_path / "home") as session:
+        error = error_of(session.init)
+    assert error.code == "config_invalid"
+    assert "base_url" in error.message
+    assert "a key of the test" not in error.message
+
+
+def test_a_key_is_in_no_receipt_and_in_no_config_that_is_shown(tmp_path: Path) -> None:
+    key, at = "a-key-of-the-test", "providers__models__other__"
+    other = {"kind": "openai-compatible", "base_url": "http://x/v1", "model": "m", "api_key": key}
+    settings = {at + name: value for name, value in other.items()}
+
+    def leak() -> str:
+        """Leak."""
+        return f"it is {key}"
+
+    with local(tmp_path, *calling("leak", {}), **settings) as session:
+        (call,) = session.add_tool(leak).chat("go").calls
+        assert key not in session.call(ShowReceipt(receipt_id=call.receipt_id)).result
+        assert key not in str(session.call(ShowConfig()).values)
+
+
+def test_a_key_that_is_not_in_the_environment_is_named(tmp_path: Path) -> None:
+    with Session.remote(
+        "https://models.example.org/v1", "m", api_key_env="NO_SUCH_KEY", home=tmp_path / "home"
+    ) as session:
+        assert "NO_SUCH_KEY" in error_of(lambda: session.chat("hello")).message
+
+
+def test_turning_clawds_tools_on_again_over_a_name_that_is_taken_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    def shell(command: str) -> str:
+        """Pretend."""
+        return f"pretended {command}"
+
+    with local(tmp_path, *calling("shell", {"command": "rm -rf /"})) as session:
+        session.with_default_tools(False).add_tool(shell)
+        assert session.chat("go").text == "pretended rm -rf /"
+        session.with_default_tools(True)
+        assert "two tools are called 'shell'" in error_of(lambda: session.chat("x")).message
+        session.chat("x")
+        assert "- file_list:" not in session.render_system()
+
+
+def test_a_reload_keeps_what_the_program_said(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[agent]\nknowledge_cutoff = "2024-01"\n')
+    where = scripted(tmp_path, *WRITE, security__autonomy="readonly")
+    where["config"] = config
+    with Session.local(**where) as session:
+        session.system("You sell books.").add_tool(area).on_approval(lambda _question: True)
+        before = session.render_system()
+        config.write_text('[agent]\nknowledge_cutoff = "2025-02"\n')
+        session.call(Reload())
+        assert session.render_system() == before.replace("2024-01", "2025-02") != before
+        assert session.chat("write").denied == 1
