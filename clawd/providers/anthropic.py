@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.anthropic_answer import AnthropicAnswer
+from clawd.providers.anthropic_answer import AnthropicAnswer, refusal_in
 from clawd.providers.anthropic_request import Block, Dialect, build_body
 from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Message
 from clawd.providers.http_server import (
@@ -187,7 +187,7 @@ class AnthropicProvider:
             read_timeout_s=settings.read_timeout_s,
             retry=settings.retry,
         )
-        return HttpServer(http, connections, self._key)
+        return HttpServer(http, connections, self._key, refusal=refusal_in)
 
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
+from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
 from clawd.runtime.turn_plan import TurnPlan
@@ -22,6 +23,7 @@ from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
+from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
 
 
@@ -60,6 +62,7 @@ class Preparation:
         settings: returns the settings in force.
         person: how approvals and questions reach people.
         facts: what may change between two messages.
+        sessions: keeps long messages; None keeps none.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class Preparation:
         settings: Callable[[], RuntimeSettings],
         person: PersonAtDoor,
         facts: Facts,
+        sessions: SessionStore | None = None,
     ) -> None:
         self._registry = registry
         self._providers = providers
         self._settings = settings
         self._person = person
         self._facts = facts
+        self._sessions = sessions
 
     def provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
         """Return the provider that a message is for.
@@ -122,6 +127,8 @@ class Preparation:
         )
         live.hints = hints
         offer = self._offered(settings, agent)
+        can_read = READER in offer.names and provider.capabilities().tools
+        short = await self._shortened(live, incoming.text) if can_read else ""
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
         scope = self._person.scope(
@@ -135,7 +142,7 @@ class Preparation:
         inputs = _inputs(settings, agent, offer.shown, workspace)
         plan = TurnPlan(
             turn_id=turn_id,
-            message=Message(role="user", content=with_block(block.text, incoming.text)),
+            message=Message(role="user", content=with_block(block.text, short or incoming.text)),
             system=_system(_preamble(live, inputs), inputs, provider),
             tools=offer.shown,
             provider=provider,
@@ -147,7 +154,7 @@ class Preparation:
             known_tokens=live.known_tokens(provider.name(), model),
             calls_tools=provider.capabilities().tools,
         )
-        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block))
+        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
     async def preview(
         self,
@@ -186,6 +193,18 @@ class Preparation:
             tools=tuple(tool.name for tool in offer.shown),
         )
 
+    async def _shortened(self, live: LiveConversation, text: str) -> str:
+        """Return what stands for a text that is too long; "" for one that is not.
+
+        To be called before the block is made, which lists what is kept.
+        """
+        limit = self._settings().max_inline_message_bytes
+        if self._sessions is None or len(text.encode(errors="replace")) <= limit:
+            return ""
+        owner = live.record.owner
+        short = await shortened_message(text, self._sessions, live.record.id, owner=owner)
+        return short if short != text else ""
+
     async def _block(
         self,
         live: LiveConversation | None,
@@ -223,13 +242,18 @@ def _inputs(
 
 
 def _words(
-    live: LiveConversation, incoming: IncomingMessage, principal: Principal, block: Block
+    live: LiveConversation,
+    incoming: IncomingMessage,
+    principal: Principal,
+    block: Block,
+    short: str,
 ) -> UserWords:
     return UserWords(
         text=incoming.text,
         block=block.text,
         facts=block.shown,
         speaker=principal.uid if principal.uid != live.record.owner else None,
+        short=short,
     )
 
 

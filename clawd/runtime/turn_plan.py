@@ -1,10 +1,19 @@
 """What is settled before a turn begins: its limits, and everything it works with."""
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
-from clawd.providers.base import Message, Provider, Sampling
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling
 from clawd.tools.base import Tool
 from clawd.tools.outcome import CallScope
+from clawd.tools.registry import specs
+
+MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
+"""Compresses the committed messages where a request would not fit; tells whether it did.
+
+The second argument is how many tokens the model has read of the request, 0 for unknown.
+"""
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +39,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
+        make_room: asked before every request; None lets everything be sent.
     """
 
     turn_id: str
@@ -44,3 +54,16 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     hints: dict[str, str] = {}
     known_tokens: int = 0
     calls_tools: bool = True
+    make_room: MakeRoom | None = None
+
+
+def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
+    """Return what a turn asks of its provider."""
+    return ChatRequest(
+        system=plan.system,
+        messages=messages,
+        tools=specs(plan.tools) if plan.calls_tools else (),
+        model=plan.model,
+        metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
+        sampling=plan.sampling,
+    )

@@ -16,8 +16,6 @@ from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -40,6 +38,7 @@ from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
@@ -96,7 +95,6 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
-        self.plugins: PluginStore
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -154,10 +152,7 @@ class Daemon:
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self.sandbox = Sandbox(
-            self._sandbox_settings(self.loaded),
-            registry=self.estop,
-        )
+        self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         await self.sandbox.probe()
         await self._connect(redactor)
 
@@ -173,14 +168,13 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self.toolset = Toolset(
             self.memory,
             sandbox=self.sandbox,
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ, self.plugins),
+            additions=Additions(self.sandbox, self._environ, layout),
         )
         await self.toolset.refresh(self.state.loaded)
         self.registry = registry = Registry(
@@ -192,26 +186,24 @@ class Daemon:
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=DispatchSettings(
-                sandbox_level=self._sandbox_level(),
-                output_limit_bytes=config.limits.max_tool_output_bytes,
-                audit_log=config.security.audit_log,
-            ),
+            settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        book = ConversationBook(self.memory, taint)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
+            sessions=self.memory.session_files,
         )
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
+            care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
@@ -233,6 +225,7 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
+            housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,
@@ -240,7 +233,7 @@ class Daemon:
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
             tool_problems=lambda: self.toolset.problems,
-            plugins=self.plugins,
+            plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
             approvals=self.approvals,
             rules=self.rules,
@@ -307,6 +300,15 @@ class Daemon:
             inbox=self.inbox,
             approvals=self.approvals,
             rules=self.rules,
+        )
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        config = self.loaded.config
+        return DispatchSettings(
+            sandbox_level=self._sandbox_level(),
+            output_limit_bytes=config.limits.max_tool_output_bytes,
+            audit_log=config.security.audit_log,
+            sessions=self.memory.session_files,
         )
 
     def _sandbox_level(self) -> str:

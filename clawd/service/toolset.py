@@ -10,16 +10,20 @@ from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
+from clawd.plugins.loader import PluginStore
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
+from clawd.service.state import session_limits_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.external_folder import Problem
+from clawd.tools.facades import FACADES
 from clawd.tools.lookup import ToolLookup
+from clawd.tools.session_files import SessionAccess
 
 
 class HeldTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +37,7 @@ class Toolset:
     """Makes the tools, at the start, at a reload and for judging under another policy.
 
     Args:
-        memory: what tools search.
+        memory: what tools search, and keep session files in.
         sandbox: runs commands.
         changes: keeps what file tools change.
         knowledge: what tools note down.
@@ -66,8 +70,17 @@ class Toolset:
         return former
 
     async def refresh(self, loaded: Loaded) -> None:
-        """Read the tools that others wrote again; `tools` then returns them."""
+        """Read the tools that others wrote again; `tools` then returns them.
+
+        What tools may keep beside a conversation is limited anew as well.
+        """
+        self._memory.session_files.limits = session_limits_of(loaded)
         await self._additions.refresh(loaded)
+
+    @property
+    def plugins(self) -> PluginStore:
+        """What is installed, whether it may run or not."""
+        return self._additions.plugins
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -93,6 +106,9 @@ class Toolset:
             sandbox=self._sandbox,
             changes=self._changes,
             plans=self._memory.plans,
+            sessions=SessionAccess(
+                store=self._memory.session_files, room_bytes=config.limits.max_tool_output_bytes
+            ),
             network=NetworkRules(
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
@@ -111,5 +127,6 @@ class Toolset:
             *notes,
             *self._held.tools,
         ]
-        self._own_names = frozenset(name for tool in own for name in (tool.name, *tool.aliases))
+        names = (name for tool in own for name in (tool.name, *tool.aliases))
+        self._own_names = frozenset((*names, *FACADES))
         return [*own, *self._additions.tools(self._own_names)]

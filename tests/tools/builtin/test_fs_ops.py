@@ -279,6 +279,23 @@ async def test_one_operation_that_is_blocked_blocks_the_batch(
     assert list(bench.workspace.iterdir()) == []
 
 
+@pytest.mark.parametrize("reason", ["overlap", "too many files"])
+def test_what_only_its_paths_make_impossible_is_judged_as_what_it_would_do(
+    bench: Bench, reason: str
+) -> None:
+    """A link that is moved between judging and doing must not take a batch past the judge."""
+    bench.put("a.txt", LINES)
+    (bench.workspace / "link").symlink_to("a.txt")
+    paths = ["a.txt", "link"] if reason == "overlap" else [f"f{n}" for n in range(21)]
+    operations = [op("edit", path=path, start_line=1, new_text="x") for path in paths]
+    found = bench.risk("fs_ops", operations=operations)
+    assert (found.risk, found.blocked) == ("medium", "")
+    touched = bench.tool("fs_ops").touches({"operations": operations}, bench.context())
+    assert bench.workspace / ("a.txt" if reason == "overlap" else "f20") in touched.writes
+    (bench.workspace / "link").unlink()
+    assert bench.risk("fs_ops", operations=operations).risk == "medium"
+
+
 def test_outside_of_the_workspace_it_is_one_level_higher(bench: Bench) -> None:
     bench.policy = PolicySettings(workspace_only=False, forbidden_paths=("/etc",))
     assert bench.risk("fs_ops", operations=[op("read", path="/usr/x")]).risk == "medium"
