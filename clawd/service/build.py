@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,7 +11,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import ReceiptError, StorageError
+from clawd.errors import ClawError, ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
@@ -52,6 +52,7 @@ from clawd.service.state import (
 from clawd.service.status import Began, DaemonStatus
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
+from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -61,10 +62,19 @@ _log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """A running daemon: its parts, connected. Made by `build`, ended by `close`."""
+    """A running daemon: its parts, connected. Made by `build`, ended by `close`.
 
-    def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+    Args:
+        loaded: its configuration.
+        environ: what it sees of the environment.
+        owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+    """
+
+    def __init__(
+        self, loaded: Loaded, environ: Mapping[str, str], *, owns_process: bool = True
+    ) -> None:
         self._environ = environ
+        self._owns_process = owns_process
         self._stack = AsyncExitStack()
         self._began = Began()
         self.loaded = loaded
@@ -139,7 +149,7 @@ class Daemon:
         self.changes = await self.memory.changes(layout.undo, self._change_limits)
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
-        cgroup = await asyncio.to_thread(tools_cgroup)
+        cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
@@ -326,7 +336,8 @@ class Daemon:
             ConfigError: it is invalid; the old one stays in force.
             ReceiptError: the config is in force, but receipts cannot be written.
         """
-        loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
+        before = self.loaded
+        loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()
@@ -339,6 +350,19 @@ class Daemon:
         """Read manifests and plugins again, and put the tools in force."""
         await self.toolset.refresh(self.state.loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+
+    def hold_tools(self, tools: Sequence[Tool], *, alone: bool) -> None:
+        """Offer tools of the program that holds the daemon, beside the others or `alone`.
+
+        Raises:
+            InvalidRequestError: one of them cannot be taken; nothing was changed.
+        """
+        former = self.toolset.hold(tools, alone=alone)
+        try:
+            self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+        except ClawError:
+            self.toolset.hold(former.tools, alone=former.alone)
+            raise
 
     async def _reopen_receipts(self) -> str:
         """Take receipts again after a failed write; return what to tell."""

@@ -1,7 +1,7 @@
 """The configuration in force, and what the parts of a daemon are told of it. A reload swaps it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clawd.config.adapters import split_adapter
@@ -46,6 +46,7 @@ class State:
         self.environ = environ
         self._engine = engine
         self._retired: list[Provider] = []
+        self._change: Callable[[RuntimeSettings], RuntimeSettings] = lambda runtime: runtime
         self.loaded = loaded
         self.policy = policy_of(loaded)
         self.runtime = runtime_of(loaded)
@@ -65,7 +66,8 @@ class State:
             providers = self._build(loaded)
             self._retired += self.providers.values()
             self.providers = providers
-        self.policy, self.runtime, self.loaded = policy_of(loaded), runtime_of(loaded), loaded
+        self.policy, self.loaded = policy_of(loaded), loaded
+        self.runtime = self._change(runtime_of(loaded))
         late = [
             name
             for name in ("memory", "receipts", "channels")
@@ -77,6 +79,14 @@ class State:
             if getattr(loaded.config.security, name) != getattr(before.security, name)
         ]
         return f"a restart is needed for: {', '.join(late)}" if late else ""
+
+    def overlay(self, change: Callable[[RuntimeSettings], RuntimeSettings]) -> None:
+        """Change what the config says to the runtime, now and after every reload.
+
+        It is for a program that holds the daemon; it takes the place of the change before.
+        """
+        self._change = change
+        self.runtime = change(runtime_of(self.loaded))
 
     def provider_lines(self) -> tuple[ProviderLine, ...]:
         """Return the configured providers for people."""

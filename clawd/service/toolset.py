@@ -1,5 +1,9 @@
 """The tools of a daemon: what a configuration and its policy want, made from the parts."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from clawd.config.load import Loaded
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
@@ -20,6 +24,13 @@ from clawd.tools.external_folder import Problem
 from clawd.tools.facades import FACADES
 from clawd.tools.lookup import ToolLookup
 from clawd.tools.session_files import SessionAccess
+
+
+class HeldTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools of a program that holds the daemon; `alone` leaves all others out."""
+
+    tools: tuple[Tool, ...] = ()
+    alone: bool = False
 
 
 class Toolset:
@@ -51,6 +62,12 @@ class Toolset:
         self._taint = taint
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
+        self._held = HeldTools()
+
+    def hold(self, tools: Sequence[Tool], *, alone: bool) -> HeldTools:
+        """Take tools of the program that holds the daemon; return those that they replace."""
+        former, self._held = self._held, HeldTools(tools=tuple(tools), alone=alone)
+        return former
 
     async def refresh(self, loaded: Loaded) -> None:
         """Read the tools that others wrote again; `tools` then returns them.
@@ -80,6 +97,8 @@ class Toolset:
             policy: what the owner allows.
             taint: judge by another book than the daemon's.
         """
+        if self._held.alone:
+            return list(self._held.tools)
         config = loaded.config
         deps = BuiltinDeps(
             policy=policy,
@@ -101,7 +120,13 @@ class Toolset:
         )
         book = taint or self._taint
         notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
-        own = [*builtin_tools(deps), MemorySearch(self._memory.search), ToolLookup(), *notes]
+        own = [
+            *builtin_tools(deps),
+            MemorySearch(self._memory.search),
+            ToolLookup(),
+            *notes,
+            *self._held.tools,
+        ]
         names = (name for tool in own for name in (tool.name, *tool.aliases))
         self._own_names = frozenset((*names, *FACADES))
         return [*own, *self._additions.tools(self._own_names)]
