@@ -46,6 +46,8 @@ def list_(app: App, *, as_json: bool) -> None:
     )
     mode = _MODES.get(tools.mode, "unknown to this clawctl")
     note(f"mode: {shortened(terminal_safe(tools.mode), 20)} ({mode})")
+    if refused := sum(each.severity == "refused" for each in tools.problems):
+        note(f"{refused} more could not be loaded: clawctl tool problems")
 
 
 @command.command()
@@ -65,8 +67,6 @@ def show(app: App, name: str, *, as_json: bool) -> None:
         return
     for line in terminal_safe(_manual(found)).splitlines():
         say("\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="    ")))
-    if refused := sum(each.severity == "refused" for each in tools.problems):
-        note(f"{refused} more could not be loaded: clawctl tool problems")
 
 
 @command.command()

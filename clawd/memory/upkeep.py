@@ -32,7 +32,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 
 _SIZES = (
     "SELECT c.id, c.updated_at, c.owner, (SELECT total(length(content)) FROM messages m "
-    "WHERE m.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
+    "WHERE m.conversation_id = c.id) + (SELECT total(size) FROM session_files f "
+    "WHERE f.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
 )
 _OLDER = "SELECT id, updated_at FROM conversations WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
 

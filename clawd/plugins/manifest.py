@@ -85,7 +85,8 @@ def manifest_of(tree: Tree) -> PluginManifest:
         _read_schemas(raw)
         manifest = msgspec.convert(raw, PluginManifest)
         _check(manifest, tree)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    # A ValueError is also what tomllib lets out of a date or a number that cannot be.
+    except (ValueError, msgspec.ValidationError) as error:
         raise _wrong(str(error)) from error
     except RecursionError as error:
         raise _wrong("it is nested too deeply") from error
@@ -166,7 +167,9 @@ def _check_schema(tool: PluginToolSpec, wrong: Any) -> None:
     required = schema.get("required", [])
     if not is_sound or len(properties) > MAX_PARAMETERS:
         raise wrong(f"its schema has at most {MAX_PARAMETERS} properties, a table each")
-    if not isinstance(required, list) or not all(name in properties for name in required):
+    if not isinstance(required, list) or not all(
+        isinstance(name, str) and name in properties for name in required
+    ):
         raise wrong("`required` of its schema lists names of properties")
 
 

@@ -1,5 +1,6 @@
 """The `anthropic` provider: any server that speaks Anthropic's /v1/messages, streaming or not."""
 
+import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.anthropic_answer import AnthropicAnswer
+from clawd.providers.anthropic_answer import AnthropicAnswer, refusal_in
 from clawd.providers.anthropic_request import Block, Dialect, build_body
 from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Message
 from clawd.providers.http_server import (
@@ -64,7 +65,7 @@ class KeptAnswers:
         calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         if not calls or not any("thinking" in block["type"] for block in blocks):
             return
-        size = len(msgspec.json.encode(blocks))
+        size = len(json.dumps(blocks))  # takes half of a surrogate pair, too
         self._drop(calls[0])
         self._answers[calls[0]] = (model, blocks, size)
         self._bytes += size
@@ -187,7 +188,7 @@ class AnthropicProvider:
             read_timeout_s=settings.read_timeout_s,
             retry=settings.retry,
         )
-        return HttpServer(http, connections, self._key)
+        return HttpServer(http, connections, self._key, refusal=refusal_in)
 
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True):

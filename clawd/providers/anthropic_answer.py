@@ -26,6 +26,7 @@ from clawd.providers.base import (
     Text,
     Usage,
 )
+from clawd.providers.sse import SseParser
 
 _SHOWN_CHARS = 400
 _REASONS: dict[str, StopReason] = {
@@ -298,6 +299,18 @@ class AnthropicAnswer:
                 kind="invalid",
                 hint="Check base_url: it is the address before /v1/messages.",
             ) from error
+
+
+def refusal_in(first: bytes) -> ProviderError | None:
+    """Return the error that a stream begins with, as when the server is overloaded; else None."""
+    if not first.startswith(b"event: error"):
+        return None
+    try:
+        events = SseParser().feed(first)
+        AnthropicAnswer("", "").take(events[0].data if events else "{}")
+    except ProviderError as error:
+        return error
+    return None
 
 
 def _string(value: object) -> str:

@@ -33,6 +33,7 @@ _CACHED_MESSAGES = 2
 _CHOICES = {"none": {"type": "none"}, "required": {"type": "any"}}
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _FAILURES = ("error: ", "denied: ")
+_LOST = "error: there is no result of this call"
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +172,8 @@ class _Builder:
         self._open: set[str] = set()
 
     def add(self, message: Message) -> None:
+        if message.role != "tool":
+            self._close()
         match message.role:
             case "assistant":
                 self._append("assistant", self._said(message))
@@ -180,6 +183,10 @@ class _Builder:
                 self._append("user", _text(message.content))
 
     def messages(self) -> list[Block]:
+        self._close()
+        for message in self._out:
+            if message["role"] == "user":  # the API wants results before anything else
+                message["content"].sort(key=lambda block: block["type"] != "tool_result")
         if not self._out or self._out[0]["role"] != "user":
             self._out.insert(0, {"role": "user", "content": _text("(the conversation goes on)")})
         last = self._out[-1]
@@ -188,6 +195,12 @@ class _Builder:
             block = last["content"][-1]
             last["content"][-1] = block | {"text": block["text"].rstrip()}
         return self._out
+
+    def _close(self) -> None:
+        """Give calls that nothing came of a result: the API takes none without."""
+        for call_id in sorted(self._open):
+            lost = Message(role="tool", content=_LOST, tool_call_id=call_id)
+            self._append("user", [self._result(lost)])
 
     def _append(self, role: str, blocks: list[Block]) -> None:
         if not blocks:

@@ -5,7 +5,8 @@ server-sent event, or the whole body, and gives deltas.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -27,6 +28,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 _ERROR_BYTES = 64 * 1024
 _ERROR_CHARS = 400
 _READ_BYTES = 64 * 1024
+REDACTED = "[redacted]"
+_SHORTEST_PART = 4  # of a key; shorter ones tell nothing and may be any word
 # What may follow the reason of the end (usage, [DONE]) is not waited for longer.
 _TAIL_S = 5.0
 _OK = 200
@@ -114,10 +117,20 @@ class HttpServer:
         settings: where it is and how long it may take.
         connections: the session.
         key: taken out of every error: a server may repeat it in its answer.
+        refusal: finds an error in the first bytes of an answer with status 200; it counts as one
+            before the first byte.
     """
 
-    def __init__(self, settings: HttpSettings, connections: Connections, key: str) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings,
+        connections: Connections,
+        key: str,
+        *,
+        refusal: Callable[[bytes], ProviderError | None] = lambda _first: None,
+    ) -> None:
         self._settings = settings
+        self._refusal = refusal
         self._connections = connections
         self._key = key
 
@@ -129,7 +142,7 @@ class HttpServer:
         Raises:
             ProviderError: it failed.
         """
-        data = msgspec.json.encode(body)
+        data = _encoded(body)
         try:
             response, first = await retrying(self._settings.retry, lambda: self._open(path, data))
             try:
@@ -180,6 +193,8 @@ class HttpServer:
                 raise ProviderError(
                     f"{settings.url} ended the answer without a single byte", kind="network"
                 )
+            if (refusal := self._refusal(first)) is not None:
+                raise refusal
             is_open = True
             return response, first
         except ProviderError as error:
@@ -265,15 +280,27 @@ class HttpServer:
 
     def _redacted(self, error: ProviderError) -> ProviderError:
         """Return the error without the key, which a server may repeat in its answer."""
-        if not self._key or self._key not in error.message:
+        message = without_key(error.message, self._key)
+        if message == error.message:
             return error
         return ProviderError(
-            error.message.replace(self._key, "[redacted]"),
+            message,
             kind=error.kind,
             status=error.status,
             retry_after_s=error.retry_after_s,
             hint=error.hint,
         )
+
+
+def without_key(text: str, key: str) -> str:
+    """Return a text without a key, and without the beginning of one where the text was cut."""
+    if not key:
+        return text
+    text = text.replace(key, REDACTED)
+    for length in range(min(len(key) - 1, len(text)), _SHORTEST_PART - 1, -1):
+        if text.endswith(key[:length]):
+            return text[:-length] + REDACTED
+    return text
 
 
 def check_address(name: str, url: str) -> None:
@@ -300,6 +327,15 @@ def check_key(name: str, key: str) -> None:
             f"the API key of provider {name} holds characters that no HTTP header may hold",
             hint="Look for a line break at its end.",
         )
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON; half of a surrogate pair, as a model may write one, is replaced."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        text = json.dumps(body, ensure_ascii=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 async def _refuse_status(response: aiohttp.ClientResponse) -> None:

@@ -176,9 +176,12 @@ class _Collected:
         failure: Exception | None = None,
         overlong: bool = False,
     ) -> HopResult:
+        calls = () if failure or overlong else self._calls.calls()
+        if finished is not None and finished.reason == "length":
+            calls = with_last_broken_off(calls)
         return HopResult(
             text="".join(self._text),
-            calls=() if failure or overlong else self._calls.calls(),
+            calls=calls,
             finished=finished,
             failure=failure,
             has_begun=self._has_begun,
@@ -186,6 +189,16 @@ class _Collected:
             evaluated=self._evaluated,
             reasoning="".join(self._reasoning),
         )
+
+
+def with_last_broken_off(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls of an answer that was cut: one cut before its arguments is not without any.
+
+    What breaks off is refused by dispatch, and a receipt says so.
+    """
+    if not calls or calls[-1].arguments.strip() != "{}":
+        return calls
+    return (*calls[:-1], msgspec.structs.replace(calls[-1], arguments="{"))
 
 
 def hop_usage(finished: Finished, known_tokens: int) -> HopUsage:

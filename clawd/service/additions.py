@@ -7,7 +7,9 @@ from pathlib import Path
 
 from clawd.config.load import Loaded
 from clawd.errors import StorageError
+from clawd.paths import Layout
 from clawd.plugins.loader import Installed, PluginStore
+from clawd.plugins.pins import Pins
 from clawd.plugins.process import plugin_tools
 from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Tool
@@ -24,23 +26,26 @@ class Additions:
     Args:
         sandbox: runs the programs.
         environ: what variables are passed on from.
+        layout: says where plugins lie.
+
+    Attributes:
         plugins: what is installed.
     """
 
-    def __init__(self, sandbox: Sandbox, environ: Mapping[str, str], plugins: PluginStore) -> None:
+    def __init__(self, sandbox: Sandbox, environ: Mapping[str, str], layout: Layout) -> None:
         self._sandbox = sandbox
         self._environ = environ
-        self._store = plugins
+        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
         self._reading = asyncio.Lock()
         self._external = Found()
-        self._plugins: tuple[Installed, ...] = ()
+        self._ready: tuple[Installed, ...] = ()
         self._plugin_problems: tuple[Problem, ...] = ()
 
     async def refresh(self, loaded: Loaded) -> None:
         """Read everything again; who comes later reads later."""
         async with self._reading:
-            found = await asyncio.to_thread(_read, loaded, self._store)
-            self._external, self._plugins, self._plugin_problems = found
+            found = await asyncio.to_thread(_read, loaded, self.plugins)
+            self._external, self._ready, self._plugin_problems = found
         for problem in (*self._external.problems, *self._plugin_problems):
             _log.warning(
                 "a tool of others: %s",
@@ -64,7 +69,7 @@ class Additions:
         ]
         problems = [*external.problems, *self._plugin_problems]
         names = {*taken, *(tool.name for tool in tools)}
-        for plugin in self._plugins:
+        for plugin in self._ready:
             for tool in plugin_tools(plugin, sandbox=self._sandbox):
                 if tool.name in names:
                     reason = f"another tool is called `{tool.name}` already"

@@ -166,14 +166,18 @@ def _cwd(fields: Fields, rules: ManifestRules) -> Path | None:
     text = fields.text("cwd", at_least=1, at_most=MAX_ELEMENT_BYTES, default=SANDBOX)
     if text == SANDBOX:
         return None
-    cwd = Path(os.path.normpath(text))
-    if "\0" in text or not cwd.is_absolute():
+    written = Path(os.path.normpath(text))
+    if "\0" in text or not written.is_absolute():
         reason = f"`cwd` is {text!r:.200}, expected an absolute path or {SANDBOX}"
         raise fields.error("cwd", reason)
+    # Where a link leads is what the tool would see, and what it goes on to see.
+    cwd = Path(os.path.realpath(text))
     if cwd == Path("/"):
         raise fields.error("cwd", "`cwd` is /: the tool would see all of this machine")
     for hidden in rules.hidden:
-        if cwd.is_relative_to(hidden) or hidden.is_relative_to(cwd):
+        if any(
+            each.is_relative_to(hidden) or hidden.is_relative_to(each) for each in (cwd, written)
+        ):
             raise fields.error("cwd", f"`cwd` {text} holds or lies in {hidden}, which is hidden")
     return cwd
 

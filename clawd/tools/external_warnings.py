@@ -20,9 +20,10 @@ def runs_text(command: Path, argv: tuple[str, ...]) -> bool:
     """Tell whether an interpreter takes a parameter's value as its program."""
     if not _names_interpreter(command, argv):
         return False
+    words = [word for word in argv if word != "--"]  # sh -c -- TEXT runs it as well
     return any(
         _CODE_OPTIONS.fullmatch(option) and placeholder(code) is not None
-        for option, code in pairwise(argv)
+        for option, code in pairwise(words)
     )
 
 

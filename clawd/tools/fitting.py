@@ -12,6 +12,8 @@ from clawd.tools.verbs import NO_CHOICE, choice_of
 
 MAX_DEPTH = loose_json.MAX_DEPTH
 TRIMMED = frozenset({"path", "command", "url", "cwd", "source"})
+# Text that is kept as it is; an object in its place is meant as JSON, a list could be lines.
+FREE = frozenset({"content", "text", "new_text", "old_text", "body", "data"})
 
 _QUOTED = frozenset({"path", "url", "source"})
 # One thing by its nature: no list and no object stands for it.
@@ -19,8 +21,6 @@ _SINGLE = frozenset(
     {"path", "command", "url", "cwd", "source", "pattern", "query", "question", "expression"}
     | {"name", "glob", "code"}
 )
-# Text that is kept as it is; an object in its place is meant as JSON, a list could be lines.
-_FREE = frozenset({"content", "text", "new_text", "old_text", "body", "data"})
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 _NOTHING = frozenset({"", "null", "none"})
@@ -112,11 +112,11 @@ def _listed_text(value: list[Any], name: str) -> str:
         return " ".join(value)
     if name == "command" and are_texts and _runs_a_shell(value):
         return shlex.join(value)
-    if len(value) == 1 and isinstance(value[0], str) and name not in _FREE:
+    if len(value) == 1 and isinstance(value[0], str) and name not in FREE:
         return value[0]
     if name in _SINGLE:
         raise UnfitError("one text, not a list")
-    if name in _FREE and are_texts:
+    if name in FREE and are_texts:
         raise UnfitError(r"one text, its lines parted by \n, not a list")
     return json.dumps(value, ensure_ascii=False)
 

@@ -16,7 +16,7 @@ from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, wor
 from clawd.tools.offer import Offer, example_of
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
-from clawd.tools.schema import Form, fit_arguments, read_object, shape
+from clawd.tools.schema import Form, fit_arguments, read_object, renamed, shape
 from clawd.tools.traits import Takes
 from clawd.tools.verbs import NO_CHOICE, choice_of
 
@@ -97,8 +97,8 @@ class Resolver:
             form = self._form(tool, is_strict=True)
             given = read_object(raw, form)
             plain = {name: value for name, value in form.example.items() if name != "action"}
-            _no_other_action(given, verb, msgspec.structs.replace(form, example=plain))
-            return Meant(tool=tool, raw={"action": verb} | given, form=form)
+            shown = msgspec.structs.replace(form, example=plain)
+            return Meant(tool=tool, raw=_with_verb_of_name(given, verb, shown), form=form)
         known = _known(offer)
         ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
         found = self._registry.find(near_name(name, known, ranks) or "")
@@ -148,12 +148,14 @@ class Resolver:
             verb = choice_of(verb, facade.members, said)
             if verb is NO_CHOICE:
                 return None
-            _no_other_action(given, verb, _form_of_action(facade, verb, form))
-            given = {"action": verb} | given
+            given = _with_verb_of_name(given, verb, _form_of_action(facade, verb, form))
         given = _named_action(given, tuple(FACADES[name]), facade.parameters)
         action = given.pop("action", None)
         if action is None:
-            fits = _fitting(given, _takes(facade))
+            forms = {
+                action: self._form(tool, is_strict=True) for action, tool in facade.members.items()
+            }
+            fits = _fitting(given, _takes(facade), forms)
             if len(fits) != 1:
                 raise _no_action(fits, _form_of_action(facade, fits[0], form) if fits else form)
             action = fits[0]
@@ -226,9 +228,10 @@ def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
 
 
 def _actions(tool: Tool) -> tuple[str, ...]:
-    rule = (tool.parameters.get("properties") or {}).get("action")
-    choices = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
-    return tuple(map(str, choices))
+    properties = tool.parameters.get("properties")
+    rule = properties.get("action") if isinstance(properties, Mapping) else None
+    choices = rule.get("enum") if isinstance(rule, Mapping) else None
+    return tuple(map(str, choices)) if isinstance(choices, list) else ()
 
 
 def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any]:
@@ -240,7 +243,7 @@ def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any
     given = _stood_for(_named_action(given, choices, tool.parameters), choices, traits.stand_ins)
     if given.get("action") is None and "action" in form.required:
         takes = traits.actions
-        fits = _fitting(given, takes)
+        fits = _fitting(given, takes, dict.fromkeys(takes, form))
         if len(fits) != 1:
             raise _no_action(fits, form)
         return {"action": fits[0]} | given
@@ -281,9 +284,16 @@ def _named_action(
     return rest
 
 
-def _no_other_action(given: Mapping[str, Any], verb: str, form: Form) -> None:
-    if given.get("action") not in {None, "", verb} and shape(str(given["action"])) != shape(verb):
-        raise form.refusal(f"the name says {verb}, but `action` is {str(given['action'])[:64]!r}")
+def _with_verb_of_name(given: Mapping[str, Any], verb: str, form: Form) -> dict[str, Any]:
+    """Return the arguments with the action that the name says; `action` may only say the same.
+
+    Raises:
+        InvalidRequestError: it says another one.
+    """
+    said = given.get("action")
+    if said is not None and said != "" and shape(str(said)) != shape(verb):
+        raise form.refusal(f"the name says {verb}, but `action` is {str(said)[:64]!r}")
+    return {**given, "action": verb}
 
 
 def _takes(facade: Facade) -> dict[str, Takes]:
@@ -296,14 +306,20 @@ def _takes(facade: Facade) -> dict[str, Takes]:
     return takes
 
 
-def _fitting(given: Mapping[str, Any], takes: Mapping[str, Takes]) -> list[str]:
+def _fitting(
+    given: Mapping[str, Any], takes: Mapping[str, Takes], forms: Mapping[str, Form]
+) -> list[str]:
     """Return the actions that these arguments can be for."""
-    names = {name for name, value in given.items() if value is not None}
-    return [
-        action
-        for action, ways in takes.items()
-        if any(set(must) <= names <= {*must, *may} for must, may in ways)
-    ]
+    told = {name: value for name, value in given.items() if value is not None}
+    fits = []
+    for action, ways in takes.items():
+        try:
+            names = set(renamed(told, forms[action]))
+        except InvalidRequestError:
+            continue
+        if any(set(must) <= names <= {*must, *may} for must, may in ways):
+            fits.append(action)
+    return fits
 
 
 def _no_action(fits: list[str], form: Form) -> InvalidRequestError:

@@ -15,7 +15,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.tools import loose_json
-from clawd.tools.fitting import MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
+from clawd.tools.fitting import FREE, MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
 from clawd.tools.verbs import is_one_slip
 
 MAX_ARGUMENT_BYTES = 8 << 20
@@ -59,6 +59,7 @@ _EXAMPLES = {
 # What models wrap arguments in, and what may stand beside the wrap and beside arguments.
 _WRAPS = ("arguments", "parameters", "args", "kwargs", "params", "input", "properties")
 _CALL_NAMES = frozenset({"name", "tool", "tool_name", "function", "function_name"})
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
 _NOISE = frozenset(
     {"explanation", "reason", "reasoning", "thought", "thoughts", "comment", "note", "purpose"}
     | {"intent", "title", "summary", "justification", "description", "type", "id", "call_id"}
@@ -89,7 +90,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def properties(self) -> Mapping[str, Any]:
         """The rules of the arguments, by name."""
-        return self.schema.get("properties") or {}
+        rules = self.schema.get("properties")
+        return rules if isinstance(rules, Mapping) else {}
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
     extra = form.schema.get("additionalProperties")
     if not properties and extra is not False:
         return given
-    found = _renamed(given, form)
+    found = renamed(given, form)
     decoded: dict[str, Any] = {}
     for name, rule in properties.items():
         if name not in found or (means_nothing(found[name], rule)):
@@ -174,10 +176,16 @@ def read_object(raw: str | Mapping[str, Any], form: Form) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         kind = type(value).__name__
         raise form.refusal(f"the arguments are a JSON {kind}, expected an object")
-    try:
-        given = {_clean(str(name)).strip(): _cleaned(item, 0) for name, item in value.items()}
-    except UnfitError as error:
-        raise form.refusal(str(error)) from error
+    given: dict[str, Any] = {}
+    for written, item in value.items():
+        name = _clean(str(written)).strip()
+        try:
+            cleaned = _cleaned(item, 0)
+        except UnfitError as error:
+            raise form.refusal(str(error)) from error
+        if name in given and given[name] != cleaned:
+            raise form.refusal(f"two values were given for `{name[:64]}`")
+        given[name] = cleaned
     return _unwrapped(given, form)
 
 
@@ -239,8 +247,12 @@ def _inner_object(value: Any, form: Form) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
-    """Put values under the schema's names where their own can mean only one of these."""
+def renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
+    """Put values under the schema's names where their own can mean only one of these.
+
+    Raises:
+        InvalidRequestError: two different values are given for one argument.
+    """
     properties = form.properties
     found = {name: value for name, value in given.items() if name in properties}
     meanings = _meanings(form)
@@ -248,9 +260,10 @@ def _renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
         if name in properties:
             continue
         meant = meanings.get(shape(name)) or _slip_of(name, properties) or name
-        if meant in found and meant in properties and _differ(found[meant], value):
+        if meant in found and meant in properties and _contradict(meant, found[meant], value):
             raise form.refusal(f"two values were given for `{meant}`: as {name} as well")
-        found.setdefault(meant, value)
+        if meant not in found or found[meant] in _NOTHING:
+            found[meant] = value
     return found
 
 
@@ -264,10 +277,13 @@ def _slip_of(name: str, properties: Mapping[str, Any]) -> str:
     return near[0] if len(near) == 1 else ""
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Tell whether two values for one argument are a contradiction; nothing contradicts nothing."""
-    empty: tuple[Any, ...] = (None, "", [], {})
-    return one != other and one not in empty and other not in empty
+def _contradict(name: str, one: Any, other: Any) -> bool:
+    """Tell whether two values for one argument are a contradiction; nothing contradicts nothing.
+
+    An empty text can be what is to be written, so there it is a value like any other.
+    """
+    is_written = one == "" and name in FREE
+    return one != other and other not in _NOTHING and (is_written or one not in _NOTHING)
 
 
 def _meanings(form: Form) -> dict[str, str]:
@@ -329,7 +345,7 @@ def _example(name: str, rule: Any, depth: int) -> Any:
         return choices[0]
     kind = rule.get("type")
     alternatives = rule.get("anyOf") or rule.get("oneOf")
-    if isinstance(alternatives, list):
+    if isinstance(alternatives, list) and alternatives:
         return _example(name, alternatives[0], depth + 1)
     if isinstance(kind, list):
         kind = next((each for each in kind if each != "null"), "null")

@@ -70,6 +70,17 @@ def test_a_tool_of_a_manifest_runs_and_leaves_a_receipt(home: Home) -> None:
     assert home.ctl("tool", "problems").returncode == 1  # nothing is read again before a reload
 
 
+def test_a_tool_named_like_a_unified_one_is_left_out_and_the_daemon_starts(home: Home) -> None:
+    home.configure()
+    install(home, "good", echo_entry(home))
+    install(home, "taken", echo_entry(home, name="fs"), echo_entry(home, name="web"))
+    home.start()
+    found = tools(home)
+    assert "echo_argv" in found
+    assert not {"fs", "web"} & found.keys()
+    assert "is called `fs` already" in home.ctl("tool", "problems").stdout
+
+
 def test_the_model_calls_it_like_any_tool(home: Home) -> None:
     call = {"tool_calls": [{"name": "echo_argv", "arguments": {"value": HOSTILE}}]}
     tables = '[security]\nautonomy = "full"'

@@ -108,6 +108,18 @@ def test_secrets_in_a_plugin_stop_an_unasked_installation(home: Home, tmp_path: 
     assert json.loads(taken.stdout)["state"] == "ready"
 
 
+def test_a_plugin_that_the_model_may_have_written_is_shown_as_such(home: Home) -> None:
+    home.configure()
+    home.start()
+    plugin(home.workspace / "mine")
+    plugin(home.path.parent / "elsewhere")
+    shown = home.ctl("plugin", "install", str(home.workspace / "mine")).stdout
+    assert "the model may have written it" in shown
+    other = home.ctl("plugin", "install", str(home.path.parent / "elsewhere")).stdout
+    assert "it sees no file of yours" in other
+    assert "the model may have written it" not in other
+
+
 def test_a_name_that_is_taken_is_left_out_and_said(home: Home, tmp_path: Path) -> None:
     home.configure()
     home.start()

@@ -151,6 +151,15 @@ async def test_a_conversation_that_is_taken_up_while_others_go_stays(
     assert await _ids(memory) == {old[59]}
 
 
+async def test_session_files_count_so_that_no_more_goes_than_must(memory: Memory) -> None:
+    made = [(await begun(memory, "word " * 20)).id for _ in range(11)]
+    await memory.session_files.save(made[0], "big.txt", b"x" * 3_000_000, owner=ANNA)
+    for identity in made[1:]:
+        await memory.messages.append(identity, [said("later")], owner=ANNA, turn_id="t-2")
+    pruned = await memory.upkeep.prune(KeepLimits(max_bytes=1_000_000), in_use=set)
+    assert list(pruned.conversations) == made[:1]
+
+
 async def test_a_quota_that_cannot_be_met_ends(memory: Memory) -> None:
     made = await begun(memory, "walrus")
     pruned = await memory.upkeep.prune(KeepLimits(max_bytes=1), in_use=lambda: {made.id})

@@ -408,6 +408,19 @@ async def test_an_error_inside_the_stream_is_raised(kind: str, status: int, expe
     assert len(server.requests) == 1
 
 
+async def test_an_error_that_a_stream_begins_with_is_tried_again_where_it_passes() -> None:
+    overloaded = event("error", error={"type": "overloaded_error", "message": "busy"})
+    server = ChatServer(answered(overloaded), answered(*HELLO))
+    assert text_of(await deltas_of(server)) == "Hello"
+    assert len(server.requests) == 2
+    wrong = event("error", error={"type": "invalid_request_error", "message": "no"})
+    server = ChatServer(answered(wrong), answered(*HELLO))
+    error, partial = await error_of(server)
+    assert (error.status, partial, len(server.requests)) == (400, False, 1)
+    half = ChatServer(answered(overloaded[:12]), answered(*HELLO))
+    assert (await error_of(half))[0].kind == "network"
+
+
 async def test_an_error_with_status_200_is_an_error() -> None:
     body = b'{"type":"error","error":{"type":"api_error","message":"broken"}}'
     error, _ = await error_of(ChatServer(Answer(pieces=(body,))))
@@ -430,6 +443,17 @@ async def test_the_key_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixtur
     retried = ChatServer(Answer(status=500, pieces=(body,)), answered(*HELLO))
     assert text_of(await deltas_of(retried)) == "Hello"
     assert KEY not in str([vars(record) for record in caplog.records])
+
+
+@pytest.mark.parametrize("kept", [5, 9, len(KEY) - 1])
+async def test_half_a_key_is_in_no_error_where_the_answer_was_cut(kept: int) -> None:
+    long = "x" * (400 - kept) + KEY
+    refusing = Answer(status=401, pieces=(long.encode(),))
+    stream = event("error", error={"message": long})
+    for server in (ChatServer(refusing), ChatServer(answered(begin(), stream))):
+        error, _ = await error_of(server)
+        assert KEY[:5] not in error.message
+        assert error.message.endswith("x[redacted]")
 
 
 def test_bad_addresses_and_keys_are_refused_without_saying_them() -> None:
@@ -511,6 +535,19 @@ async def test_thoughts_go_back_signed_with_the_results_of_their_calls() -> None
     ]
     kinds = [part["type"] for part in server.requests[2]["messages"][1]["content"]]
     assert kinds == ["text", "tool_use", "tool_use"]
+
+
+async def test_half_of_a_surrogate_pair_in_a_call_breaks_no_conversation() -> None:
+    half = '{"a": "\\ud800"}'
+    asking = (begin(), thought(0, "Hm.", "sig-1"), call(1, "toolu_1", "time", half))
+    server = ChatServer(answered(*asking, end("tool_use")), answered(*HELLO))
+    async with asyncio.timeout(LIMIT_S), provider_for(server) as provider:
+        first = [delta async for delta in provider.chat(ASK)]
+        assert end_of(first).reason == "tool_calls"
+        again = after(first, "noon")
+        assert text_of([delta async for delta in provider.chat(again)]) == "Hello"
+    other = msgspec.structs.replace(again, model="another")
+    assert text_of(await deltas_of(ChatServer(answered(*HELLO)), other)) == "Hello"
 
 
 def _thinking_answer(call_id: str, said: str = "x") -> list[dict[str, Any]]:

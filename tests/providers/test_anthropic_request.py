@@ -131,6 +131,21 @@ def test_names_ids_and_arguments_that_the_api_refuses_are_made_fit() -> None:
     assert [block["tool_use_id"] for block in results] == [block["id"] for block in blocks]
 
 
+@pytest.mark.parametrize("after", [(), (user("and?"),), (said("Well."),)])
+def test_a_call_without_a_result_is_given_one(after: tuple[Message, ...]) -> None:
+    calls = (ToolCall(id="a", name="time"), ToolCall(id="b", name="time"))
+    found = messages_of(user("x"), said(None, *calls), result("a", "noon"), *after)
+    role, blocks = found[2]
+    assert (role, [block.get("tool_use_id") for block in blocks[:2]]) == ("user", ["a", "b"])
+    assert blocks[1]["is_error"]
+
+
+def test_results_come_first_though_one_without_a_call_came_before_them() -> None:
+    call = ToolCall(id="a", name="time")
+    history = (user("x"), said(None, call), result("lost", "gone"), result("a", "noon"))
+    assert [block["type"] for block in messages_of(*history)[-1][1]] == ["tool_result", "text"]
+
+
 def test_a_result_without_a_call_is_text() -> None:
     assert messages_of(user("x"), result("lost", "noon"))[-1] == (
         "user",

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import Capabilities, Message, Reasoning, ToolCall
+from clawd.providers.base import (
+    Capabilities,
+    Delta,
+    Finished,
+    Message,
+    Reasoning,
+    StopReason,
+    Text,
+    ToolCall,
+)
 from clawd.runtime.commands import (
     INSTRUCTIONS,
     MAX_COMMAND_CHARS,
@@ -158,6 +167,16 @@ async def test_no_more_than_eight_commands_of_an_answer_are_run_and_that_is_said
     assert shell.calls == 8
     told = "the first 8 of 20 commands are run, no others"
     assert Notice(level="warning", text=told) in bench.events
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "error"])
+async def test_commands_of_an_answer_that_somebody_ended_are_not_run(
+    bench: Bench, reason: StopReason
+) -> None:
+    ended: list[Delta] = [Text(text="I look.\nCMD: rm -r build"), Finished(reason=reason)]
+    shell = Shell()
+    finished = await PlainTable(bench, ended, tools=[shell]).turn().run()
+    assert (shell.calls, finished.text) == (0, "I look.\nCMD: rm -r build")
 
 
 async def test_commands_of_an_answer_that_was_cut_are_not_run(bench: Bench) -> None:

@@ -1,11 +1,12 @@
 """How a turn ends when its time is up or something fails: in every state, nothing is left half."""
 
 import asyncio
+from typing import Any, ClassVar
 
 import pytest
 
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
-from clawd.providers.base import Message, Reasoning, Text
+from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text
 from clawd.runtime.context import open_calls
 from clawd.runtime.turn import Turn
 from clawd.tools.base import Tool
@@ -31,6 +32,24 @@ def whole(table: Table) -> bool:
 async def within_limit(turn: Turn) -> TurnFinished:
     async with asyncio.timeout(LIMIT_S):
         return await turn.run()
+
+
+# --- an answer that a limit cut
+
+
+@pytest.mark.parametrize("begun", ["", "{", '{"text":"a'])
+async def test_a_call_that_was_cut_in_its_arguments_does_not_run(bench: Bench, begun: str) -> None:
+    class Easy(Probe):
+        parameters: ClassVar[dict[str, Any]] = Probe.parameters | {"required": []}
+
+    whole_call = CallDelta(index=0, id="a", name="probe", arguments="{}")
+    cut = [whole_call, CallDelta(index=1, id="b", name="probe", arguments=begun)]
+    tool = Easy()
+    table = Table(bench, [*cut, Finished(reason="length")], says("done"), tools=[tool])
+    await within_limit(table.turn())
+    assert tool.calls == 1
+    assert [receipt.status for receipt in bench.receipts()] == ["allowed", "failed"]
+    assert whole(table)
 
 
 # --- the time of a turn

@@ -53,7 +53,7 @@ class _House:
     def __init__(self, memory: Memory, folder: Path, upkeep: Upkeep | None = None) -> None:
         self.memory = memory
         self.limits = KeepLimits()
-        self.book = ConversationBook(memory.conversations, memory.messages, TaintBook())
+        self.book = ConversationBook(memory, TaintBook())
         self.keeper = MemoryKeeper(
             upkeep or memory.upkeep,
             book=self.book,

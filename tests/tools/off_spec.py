@@ -113,6 +113,7 @@ FACADES: list[Row] = [
     ("fs", _json(action="create", path="new.txt", content="hi"), HI),
     ("fs", _json(action="save", file="new.txt", text="hi"), HI),
     ("fs", _json(path="notes.txt", old_text="old words", new_text="new words"), EDITED),
+    ("fs", _json(file="notes.txt", old_str="old words", new_str="new words"), EDITED),
     ("fs", _json(path="notes.txt", start_line="2", max_lines="1"), SECOND),
     ("fs", _json(pattern="import", ignore_case=True), says("src/a.py:1:import os")),
     ("fs", _json(path="new.txt", content="hi"), REFUSED),
@@ -205,4 +206,21 @@ TEXTS: list[Row] = [
     ("file_write", '{"path": "notes.txt", "content": "a"} "mode": "append"}', REFUSED),
 ]
 
-ROWS: list[Row] = [*NAMES, *FACADES, *VALUES, *TEXTS]
+# Two things said at once: what a name says is not changed by an empty action beside it.
+TWICE: list[Row] = [
+    ("fs_read", _json(action=None, path="notes.txt", max_lines=1), READ),
+    ("fs_read", _json(action="", path="notes.txt", max_lines=1), READ),
+    ("fs_read", _json(action=["read"], path="notes.txt"), READ),
+    ("fs_read", _json(action=[], path="notes.txt"), REFUSED),
+    ("fs_read", _json(action={}, path="notes.txt"), REFUSED),
+    ("fs_read", _json(action=None, path="notes.txt", old_text="a", new_text="b"), REFUSED),
+    ("fs_list", _json(action=None, steps=1), REFUSED),
+    ("file_write", '{"path": "new.txt", "path ": "notes.txt", "content": "hi"}', REFUSED),
+    ("file_write", '{"path": "new.txt", " path": "new.txt", "content": "hi"}', HI),
+    ("file_write", _json(path="new.txt", content="", text="hi"), REFUSED),
+    ("file_write", _json(path="new.txt", content=None, text="hi"), HI),
+    ("file_write", _json(path="", file="new.txt", content="hi"), HI),
+    ("file_write", _json(path="new.txt", content="hi", text=""), HI),
+]
+
+ROWS: list[Row] = [*NAMES, *FACADES, *VALUES, *TEXTS, *TWICE]

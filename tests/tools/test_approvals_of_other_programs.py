@@ -60,7 +60,7 @@ async def test_a_call_that_waited_does_not_run_another_program(bench: Bench) -> 
     )
     outcome = await task
     assert outcome.status == "denied"
-    assert "it is another call now" in outcome.text
+    assert "the tool was changed while the call waited" in outcome.text
     assert (first.calls, second.calls) == (0, 0)
 
 

@@ -70,6 +70,48 @@ async def test_bad_arguments_are_a_failed_call_with_an_example(
     assert await bench.stored(receipt) == (arguments.encode(), outcome.text.encode())
 
 
+BROKEN_SCHEMAS: list[dict[str, Any]] = [
+    {"properties": {"action": {"type": "string", "enum": 5}}},
+    {"properties": ["text"], "required": ["text"]},
+    {"properties": {"text": {"oneOf": []}}, "required": ["text"]},
+    {"properties": {"text": {"type": "object", "required": 5}}},
+    {"properties": {"text": {"type": "object", "properties": ["a"]}}},
+]
+
+
+@pytest.mark.parametrize("schema", BROKEN_SCHEMAS)
+@pytest.mark.parametrize("name", ["broken", "brokn", "nowhere"])
+async def test_a_schema_that_makes_no_sense_costs_no_call_its_receipt(
+    bench: Bench, schema: dict[str, Any], name: str
+) -> None:
+    class Broken(Probe):
+        parameters: ClassVar[dict[str, Any]] = {"type": "object", **schema}
+
+    call = request(name, '{"text":{"a":1}}')
+    outcome = await bench.dispatcher([Broken("broken"), Probe()]).call(call, bench.scope())
+    assert (await bench.only_receipt()).id == outcome.receipt_id
+
+
+async def test_a_tool_whose_schema_makes_no_sense_leaves_the_others_their_names(
+    bench: Bench,
+) -> None:
+    class Broken(Probe):
+        parameters: ClassVar[dict[str, Any]] = {"type": "object", **BROKEN_SCHEMAS[0]}
+
+    tool = Probe("probing")
+    dispatcher = bench.dispatcher([Broken("broken"), tool])
+    outcome = await dispatcher.call(request("Probing"), bench.scope())
+    assert (outcome.kind, tool.calls) == ("ok", 1)
+
+
+async def test_a_name_that_no_text_can_hold_leaves_a_receipt_that_others_can_read(
+    bench: Bench,
+) -> None:
+    await bench.dispatcher([Probe()]).call(request("\ud800nope"), bench.scope())
+    assert (await bench.only_receipt()).tool == "?nope"
+    bench.log.read_bytes().decode()
+
+
 async def test_a_tool_that_is_not_offered_here_is_denied(bench: Bench) -> None:
     tool = Probe()
     scope = bench.scope(offered=["other"])

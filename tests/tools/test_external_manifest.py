@@ -140,6 +140,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"cwd": "$HOME"}, "cwd", "absolute path or $SANDBOX"),
     ({"cwd": "/"}, "cwd", "all of this machine"),
     ({"cwd": "/usr/.."}, "cwd", "all of this machine"),
+    ({"cwd": "/proc/self/root"}, "cwd", "all of this machine"),
     ({"env_passthrough": [f"V{n}" for n in range(17)]}, "env_passthrough", "at most 16"),
     ({"env_passthrough": ["A=B"]}, "env_passthrough", "no name"),
     ({"env_passthrough": ["CLAWD_SECURITY__AUTONOMY"]}, "env_passthrough", "clawd's own"),
@@ -210,8 +211,18 @@ def test_a_program_that_the_model_could_change_or_not_see_is_refused(tmp_path: P
     ):
         assert reason in refusal(manifest(entry(command=str(command))), rules).reason
     assert read(manifest(entry(cwd=str(outside))), rules)
-    for folder in (hidden, hidden / "x", tmp_path):
+    link = outside / "home"
+    link.symlink_to(hidden)
+    for folder in (hidden, hidden / "x", tmp_path, link, link / "x"):
         assert "hidden" in refusal(manifest(entry(cwd=str(folder))), rules).reason
+
+
+def test_the_folder_of_a_tool_is_where_its_link_led_when_it_was_read(tmp_path: Path) -> None:
+    folder, link = tmp_path / "data", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    (spec,) = read(manifest(entry(cwd=str(link))))
+    assert spec.cwd == folder
 
 
 def test_a_program_that_may_not_be_executed_is_refused(tmp_path: Path) -> None:
@@ -234,6 +245,10 @@ def warned(**fields: Any) -> str:
         ({"command": "/usr/bin/env", "argv": ["bash", "-c", "date"]}, "-c"),
         ({"command": "/usr/bin/perl", "argv": ["-e", "1"]}, "-e"),
         ({"command": "/bin/sh", "argv": ["-c", "{p}"], "parameters": {"p": TEXT}}, "high risk"),
+        (
+            {"command": "/bin/sh", "argv": ["-c", "--", "{p}"], "parameters": {"p": TEXT}},
+            "high risk",
+        ),
         ({"argv": ["{p}"], "parameters": {"p": TEXT}}, "put `--` before `{p}`"),
         ({"argv": ["{p}"], "parameters": {"p": {"type": "integer"}}}, "put `--`"),
         ({"argv": ["{p}", "--"], "parameters": {"p": TEXT}}, "put `--`"),

@@ -249,7 +249,8 @@ class Plan(Probe):
     [
         ("plan", {}, {"action": "list"}),
         ("plan", {"text": "x"}, {"action": "add", "text": "x"}),
-        ("plan", {"task": "x"}, None),
+        ("plan", {"task": "x"}, {"action": "add", "text": "x"}),
+        ("plan", {"colour": "x"}, None),
         ("plan", {"id": 1, "status": "done"}, {"action": "update", "id": "1", "status": "done"}),
         ("plan", {"id": 1}, None),
         ("plan", {"id": 1, "text": "x"}, {"action": "update", "text": "x", "id": "1"}),

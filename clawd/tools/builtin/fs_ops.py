@@ -25,9 +25,11 @@ from clawd.tools.builtin.fs_ops_batch import (
     Verb,
     batch_of,
     operations_of,
+    refusal,
 )
 from clawd.tools.builtin.fs_ops_run import CLIP_BYTES, run_batch
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
+from clawd.wire.references import looks_like_reference, no_path
 
 # What is left of the call's time when no further operation is begun.
 _RESERVE = 0.25
@@ -154,4 +156,8 @@ class FsOpsTool(ChangingTool):
                 return path  # the flat tool says why it is none
 
         schemas = {verb: tool.parameters for verb, tool in self._tools.items()}
-        return operations_of(arguments, schemas, place_of)
+        operations = operations_of(arguments, schemas, place_of)
+        for each in operations:
+            if looks_like_reference(path := str(each.arguments.get("path", ""))):
+                raise refusal(f"operation {each.number}: {no_path(path).message}")
+        return operations

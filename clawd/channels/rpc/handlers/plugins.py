@@ -3,6 +3,8 @@
 import logging
 from pathlib import Path
 
+import msgspec
+
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
 from clawd.errors import InvalidRequestError
@@ -25,6 +27,8 @@ from clawd.wire.plugin_methods import (
 )
 from clawd.wire.reports import Done
 
+_FROM_WORKSPACE = "it lies in the workspace: the model may have written it, read its files first"
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +47,10 @@ class PluginHandlers(Handler):
         if params.name:
             return _shown(await in_thread(lambda: store.review(params.name)))
         source = _source(params.path)
-        return _shown(await in_thread(lambda: store.inspect(source)))
+        found = await in_thread(lambda: store.inspect(source))
+        if source.resolve().is_relative_to(self.parts.calls.workspace("")):
+            found = msgspec.structs.replace(found, reach=(*found.reach, _FROM_WORKSPACE))
+        return _shown(found)
 
     async def install_plugin(self, params: InstallPlugin, call: Call) -> Done:
         """Install a plugin."""
