@@ -67,7 +67,7 @@ class Attempts:
             self._spent[flaw] += 1
             self._emit(HopReset(reason=_REASONS[flaw]))
             if flaw == "incomplete" and not was_to_be_a_call(result.text, request):
-                self._broken_off = result.text or self._broken_off
+                self._broken_off = result.text if result.text.strip() else self._broken_off
             if flaw == "unreadable":
                 known = self._meter.last_hop.prompt_tokens
                 asked = asking_to_repair(request, result.text)
@@ -103,11 +103,13 @@ class Attempts:
 
     def _failed(self, result: HopResult, request: ChatRequest) -> HopResult:
         """Return a failure with the newest text that came before one, but never half a call."""
-        if was_to_be_a_call(result.text, request):
+        if result.text.strip() and not was_to_be_a_call(result.text, request):
+            return result
+        if not self._broken_off:
             return msgspec.structs.replace(result, text="")
-        if not result.text and self._broken_off:
-            return self._saying(result, self._broken_off)
-        return result
+        if result.text:
+            self._emit(HopReset(reason=_REASONS["incomplete"]))
+        return self._saying(result, self._broken_off)
 
     def _saying(self, result: HopResult, text: str) -> HopResult:
         self._emit(TextDelta(text=text))
