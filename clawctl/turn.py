@@ -13,6 +13,7 @@ from clawctl.approve import Terminal, answer_question, approve
 from clawctl.client import Stream
 from clawctl.plan import plan_text
 from clawctl.render import Palette
+from clawctl.views import compressed_line
 from clawd.errors import ClawError
 from clawd.wire.events import (
     ApprovalRequested,
@@ -170,10 +171,7 @@ class TurnView:
             case PlanChanged():
                 self._row(plan_text(event.markdown, self._palette))
             case ContextCompressed():
-                self._row(
-                    f"● {event.messages_replaced} messages summarised: "
-                    f"{event.tokens_before} → {event.tokens_after} tokens"
-                )
+                self._row(compressed_line(event))
             case ApprovalResolved():
                 answer = visible_line(event.answer, NAME_LIMIT)
                 word = "denied" if answer == "deny" else f"approved ({answer})"

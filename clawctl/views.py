@@ -5,14 +5,17 @@ from typing import Any
 import msgspec
 
 from clawctl.client import Client
-from clawctl.render import duration, show_fields, show_table
+from clawctl.render import duration, say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.changes import ChangeList
+from clawd.wire.conversation_reports import CompressionReport, ConversationLine
+from clawd.wire.events import ContextCompressed
 from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.policy_reports import PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
-from clawd.wire.reports import ConversationLine, EstopReport, MemoryHits, ReceiptLine, StatusReport
+from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
 from clawd.wire.safe_text import terminal_safe
+from clawd.wire.session_reports import SessionFileList
 
 RECEIPTS_PAGE = 500
 
@@ -78,6 +81,30 @@ def show_conversations(items: list[ConversationLine]) -> None:
         [(line.id, line.updated_at, line.messages, line.title) for line in items],
         nothing="No conversations yet.",
     )
+
+
+def show_compression(report: CompressionReport) -> None:
+    """Print how a conversation is shown to its model now."""
+    if report.undone:
+        times = "1 compression" if report.undone == 1 else f"{report.undone} compressions"
+        say(f"{times} taken back; the model is shown {report.messages_shown} messages.")
+    else:
+        tokens = f", about {report.tokens_before} tokens before and {report.tokens_after} after"
+        say(
+            f"A summary stands for {report.messages_replaced} messages; the model is shown "
+            f"{report.messages_shown}{tokens if report.tokens_before else ''}."
+        )
+    if report.summary:
+        say(f"\n{report.summary}")
+
+
+def compressed_line(event: ContextCompressed) -> str:
+    """Return one line that says what was left out of a context."""
+    count = event.messages_replaced
+    what = f"{count} messages left out of the context" if count else "old results were shortened"
+    if not event.tokens_before:
+        return f"● {what}"
+    return f"● {what}: {event.tokens_before} → {event.tokens_after} tokens"
 
 
 def show_hits(hits: MemoryHits) -> None:
@@ -161,3 +188,12 @@ def show_explanation(found: PolicyExplanation) -> None:
     fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
     fields += [("rule", found.rule), ("hint", found.hint)]
     show_fields([(name, value) for name, value in fields if value])
+
+
+def show_session_files(found: SessionFileList) -> None:
+    """Print the files of a conversation."""
+    show_table(
+        ("NAME", "TYPE", "BYTES", "CHANGED", "WHAT"),
+        [(f.name, f.mime, f.size, f.updated_at[:19], f.summary) for f in found.items],
+        nothing="No files.",
+    )

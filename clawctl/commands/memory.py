@@ -6,12 +6,13 @@ from pathlib import Path
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.render import Palette, emit_json, say
+from clawctl.exporting import Format, new_file, pieces_of_all, show_pieces
+from clawctl.render import Palette, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
-from clawd.wire.reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 PAGE = 200
@@ -20,7 +21,7 @@ BACKUP_LIMIT_S = 3600.0
 
 @click.group()
 def command() -> None:
-    """List, search, show and clear conversations."""
+    """List, search, show, export and clear conversations; copy and check what is kept."""
 
 
 @command.command("list")
@@ -109,6 +110,35 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
 
 
 @command.command()
+@click.option(
+    "--format",
+    "how",
+    type=click.Choice(["jsonl", "markdown"]),
+    default="jsonl",
+    show_default=True,
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; not there yet.")
+@json_option
+@pass_app
+def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None:
+    """Write every conversation out, oldest first: as JSON lines, or as Markdown to read.
+
+    `clawctl conversation export` writes one of them.
+    """
+    with app.client() as client:
+        pieces = pieces_of_all(client, how)
+        if as_json:
+            emit_json({"format": how, "text": "".join(pieces)})
+        elif output is None:
+            show_pieces(pieces, how)
+        else:
+            with new_file(output) as file:
+                for piece in pieces:
+                    file.write(piece)
+            note(f"wrote {output}")
+
+
+@command.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 @pass_app
@@ -153,9 +183,12 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
     if conversation.untrusted_sources:
         sources = visible_line(", ".join(conversation.untrusted_sources))
         print(palette.yellow(f"holds untrusted text from {sources}"))
+    if conversation.replaced:
+        count = f"the model is shown a summary of the first {conversation.replaced} messages"
+        print(palette.dim(count))
     for message in messages:
         name = f" {message.name}" if message.name else ""
-        head = f"{message.role}{name}  {message.timestamp}"
+        head = f"{message.role}{name}  {message.timestamp}  {message.id}"
         print(f"\n{palette.cyan(visible_line(head))}")
         if message.content:
             print(terminal_safe(message.content))

@@ -44,6 +44,7 @@ class Session:
     """One REPL.
 
     Attributes:
+        conversation_id: where the next message goes, empty for a new conversation.
         workspace: of the conversation, empty for the configured one.
         is_stopped: whether the emergency stop was set when we last heard.
     """
@@ -53,7 +54,7 @@ class Session:
         self._choice = choice
         self._client: Client | None = None
         self._has_been_connected = False
-        self._conversation_id = ""
+        self.conversation_id = ""
         self._presses: list[float] = []
         self._is_leaving = False
         self._is_interrupted = False
@@ -65,14 +66,9 @@ class Session:
         self.workspace = choice.workspace
         self.is_stopped = False
 
-    @property
-    def conversation_id(self) -> str:
-        """The conversation that the next message goes to, empty for a new one."""
-        return self._conversation_id
-
     def run(self) -> int:
         """Read and answer until the end."""
-        self._conversation_id = self._choice.resumed(self.client())
+        self.conversation_id = self._choice.resumed(self.client())
         if self._on_terminal:
             self._greet()
         lines = self._lines()
@@ -123,7 +119,7 @@ class Session:
     def run_tool(self, request: RunTool) -> None:
         """Run a tool in the conversation, if there is one, and show what came of it."""
         call = msgspec.structs.replace(
-            request, workspace=self.workspace, conversation_id=self._conversation_id
+            request, workspace=self.workspace, conversation_id=self.conversation_id
         )
         show_outcome(run_tool(self.client(), call, self._terminal))
 
@@ -131,9 +127,9 @@ class Session:
         """End after this line."""
         self._is_leaving = True
 
-    def forget_conversation(self) -> None:
-        """Let the next message open a new conversation."""
-        self._conversation_id = ""
+    def go_on_in(self, conversation_id: str) -> None:
+        """Let the next message go to this conversation; "" opens a new one."""
+        self.conversation_id = conversation_id
         self._finished = None
 
     def stop_everything(self) -> None:
@@ -181,7 +177,7 @@ class Session:
         if self._finished is not None:
             view.context_size = self._finished.usage.context_size
         request = self._choice.message(
-            text, self._conversation_id, interactive=self._terminal is not None
+            text, self.conversation_id, interactive=self._terminal is not None
         )
         finished: TurnFinished | None = None
         try:
@@ -192,7 +188,7 @@ class Session:
             self._drop()
             self._leave_if_pressed_often()
         finally:
-            self._conversation_id = view.conversation_id or self._conversation_id
+            self.conversation_id = view.conversation_id or self.conversation_id
             if finished is None:
                 view.finish(None)
             else:

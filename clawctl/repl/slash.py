@@ -4,7 +4,7 @@ import difflib
 import re
 import sys
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -15,12 +15,19 @@ from clawctl.views import (
     check_arguments,
     estop_line,
     newest_receipts,
+    show_compression,
     show_conversations,
     show_explanation,
     show_hits,
     show_notes,
     show_receipts,
+    show_session_files,
     show_status,
+)
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    ForkConversation,
+    RenameConversation,
 )
 from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
 from clawd.wire.method import Method
@@ -38,6 +45,9 @@ from clawd.wire.methods import (
 from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.policy_methods import ExplainPolicy
 from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.session_methods import ListSessionFiles
+
+COMPRESS_LIMIT_S = 4_000.0
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")
 
@@ -52,11 +62,7 @@ class Host(Protocol):
         """The conversation's workspace, empty for the configured one."""
         ...
 
-    @property
-    def conversation_id(self) -> str:
-        """The conversation that the next message goes to, empty for a new one."""
-        ...
-
+    conversation_id: str
     is_stopped: bool
 
     def client(self) -> Client:
@@ -75,8 +81,8 @@ class Host(Protocol):
         """End after this line."""
         ...
 
-    def forget_conversation(self) -> None:
-        """Let the next message open a new conversation."""
+    def go_on_in(self, conversation_id: str) -> None:
+        """Let the next message go to this conversation; "" opens a new one."""
         ...
 
 
@@ -123,7 +129,7 @@ def _help(_host: Host, _rest: str) -> None:
 
 
 def _clear(host: Host, _rest: str) -> None:
-    host.forget_conversation()
+    host.go_on_in("")
     say("A new conversation begins with the next message.")
 
 
@@ -141,6 +147,13 @@ def _memory(host: Host, rest: str) -> None:
 
 def _knowledge(host: Host, rest: str) -> None:
     show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
+
+
+def _files(host: Host, _rest: str) -> None:
+    if host.conversation_id:
+        show_session_files(host.call(ListSessionFiles(conversation_id=host.conversation_id)))
+    else:
+        note("The conversation begins with your first message; it has no files yet.")
 
 
 def _plan(host: Host, _rest: str) -> None:
@@ -181,6 +194,44 @@ def _receipts(host: Host, _rest: str) -> None:
     show_receipts(newest_receipts(host.client(), 10, ListReceipts()))
 
 
+def _compress(host: Host, rest: str) -> None:
+    known: dict[str, Literal["", "all", "last"]] = {
+        "": "",
+        "--undo": "all",
+        "undo": "all",
+        "--undo-last": "last",
+    }
+    if rest not in known:
+        note("/compress takes nothing, --undo or --undo-last")
+    elif _has_conversation(host):
+        request = CompressConversation(conversation_id=host.conversation_id, undo=known[rest])
+        show_compression(host.client().call(request, limit_s=COMPRESS_LIMIT_S))
+
+
+def _rename(host: Host, rest: str) -> None:
+    if not rest:
+        note("/rename takes the new title, as in: /rename adapters for the lab")
+    elif _has_conversation(host):
+        line = host.call(RenameConversation(conversation_id=host.conversation_id, title=rest))
+        say(f"This conversation is now called: {line.title}")
+
+
+def _fork(host: Host, rest: str) -> None:
+    if rest and not re.fullmatch("[1-9][0-9]{0,17}", rest):
+        note("/fork takes the number of the last message to copy, or nothing")
+    elif _has_conversation(host):
+        request = ForkConversation(conversation_id=host.conversation_id, message_id=int(rest or 0))
+        line = host.call(request)
+        host.go_on_in(line.id)
+        say(f"You go on in {line.id}, a copy of {line.messages} messages.")
+
+
+def _has_conversation(host: Host) -> bool:
+    if not host.conversation_id:
+        note("there is no conversation yet: it begins with your first message")
+    return bool(host.conversation_id)
+
+
 def _estop(host: Host, rest: str) -> None:
     match rest:
         case "clear" | "--clear":
@@ -207,6 +258,18 @@ def _status(host: Host, _rest: str) -> None:
 COMMANDS: dict[str, Slash] = {
     "/help": Slash(usage="/help", help="Show this.", handler=_help),
     "/clear": Slash(usage="/clear", help="Begin a new conversation.", handler=_clear),
+    "/compress": Slash(
+        usage="/compress [--undo]",
+        help="Let a summary stand for the beginning of the conversation, or take that back.",
+        handler=_compress,
+    ),
+    "/rename": Slash(
+        usage="/rename TITLE", help="Give the conversation another title.", handler=_rename
+    ),
+    "/title": Slash(usage="/title TITLE", help="The same as /rename.", handler=_rename),
+    "/fork": Slash(
+        usage="/fork [MESSAGE]", help="Go on in a copy of the conversation.", handler=_fork
+    ),
     "/tools": Slash(usage="/tools", help="List the tools.", handler=_tools),
     "/memory": Slash(
         usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
@@ -214,6 +277,7 @@ COMMANDS: dict[str, Slash] = {
     "/knowledge": Slash(
         usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
     ),
+    "/files": Slash(usage="/files", help="List the files of this conversation.", handler=_files),
     "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
     "/policy": Slash(
         usage="/policy [TOOL JSON]",

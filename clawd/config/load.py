@@ -13,7 +13,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,14 @@ class Loaded:
         layout: where this clawd lives.
         sources: for every key that was set, dotted, who set it: the file's path, `environment
             NAME` or `command line`.
+        overrides: what `load` was given beside the file, for loading it again.
     """
 
     config: Config
     path: Path
     layout: Layout
     sources: Mapping[str, str]
+    overrides: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def source_of(self, key: str) -> str:
         """Return who set a dotted key; `default` when nobody did."""
@@ -84,7 +86,7 @@ def load(
     file = where.config if path is None else expanded(path).absolute()
     own = read_file(file, must_exist=path is not None)
     tree, sources = _merged(own, file, where, env, overrides or {})
-    return _checked(tree, sources, file, where, env)
+    return replace(_checked(tree, sources, file, where, env), overrides=dict(overrides or {}))
 
 
 def load_text(text: str, environ: Mapping[str, str]) -> Loaded:

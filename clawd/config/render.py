@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
@@ -27,6 +28,7 @@ from clawd.config.schema import (
     SecuritySection,
 )
 from clawd.config.section import Section
+from clawd.config.session_files import SessionFilesSection
 from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
 from clawd.config.web import WebSection
@@ -100,10 +102,12 @@ def render_default_config(layout: Layout) -> str:
         (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
         (("agent",), AgentSection),
+        (("compression",), CompressionSection),
         (("tools",), ToolsSection),
         (("prompt",), PromptSection),
         (("engine",), EngineSection),
         (("limits",), LimitsSection),
+        (("session_files",), SessionFilesSection),
         (("external_tools",), ExternalToolsSection),
         (("plugins",), PluginsSection),
         (("web",), WebSection),

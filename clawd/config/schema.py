@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr
 
 from clawd.config import defaults
+from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
+from clawd.config.session_files import SessionFilesSection
 from clawd.config.tools import ToolsSection
 from clawd.config.web import WebSection
 
@@ -262,6 +264,11 @@ class AgentSection(Section):
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
     )
+    titles: Literal["first-words", "model"] = Field(
+        default="first-words",
+        description="Where a conversation's title comes from: its first words, or the model, asked "
+        "in the background after the first answer (a local one only with n_parallel over 1).",
+    )
     retry_on_incomplete: bool = Field(
         default=True, description="Ask again, at most twice, when an answer is empty or broke off."
     )
@@ -290,7 +297,14 @@ class LimitsSection(Section):
     max_tool_output_bytes: int = Field(
         default=65_536,
         ge=1_024,
-        description="Tool output that the model is given; the cut is marked.",
+        description="Tool output that the model is given; the cut is marked, and the whole kept "
+        "as a session file.",
+    )
+    max_inline_message_bytes: int = Field(
+        default=65_536,
+        ge=4_096,
+        description="A longer message of a user is shown to the model by its beginning, and kept "
+        "as a session file.",
     )
     max_command_disk_bytes: int = Field(
         default=4_000_000_000,
@@ -344,12 +358,14 @@ class Config(Section):
     knowledge: KnowledgeSection
     receipts: ReceiptsSection
     agent: AgentSection = AgentSection()
+    compression: CompressionSection = CompressionSection()
     prompt: PromptSection = PromptSection()
     agents: dict[str, AgentProfile] = Field(default_factory=dict)
     tools: ToolsSection = ToolsSection()
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
     limits: LimitsSection = LimitsSection()
+    session_files: SessionFilesSection = SessionFilesSection()
     external_tools: ExternalToolsSection
     plugins: PluginsSection = PluginsSection()
     web: WebSection = WebSection()

@@ -14,6 +14,7 @@ from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MAX_PAGE,
+    TITLED_BY,
     Conversation,
     Counts,
     Page,
@@ -118,54 +119,62 @@ class Conversations:
         following = f"{shown[-1].updated_at} {shown[-1].id}" if len(found) > limit else ""
         return Page(conversations=shown, cursor=following)
 
-    async def change(
-        self, conversation_id: str, *, owner: int | None, **changes: str | dict[str, Any]
+    async def note(
+        self, conversation_id: str, *, owner: int | None, facts: dict[str, Any], title: str = ""
     ) -> Conversation:
-        """Set any of title, provider, model, agent, workspace and metadata; return the whole.
+        """Add facts to the metadata, and a title where there is none; return the whole.
 
         Raises:
             NotFoundError: there is none with this id that the owner may see.
         """
-        unknown = changes.keys() - {
-            "title", "provider", "model", "agent", "workspace", "metadata"
-        }  # fmt: skip
-        if unknown:
-            raise TypeError(f"a conversation has no changeable {', '.join(sorted(unknown))}")
-        columns = ", ".join(f"{name} = ?" for name in changes)
-        values = [clean(v) if isinstance(v, str) else encode(v) for v in changes.values()]
 
         def act(connection: sqlite3.Connection) -> Conversation:
             found = find_conversation(connection, conversation_id, owner)
-            if not changes:
-                return found
             connection.execute(
-                f"UPDATE conversations SET {columns} WHERE id = ?",
-                (*values, conversation_id),
+                "UPDATE conversations SET metadata = ?, title = ? WHERE id = ?",
+                (encode(found.metadata | facts), found.title or clean(title), found.id),
             )
-            return find_conversation(connection, conversation_id, owner)
+            return find_conversation(connection, found.id, owner)
 
         return await self._database.write(act)
 
     async def rename(self, conversation_id: str, title: str, *, owner: int | None) -> Conversation:
-        """Set the title.
-
-        Raises:
-            NotFoundError: there is none with this id that the owner may see.
-        """
-        return await self.change(conversation_id, owner=owner, title=title)
-
-    async def touch(self, conversation_id: str, *, owner: int | None) -> None:
-        """Make it the last active one.
+        """Set the title, as a person wants it: no model changes it after that.
 
         Raises:
             NotFoundError: there is none with this id that the owner may see.
         """
 
-        def act(connection: sqlite3.Connection) -> None:
-            find_conversation(connection, conversation_id, owner)
-            touch(connection, conversation_id)
+        def act(connection: sqlite3.Connection) -> Conversation:
+            found = find_conversation(connection, conversation_id, owner)
+            facts = found.metadata | {TITLED_BY: "hand"}
+            connection.execute(
+                "UPDATE conversations SET metadata = ?, title = ? WHERE id = ?",
+                (encode(facts), clean(title), found.id),
+            )
+            return find_conversation(connection, found.id, owner)
 
-        await self._database.write(act)
+        return await self._database.write(act)
+
+    async def suggest_title(
+        self, conversation_id: str, title: str, *, owner: int | None
+    ) -> Conversation:
+        """Set the title unless a person has set one; return the whole.
+
+        Raises:
+            NotFoundError: there is none with this id that the owner may see.
+        """
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            found = find_conversation(connection, conversation_id, owner)
+            if found.metadata.get(TITLED_BY) == "hand":
+                return found
+            connection.execute(
+                "UPDATE conversations SET title = ? WHERE id = ?", (clean(title), found.id)
+            )
+            return find_conversation(connection, found.id, owner)
+
+        return await self._database.write(act)
 
     async def delete(self, conversation_id: str, *, owner: int | None) -> None:
         """Forget the conversation and its messages (`clear` also overwrites the search index).

@@ -169,6 +169,8 @@ def _keep(connection: sqlite3.Connection, content: bytes, content_hash: str) -> 
     if sha256_hex(content) != content_hash:
         raise StorageError(f"the content to store does not have the hash {content_hash}")
     connection.execute(
-        "INSERT OR IGNORE INTO contents (hash, content, created_at) VALUES (?, ?, ?)",
+        # Kept as long as the newest receipt that hashes it.
+        "INSERT INTO contents (hash, content, created_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (hash) DO UPDATE SET created_at = excluded.created_at",
         (content_hash, content, timestamp_now()),
     )

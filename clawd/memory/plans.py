@@ -50,6 +50,15 @@ class Plans:
         return await self._database.write(write)
 
 
+def copy_plan(connection: sqlite3.Connection, from_id: str, to_id: str) -> None:
+    """Give a conversation that has no plan a copy of another's, if that one has any."""
+    connection.execute(
+        "INSERT INTO plans (conversation_id, owner, workspace, plan, updated_at) "
+        "SELECT ?, owner, workspace, plan, ? FROM plans WHERE conversation_id = ?",
+        (to_id, timestamp_now(), from_id),
+    )
+
+
 def _where(key: PlanKey) -> tuple[str, dict[str, object]]:
     """Return a condition made of constants, and its values."""
     values: dict[str, object] = {

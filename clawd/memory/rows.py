@@ -11,6 +11,7 @@ from clawd.providers.base import Message, ToolCall
 from clawd.security.principal import Principal
 
 MAX_PAGE = 1000
+TITLED_BY = "titled_by"  # a conversation's metadata: "hand" where a person gave the title
 TAINT = "untrusted_sources"  # a conversation's metadata: where its untrusted text came from
 
 

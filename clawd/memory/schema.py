@@ -5,7 +5,9 @@
     head           the chain's last receipt     settings  names and values
     changes        files that tools changed, for undo; the old contents lie in a folder
     untrusted_files  paths whose text came from outside
+    checkpoints    what stands for the beginning of a conversation that was compressed
     plans          what is to be done, of a conversation or a workspace
+    session_files  named contents of a conversation; their numbers in session_file_numbers
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -166,7 +168,62 @@ def _add_plans(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create, _create_changes, _add_untrusted_files, _add_plans)
+def _add_checkpoints(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS checkpoints (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            timestamp TEXT NOT NULL,
+            text TEXT NOT NULL,
+            upto INTEGER NOT NULL,
+            anchor INTEGER NOT NULL,
+            seen INTEGER NOT NULL,
+            replaced INTEGER NOT NULL,
+            cuts TEXT NOT NULL,
+            is_summary INTEGER NOT NULL,
+            provider TEXT NOT NULL,
+            model TEXT NOT NULL
+        );
+        CREATE INDEX IF NOT EXISTS checkpoints_by_conversation ON checkpoints (conversation_id, id);
+        """
+    )
+
+
+def _add_session_files(connection: sqlite3.Connection) -> None:
+    # The content stands last: what lists files need not walk over its pages.
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS session_files (
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            owner INTEGER NOT NULL,
+            mime TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            is_kept INTEGER NOT NULL,
+            created_at TEXT NOT NULL,
+            updated_at TEXT NOT NULL,
+            content BLOB NOT NULL,
+            PRIMARY KEY (conversation_id, name)
+        );
+        CREATE TABLE IF NOT EXISTS session_file_numbers (
+            conversation_id TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL
+        );
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (
+    _create,
+    _create_changes,
+    _add_untrusted_files,
+    _add_plans,
+    _add_checkpoints,
+    _add_session_files,
+)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] = STEPS) -> None:

@@ -13,6 +13,7 @@ best and reads these messages alone: what an index finds is not read as a whole.
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -27,7 +28,9 @@ MAX_TERMS = 16
 MAX_QUERY_CHARS = 1000
 SNIPPET_CHARS = 160
 PER_CONVERSATION = 3
+LIMIT_S = 15.0
 
+_STEPS_BETWEEN_LOOKS = 10_000
 _TRIGRAM = 3
 _SPARE = 40
 _MORE = 8
@@ -60,11 +63,50 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     untrusted_sources: tuple[str, ...] = ()
 
 
+class _Watch:
+    """Ends a search that takes too long, or that nobody waits for: there are few reading threads.
+
+    Attributes:
+        is_unwanted: set when nobody waits for it any more.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._deadline = 0.0
+        self.is_unwanted = False
+
+    def over(
+        self, connection: sqlite3.Connection, terms: list[str], owner: int | None, limit: int
+    ) -> list[Hit]:
+        """Search under the watch.
+
+        Raises:
+            InvalidRequestError: it took too long.
+        """
+        self._deadline = time.monotonic() + self._limit_s
+        connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
+        try:
+            return _find(connection, terms, owner, limit)
+        except sqlite3.OperationalError as error:
+            if not self._is_over():
+                raise
+            raise InvalidRequestError(
+                f"the search took over {self._limit_s:g} s and was ended",
+                hint="Look for fewer and longer words.",
+            ) from error
+        finally:
+            connection.set_progress_handler(None, 0)
+
+    def _is_over(self) -> bool:
+        return self.is_unwanted or time.monotonic() >= self._deadline
+
+
 class Search:
     """Search over the messages in memory."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
         self._database = database
+        self._limit_s = limit_s
 
     async def find(self, query: str, *, owner: int | None, limit: int = 20) -> list[Hit]:
         """Return the best matches, at most three of one conversation; [] for an empty query.
@@ -75,7 +117,7 @@ class Search:
             limit: how many hits, 1 to 1000.
 
         Raises:
-            InvalidRequestError: the limit is out of range.
+            InvalidRequestError: the limit is out of range, or the search took too long.
             StorageError: memory cannot be read.
         """
         if not 1 <= limit <= MAX_PAGE:
@@ -83,7 +125,11 @@ class Search:
         terms = split_query(query)
         if not terms:
             return []
-        return await self._database.read(lambda c: _find(c, terms, owner, limit))
+        watch = _Watch(self._limit_s)
+        try:
+            return await self._database.read(lambda c: watch.over(c, terms, owner, limit))
+        finally:
+            watch.is_unwanted = True
 
 
 def split_query(query: str) -> list[str]:

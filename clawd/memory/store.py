@@ -5,12 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.checkpoints import Checkpoints
 from clawd.memory.conversations import Conversations
+from clawd.memory.forks import Forks
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
 from clawd.memory.plans import Plans
 from clawd.memory.search import Search
+from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 
@@ -24,9 +27,12 @@ class Memory:
     Attributes:
         conversations: who talks about what, where.
         messages: what was said.
+        checkpoints: what stands for messages that a model is no longer shown.
+        forks: copies of conversations.
         search: finding it again.
         ledger: what receipts need beside their chain.
         origins: which files hold untrusted text.
+        session_files: what belongs to a conversation beside its messages.
         upkeep: backups, checks, and what goes in the end.
         plans: what is to be done.
     """
@@ -35,9 +41,12 @@ class Memory:
         self._database = database
         self.conversations = Conversations(database)
         self.messages = Messages(database)
+        self.checkpoints = Checkpoints(database)
+        self.forks = Forks(database)
         self.search = Search(database)
         self.ledger = MemoryLedger(database)
         self.origins = MemoryOrigins(database)
+        self.session_files = SessionFiles(database)
         self.upkeep = Upkeep(database)
         self.plans = Plans(database)
 

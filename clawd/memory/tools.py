@@ -50,7 +50,7 @@ class MemorySearch(Tool):
         try:
             hits = await self._search.find(query, owner=context.principal.uid, limit=limit)
         except ClawError as error:
-            return failed(error.message)
+            return failed(f"{error.message}. {error.hint}".removesuffix(". "))
         if not hits:
             return succeeded(f"Nothing found for {query!r}.", count=0)
         origins = _origins(hits, context.conversation_id)

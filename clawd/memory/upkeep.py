@@ -5,11 +5,15 @@ the segments of the search index until these are merged: `erase` merges them in 
 turns are stored in between.
 """
 
+import errno
 import os
+import secrets
 import sqlite3
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,9 +27,13 @@ MERGE_PAGES = 500
 MAX_ROUNDS = 4
 MAX_PROBLEMS = 20
 
+# What a file system without hard links (a memory stick's) answers to link(2).
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
 _SIZES = (
-    "SELECT c.id, c.updated_at, (SELECT total(length(content)) FROM messages m "
-    "WHERE m.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
+    "SELECT c.id, c.updated_at, c.owner, (SELECT total(length(content)) FROM messages m "
+    "WHERE m.conversation_id = c.id) + (SELECT total(size) FROM session_files f "
+    "WHERE f.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
 )
 _OLDER = "SELECT id, updated_at FROM conversations WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
 
@@ -45,6 +53,13 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
 
     conversations: tuple[str, ...] = ()
     contents: int = 0
+
+
+class _Old(NamedTuple):
+    """A conversation that may go, and when something was last said in it."""
+
+    id: str
+    updated_at: str
 
 
 class Upkeep:
@@ -87,32 +102,44 @@ class Upkeep:
             lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         )
 
-    async def prune(self, limits: KeepLimits, *, in_use: Collection[str]) -> Pruned:
+    async def prune(self, limits: KeepLimits, *, in_use: Callable[[], Collection[str]]) -> Pruned:
         """Delete what is older than the limits allow, oldest first; what is in use stays.
+
+        Over the quota it is the oldest of whoever has most.
 
         Args:
             limits: how long and how much.
-            in_use: ids of conversations that stay whatever their age.
+            in_use: returns ids of conversations that stay whatever their age.
         """
         gone: list[str] = []
         contents = 0
         if limits.max_age_days:
             before = _time(datetime.now(UTC) - timedelta(days=limits.max_age_days))
             contents = await self._database.write(_forget_contents(before))
-            while some := await self._database.write(_forget_older(before, in_use)):
-                gone += some
+            while some := await self._database.read(_older(before, in_use())):
+                gone += await self._forget(some, in_use)
         for _round in range(MAX_ROUNDS):
             size = await self.size()
             if not limits.max_bytes or size <= limits.max_bytes:
                 break
             excess = size - int(limits.max_bytes * ROOM_LEFT)
-            some, before = await self._database.write(_forget_oldest(excess / size, in_use))
+            some = await self._database.read(_oldest(excess / size, in_use()))
             if not some:
                 break
-            gone += some
-            contents += await self._database.write(_forget_contents(before))
+            gone += await self._forget(some, in_use)
+            newest = max(old.updated_at for old in some)
+            contents += await self._database.write(_forget_contents(newest))
             await self.erase()  # until then the index takes as much room as before
         return Pruned(conversations=tuple(gone), contents=contents)
+
+    async def _forget(self, old: list[_Old], in_use: Callable[[], Collection[str]]) -> list[str]:
+        """Delete conversations, a few at once; return the ids of those that are gone."""
+        gone: list[str] = []
+        for start in range(0, len(old), AT_ONCE):
+            used = in_use()
+            some = [each for each in old[start : start + AT_ONCE] if each.id not in used]
+            gone += await self._database.write(_forget(some))
+        return gone
 
     async def size(self) -> int:
         """Return how many bytes of the file are in use."""
@@ -124,17 +151,35 @@ def _copy(connection: sqlite3.Connection, target: Path) -> int:
         raise InvalidRequestError(f"{target} is not an absolute path in a folder that exists")
     if target.exists() or target.is_symlink():
         raise InvalidRequestError(f"{target} is there already; name a new file")
-    part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
+    part = target.with_name(f".clawd-{secrets.token_hex(8)}.part")  # nobody else's
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(part, flags, 0o600))
     try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         connection.execute("VACUUM INTO ?", (str(part),))
         _to_disk(part)
-        os.link(part, target)  # unlike a rename, it replaces nothing
+        _named(part, target)
         _to_disk(target.parent)
     finally:
         part.unlink(missing_ok=True)
     return target.stat().st_size
+
+
+def _named(part: Path, target: Path) -> None:
+    """Give a finished copy its name, which replaces nothing.
+
+    Raises:
+        InvalidRequestError: somebody else took the name meanwhile.
+    """
+    try:
+        os.link(part, target)
+    except FileExistsError as error:
+        raise InvalidRequestError(f"{target} is there already; name a new file") from error
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise InvalidRequestError(f"{target} is there already; name a new file") from error
+        part.rename(target)
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:
@@ -145,46 +190,58 @@ def _used_bytes(connection: sqlite3.Connection) -> int:
     return (int(pages) - int(free)) * int(size)
 
 
-def _forget_older(
-    before: str, in_use: Collection[str]
-) -> Callable[[sqlite3.Connection], list[str]]:
-    def act(connection: sqlite3.Connection) -> list[str]:
+def _older(before: str, in_use: Collection[str]) -> Callable[[sqlite3.Connection], list[_Old]]:
+    """Return what finds a few conversations without a message since then."""
+
+    def act(connection: sqlite3.Connection) -> list[_Old]:
         rows = connection.execute(_OLDER, (before, AT_ONCE + len(in_use))).fetchall()
-        ids = [identity for identity, _ in rows if identity not in in_use][:AT_ONCE]
-        _delete(connection, ids)
-        return ids
+        return [_Old(*row) for row in rows if row[0] not in in_use][:AT_ONCE]
 
     return act
 
 
-def _forget_oldest(
-    share: float, in_use: Collection[str]
-) -> Callable[[sqlite3.Connection], tuple[list[str], str]]:
-    """Return what deletes the oldest, up to this share of all text.
+def _oldest(share: float, in_use: Collection[str]) -> Callable[[sqlite3.Connection], list[_Old]]:
+    """Return what finds the oldest conversations that hold this share of all text.
 
-    It tells which are gone and when the newest of them was last active.
+    Each is the oldest of the owner who has most just then: nobody loses his to make room for what
+    another one writes, while that one has more.
     """
 
-    def act(connection: sqlite3.Connection) -> tuple[list[str], str]:
-        (total,) = connection.execute("SELECT total(length(content)) FROM messages").fetchone()
-        left, ids, before = share * total, [], ""
-        for identity, updated_at, length in connection.execute(_SIZES):
-            if identity in in_use:
-                continue
-            if left < 0:
-                break
-            ids.append(identity)
-            before, left = updated_at, left - length
-        _delete(connection, ids)
-        return ids, before
+    def act(connection: sqlite3.Connection) -> list[_Old]:
+        used: Counter[int] = Counter()
+        waiting: dict[int, deque[tuple[_Old, int]]] = {}
+        for identity, updated_at, owner, length in connection.execute(_SIZES):
+            used[owner] += int(length)
+            if identity not in in_use:
+                waiting.setdefault(owner, deque()).append((_Old(identity, updated_at), int(length)))
+        left, found = share * used.total(), []
+        while waiting and left >= 0:
+            owner = max(waiting, key=used.__getitem__)
+            old, length = waiting[owner].popleft()
+            if not waiting[owner]:
+                del waiting[owner]
+            found.append(old)
+            used[owner] -= length
+            left -= length
+        return found
 
     return act
 
 
-def _delete(connection: sqlite3.Connection, ids: list[str]) -> None:
-    for identity in ids:
-        connection.execute("DELETE FROM messages WHERE conversation_id = ?", (identity,))
-        connection.execute("DELETE FROM conversations WHERE id = ?", (identity,))
+def _forget(some: Collection[_Old]) -> Callable[[sqlite3.Connection], list[str]]:
+    """Return what deletes conversations; one that was taken up again meanwhile stays."""
+
+    def act(connection: sqlite3.Connection) -> list[str]:
+        gone = []
+        for old in some:
+            known = "SELECT 1 FROM conversations WHERE id = ? AND updated_at = ?"
+            if connection.execute(known, old).fetchone() is not None:
+                connection.execute("DELETE FROM messages WHERE conversation_id = ?", (old.id,))
+                connection.execute("DELETE FROM conversations WHERE id = ?", (old.id,))
+                gone.append(old.id)
+        return gone
+
+    return act
 
 
 def _forget_contents(before: str) -> Callable[[sqlite3.Connection], int]:

@@ -198,13 +198,17 @@ Delta = Text | Reasoning | CallDelta | Progress | Evaluated | Finished | Failed
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider can do for its default model; `heeds_hints` as a router does."""
+    """What a provider can do for its default model; `heeds_hints` as a router does.
+
+    `parallel` is how many requests it serves side by side, 0 for as many as come.
+    """
 
     streaming: bool = True
     tools: bool = True
     local: bool = False
     context_size: int = 0
     heeds_hints: bool = False
+    parallel: int = 0
 
 
 class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,10 +103,15 @@ class LocalProvider:
         try:
             config = self._find(self._default_model).config
         except ClawError:
-            return Capabilities(local=True, tools=self._options.tools)
+            return Capabilities(local=True, tools=self._options.tools, parallel=1)
         info = self._engine.info(config)
         size = info.n_ctx if info else config.n_ctx
-        return Capabilities(local=True, tools=self._options.tools, context_size=size)
+        return Capabilities(
+            local=True,
+            tools=self._options.tools,
+            context_size=size,
+            parallel=config.n_parallel,
+        )
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""

@@ -100,6 +100,7 @@ class RouterProvider:
             local=all(one.local for one in each),
             context_size=min(sizes, default=0),
             heeds_hints=True,
+            parallel=1 if any(one.parallel == 1 for one in each) else 0,
         )
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:

@@ -35,6 +35,10 @@ class Context:
         """Append complete messages."""
         self._messages = (*self._messages, *messages)
 
+    def replace(self, messages: Sequence[Message]) -> None:
+        """Put other messages in the place of all committed ones: a compression, or its undoing."""
+        self._messages = repair_orphans(messages)
+
 
 class Transaction:
     """What a turn has added and not yet committed."""

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from clawd.memory.conversations import Conversations
-from clawd.memory.messages import Messages
-from clawd.memory.rows import TAINT, Conversation, NewMessage, StoredMessage
+from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.rows import TAINT, Conversation, NewMessage
+from clawd.memory.store import Memory
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.shown import shown_messages
 from clawd.runtime.stored import (
     TokensRead,
     UserWords,
-    shown,
     shown_facts,
     speakers,
     tokens_read,
@@ -43,29 +43,47 @@ class LiveConversation:
         calls: calls outside of turns that run or wait.
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
-        read: how many tokens of it which model has read.
+        read: who answered last, and how many tokens of it that model has read.
+        checkpoint: what stands for its beginning, None where nothing does.
+        answered: how many turns were answered in it, as far as it matters: 0, 1 or more.
+        no_summary_at: at how many messages a model gave no summary, 0 where none failed.
         shown: the facts as its messages showed them last.
         speakers: uids of those who spoke in it beside its owner.
         preamble: its system prompt, when one was made.
     """
 
-    def __init__(self, record: Conversation, history: Sequence[StoredMessage]) -> None:
+    def __init__(self, record: Conversation, found: Shown) -> None:
         self.record = record
-        self.context = Context([shown(stored) for stored in history])
+        self.context = Context()
         self.broadcast = Broadcast()
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
-        self.read = tokens_read(history)
-        self.shown = shown_facts(history)
-        self.speakers = speakers(history)
+        self.answered = sum(stored.message.role == "assistant" for stored in found.messages)
+        self.no_summary_at = 0
+        self.speakers: frozenset[int] = frozenset()
         self.preamble: Preamble | None = None
+        self.show(found)
 
     @property
     def is_in_use(self) -> bool:
         """Whether something runs or waits in it, or somebody follows it."""
         return bool(self.waiting or self.calls) or self.broadcast.is_followed
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The id of the checkpoint that is in force, 0 for none."""
+        return self.checkpoint.id if self.checkpoint is not None else 0
+
+    def show(self, found: Shown) -> None:
+        """Show a model these messages from now on, and no others."""
+        self.context.replace(shown_messages(found))
+        self.checkpoint: Checkpoint | None = found.checkpoint
+        self.read = tokens_read(found)
+        # Facts are known as far as they are shown still: those that were cut away are news again.
+        self.shown = shown_facts(found.messages)
+        self.speakers |= speakers(found.messages)
 
     def note_stored(self, words: UserWords, read: TokensRead) -> None:
         """Remember what a committed message showed and who said it, and how far it was read."""
@@ -84,14 +102,14 @@ class ConversationBook:
     """The conversations in use, loaded from memory when they are asked for.
 
     Args:
-        conversations: memory's rows.
-        messages: memory's messages.
+        memory: keeps them.
         taint: gets back what untrusted text a loaded conversation holds.
     """
 
-    def __init__(self, conversations: Conversations, messages: Messages, taint: TaintBook) -> None:
-        self._conversations = conversations
-        self._messages = messages
+    def __init__(self, memory: Memory, taint: TaintBook) -> None:
+        self._conversations = memory.conversations
+        self._messages = memory.messages
+        self._checkpoints = memory.checkpoints
         self._taint = taint
         self._live: dict[str, LiveConversation] = {}
         self._loading = asyncio.Lock()
@@ -114,7 +132,7 @@ class ConversationBook:
                 agent=agent,
             )
         )
-        live = LiveConversation(record, [])
+        live = LiveConversation(record, Shown(messages=()))
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
         return live
@@ -130,8 +148,8 @@ class ConversationBook:
             record = await self._conversations.get(conversation_id, owner=owner)
             live = self._live.get(record.id)
             if live is None:
-                history = await self._messages.history(record.id, owner=owner)
-                live = LiveConversation(record, history)
+                found = await self._checkpoints.shown(record.id, owner=owner)
+                live = LiveConversation(record, found)
                 for source in record.metadata.get(TAINT, []):
                     self._taint.mark(record.id, source)
             self._keep(live)
@@ -169,19 +187,20 @@ class ConversationBook:
 
         The taint goes first: untrusted text without it must never be found on disk.
         """
-        changes: dict[str, object] = {}
+        title = ""
         if not live.record.title:
             first = next((new.message for new in messages if new.message.role == "user"), None)
-            changes["title"] = title_of(first.content or "") if first else ""
+            title = title_of(first.content or "") if first else ""
         before = live.record.metadata
         sources = list(self._taint.sources(live.record.id))
-        if sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {}):
-            changes["metadata"] = {**before, TAINT: sources, HINTS: dict(live.hints)}
-        if changes:
-            live.record = await self._conversations.change(
+        facts = {TAINT: sources, HINTS: dict(live.hints)}
+        is_news = sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {})
+        if title or is_news:
+            live.record = await self._conversations.note(
                 live.record.id,
                 owner=live.record.owner,
-                **changes,  # type: ignore[arg-type]
+                facts=facts if is_news else {},
+                title=title,
             )
         await self._messages.append(
             live.record.id, messages, owner=live.record.owner, turn_id=turn_id
@@ -190,6 +209,16 @@ class ConversationBook:
             "memory persisted",
             extra={"conversation": live.record.id, "turn": turn_id, "messages": len(messages)},
         )
+
+    def refresh(self, record: Conversation) -> None:
+        """Take over a changed row of a conversation, if it is in use."""
+        live = self._live.get(record.id)
+        if live is not None:
+            live.record = record
+
+    def inherit(self, source_id: str, fork_id: str) -> None:
+        """Give a fork what is known of its source beyond its row: untrusted text is in both."""
+        self._taint.copy(source_id, fork_id)
 
     def in_use_ids(self) -> frozenset[str]:
         """Return the ids of the conversations in which something runs or waits, or is followed."""

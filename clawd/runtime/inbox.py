@@ -19,9 +19,11 @@ from clawd.errors import (
 )
 from clawd.providers.base import Message
 from clawd.runtime.broadcast import Subscription
+from clawd.runtime.care import Care
 from clawd.runtime.conversation import ConversationBook, LiveConversation
+from clawd.runtime.hop import Emit
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.preparation import Preparation, PromptPreview
+from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, to_rows
 from clawd.runtime.turn import Turn, Turns
@@ -78,6 +80,7 @@ class Inbox:
         turns: makes turns.
         preparation: settles what a turn is given.
         settings: returns the settings in force.
+        care: what is done around turns; None leaves contexts and titles as they are.
     """
 
     def __init__(
@@ -87,11 +90,13 @@ class Inbox:
         turns: Turns,
         preparation: Preparation,
         settings: Callable[[], RuntimeSettings],
+        care: Care | None = None,
     ) -> None:
         self.book = book
         self._turns = turns
         self._settings = settings
-        self._preparation = preparation
+        self.preparation = preparation
+        self.care = care
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[TurnFinished]] = set()
         self._is_closing = False
@@ -170,7 +175,7 @@ class Inbox:
             ClawError: what is named is not to be had.
         """
         live = await self.book.load(conversation_id, principal) if conversation_id else None
-        return await self._preparation.preview(live, principal, agent=agent, workspace=workspace)
+        return await self.preparation.preview(live, principal, agent=agent, workspace=workspace)
 
     def cancel_conversation(self, conversation_id: str) -> int:
         """Cancel the turns of a conversation; returns how many there were."""
@@ -185,10 +190,14 @@ class Inbox:
         for entry in self._running.values():
             if entry.turn is not None:
                 entry.turn.stop_generating()
+        if self.care is not None:
+            self.care.stop()
 
     async def close(self, *, grace_s: float) -> None:
         """Refuse new messages, give running turns some time, then cancel them."""
         self._is_closing = True
+        if self.care is not None:
+            await self.care.close()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=grace_s)
         for task in tuple(self._tasks):
@@ -209,7 +218,7 @@ class Inbox:
     async def _conversation(
         self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
     ) -> LiveConversation:
-        self._preparation.provider(incoming, settings)
+        self.preparation.provider(incoming, settings)
         if incoming.conversation_id:
             return await self.book.load(incoming.conversation_id, principal)
         return await self.book.create(
@@ -253,21 +262,44 @@ class Inbox:
         ticket: Ticket,
         emit: Callable[[Event], None],
     ) -> TurnFinished:
-        prepared = await self._preparation.prepare(
-            live, incoming, principal, turn_id=ticket.turn_id, emit=emit
-        )
+        prepared = await self._prepared(live, incoming, principal, ticket, emit)
         plan, words = prepared.plan, prepared.words
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
             read = TokensRead(
-                provider=plan.provider.name(), model=plan.model, tokens=turn.known_tokens
+                provider=plan.provider.name(),
+                model=plan.model,
+                tokens=turn.known_tokens,
+                checkpoint=live.checkpoint_id,
+                fixed=plan.fixed,
             )
             await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
             live.note_stored(words, read)
 
         turn = self._turns.begin(plan, live.context, emit, persist)
         self._running[ticket.turn_id].turn = turn
-        return await turn.run()
+        finished = await turn.run()
+        live.answered += 1
+        if self.care is not None:
+            self.care.finished(live, prepared, finished)
+        return finished
+
+    async def _prepared(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        ticket: Ticket,
+        emit: Emit,
+    ) -> PreparedTurn:
+        async def prepare(emit: Emit) -> PreparedTurn:
+            return await self.preparation.prepare(
+                live, incoming, principal, turn_id=ticket.turn_id, emit=emit
+            )
+
+        if self.care is None:
+            return await prepare(emit)
+        return await self.care.prepared(live, emit, prepare)
 
     def _ended(
         self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket

@@ -15,13 +15,15 @@ from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
+from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer
 from clawd.tools.registry import Registry
+from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
 
 
@@ -60,6 +62,7 @@ class Preparation:
         settings: returns the settings in force.
         person: how approvals and questions reach people.
         facts: what may change between two messages.
+        sessions: keeps long messages; None keeps none.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class Preparation:
         settings: Callable[[], RuntimeSettings],
         person: PersonAtDoor,
         facts: Facts,
+        sessions: SessionStore | None = None,
     ) -> None:
         self._registry = registry
         self._providers = providers
         self._settings = settings
         self._person = person
         self._facts = facts
+        self._sessions = sessions
 
     def provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
         """Return the provider that a message is for.
@@ -111,17 +116,10 @@ class Preparation:
         # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
         workspace = settings.resolve_workspace(live.record.workspace)
         hints = hints_for(provider, live.hints, incoming.hints)
-        emit(
-            TurnStarted(
-                conversation_id=live.record.id,
-                turn_id=turn_id,
-                provider=provider.name(),
-                model=model,
-                workspace=str(workspace),
-            )
-        )
         live.hints = hints
+        emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
         offer = self._offered(settings, agent)
+        short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
         scope = self._person.scope(
@@ -133,10 +131,11 @@ class Preparation:
             reachable=incoming.interactive or incoming.detach,
         )
         inputs = _inputs(settings, agent, offer.shown, workspace)
+        system, fixed = _beginning(live, inputs, provider)
         plan = TurnPlan(
             turn_id=turn_id,
-            message=Message(role="user", content=with_block(block.text, incoming.text)),
-            system=_system(_preamble(live, inputs), inputs, provider),
+            message=Message(role="user", content=with_block(block.text, short or incoming.text)),
+            system=system,
             tools=offer.shown,
             provider=provider,
             model=model,
@@ -144,10 +143,12 @@ class Preparation:
             scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
+            fixed=fixed,
             known_tokens=live.known_tokens(provider.name(), model),
+            is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
         )
-        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block))
+        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
     async def preview(
         self,
@@ -186,6 +187,22 @@ class Preparation:
             tools=tuple(tool.name for tool in offer.shown),
         )
 
+    async def _shortened(
+        self, live: LiveConversation, text: str, offer: Offer, provider: Provider
+    ) -> str:
+        """Return what stands for a text that is too long; "" for one that is not.
+
+        To be called before the block is made, which lists what is kept.
+        """
+        limit = self._settings().max_inline_message_bytes
+        if READER not in offer.names or not provider.capabilities().tools:
+            return ""
+        if self._sessions is None or len(text.encode(errors="replace")) <= limit:
+            return ""
+        owner = live.record.owner
+        short = await shortened_message(text, self._sessions, live.record.id, owner=owner)
+        return short if short != text else ""
+
     async def _block(
         self,
         live: LiveConversation | None,
@@ -223,13 +240,18 @@ def _inputs(
 
 
 def _words(
-    live: LiveConversation, incoming: IncomingMessage, principal: Principal, block: Block
+    live: LiveConversation,
+    incoming: IncomingMessage,
+    principal: Principal,
+    block: Block,
+    short: str,
 ) -> UserWords:
     return UserWords(
         text=incoming.text,
         block=block.text,
         facts=block.shown,
         speaker=principal.uid if principal.uid != live.record.owner else None,
+        short=short,
     )
 
 
@@ -240,6 +262,12 @@ def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
     return live.preamble
 
 
+def _beginning(live: LiveConversation, inputs: PromptInputs, provider: Provider) -> tuple[str, str]:
+    """Return the system prompt, and the mark of it with the tools."""
+    system = _system(_preamble(live, inputs), inputs, provider)
+    return system, fixed_mark(system, inputs.tools if provider.capabilities().tools else ())
+
+
 def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
     """Return the system prompt; a model that calls no tools is told of commands instead."""
     if provider is None or provider.capabilities().tools:
@@ -247,6 +275,18 @@ def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None)
         return preamble.render()
     preamble.adopt(msgspec.structs.replace(inputs, tools=()))
     return with_instructions(preamble.render(), inputs.tools)
+
+
+def _started(
+    live: LiveConversation, turn_id: str, *, provider: Provider, model: str, workspace: Path
+) -> TurnStarted:
+    return TurnStarted(
+        conversation_id=live.record.id,
+        turn_id=turn_id,
+        provider=provider.name(),
+        model=model,
+        workspace=str(workspace),
+    )
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.offer import inline_list
+from clawd.tools.offer import inline_list, stands_for
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
@@ -26,9 +26,9 @@ GUIDANCE = """\
 Choose one way to do what was asked and carry it through. Prefer a tool to a guess about files, \
 commands or the time. When a call is denied, say so and do not try to get around it."""
 
-_WRITING = frozenset({"file_write", "file_edit", "file_append", "fs"})
+_WRITING = frozenset({"file_write", "file_edit", "file_append", "fs_ops"})
 _REMEMBERING = frozenset({"knowledge_search", "knowledge_load", "memory_search"})
-_SEARCHING = frozenset({"web_search", "web_fetch", "web"})
+_SEARCHING = frozenset({"web_search", "web_fetch"})
 
 Text = str | Callable[[], str]
 
@@ -173,7 +173,7 @@ def _operator(inputs: PromptInputs) -> str:
 
 
 def _rules(inputs: PromptInputs) -> str:
-    settings, offered = inputs.settings, {tool.name for tool in inputs.tools}
+    settings, offered = inputs.settings, stands_for(inputs.tools)
     lines = ["[rules]"]
     if offered:
         where = "listed below" if settings.options.catalogue else "you are offered"
@@ -191,7 +191,7 @@ def _rules(inputs: PromptInputs) -> str:
     return "\n".join(lines)
 
 
-def _knowledge_loop(offered: set[str]) -> str:
+def _knowledge_loop(offered: frozenset[str]) -> str:
     saving = ", and save with knowledge_save what is new" if "knowledge_save" in offered else ""
     return (
         "What you do not know: look into memory first, into the web second; where they differ, "

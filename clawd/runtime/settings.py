@@ -5,7 +5,9 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.titles import Titles
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.tools.facades import ToolMode
 
@@ -34,6 +36,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         home: clawd's own home, which is nobody's workspace.
         agents_md: whether AGENTS.md of a workspace is shown to the model.
         workspace_message: of the operator, for every answer.
+        compression: when the beginning of a conversation gives way to a summary.
+        titles: where the titles of conversations come from.
     """
 
     workspace: Path
@@ -45,6 +49,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()
     max_queued_messages: int = 64
+    max_inline_message_bytes: int = 64 * 1024
     max_queued_events: int = 1000
     follower_stall_s: float = 30.0
     cli_enabled: bool = True
@@ -52,6 +57,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None = None
     agents_md: bool = True
     workspace_message: str = ""
+    compression: CompressionSettings = CompressionSettings()
+    titles: Titles = "first-words"
 
     def agent(self, name: str) -> AgentSettings:
         """Return the agent of this name; "" is the plain one.

@@ -1,7 +1,8 @@
 """A turn's messages as memory keeps them, and back to what the model was shown. Pure.
 
-A user message is stored in the user's own words; its block of changed facts is kept beside it, so
-that it can be put in front again. An answer says how many tokens the model had read by then.
+A user message is stored in the user's own words, whole, so that memory finds all of them; its block
+of changed facts is kept beside it, so that it can be put in front again, and so is what the model
+was shown in the place of a long text. An answer says how many tokens the model had read by then.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from clawd.memory.checkpoints import Shown
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Message
 from clawd.runtime.context import with_block
@@ -18,14 +20,24 @@ FACTS = "context_facts"
 READ = "tokens_read"
 MARK = "mark"
 SPEAKER = "speaker"
+SHORT = "shown_text"
 
 
 class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens a model has read and written of a conversation, up to a message."""
+    """How many tokens a model has read and written of a conversation, up to a message.
+
+    Attributes:
+        tokens: 0 for unknown.
+        checkpoint: id of the checkpoint that stood for the beginning, 0 for none: what is read
+            below another one is another prompt.
+        fixed: the `fixed_mark` of what stood before it.
+    """
 
     provider: str = ""
     model: str = ""
     tokens: int = 0
+    checkpoint: int = 0
+    fixed: str = ""
 
 
 class UserWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +48,14 @@ class UserWords(msgspec.Struct, frozen=True, kw_only=True):
         block: what stood before it.
         facts: what the block showed, as `facts.shown_as` keeps it.
         speaker: uid of who said it; None for the conversation's owner.
+        short: what the model was shown in the place of the text; "" for the text itself.
     """
 
     text: str
     block: str = ""
     facts: dict[str, str] = {}
     speaker: int | None = None
+    short: str = ""
 
 
 def to_rows(
@@ -55,8 +69,10 @@ def to_rows(
             metadata = {BLOCK: words.block, FACTS: words.facts}
             if words.speaker is not None:
                 metadata[SPEAKER] = words.speaker
+            if words.short:
+                metadata[SHORT] = words.short
             message = msgspec.structs.replace(message, content=words.text)
-        elif message.role == "assistant" and read.tokens:
+        elif message.role == "assistant" and read.provider:
             metadata = {READ: msgspec.structs.asdict(read)}
         rows.append(NewMessage(message=message, metadata=metadata))
     if mark and rows:
@@ -66,11 +82,12 @@ def to_rows(
 
 
 def shown(stored: StoredMessage) -> Message:
-    """Return a stored message as it was shown to the model: its block in front again."""
+    """Return a stored message as it was shown to the model: shortened, its block in front again."""
     if stored.message.role != "user":
         return stored.message
     block = str(stored.metadata.get(BLOCK, ""))
-    text = with_block(block, stored.message.content or "")
+    words = str(stored.metadata.get(SHORT, "")) or stored.message.content or ""
+    text = with_block(block, words)
     return msgspec.structs.replace(stored.message, content=text)
 
 
@@ -88,12 +105,23 @@ def speakers(history: Sequence[StoredMessage]) -> frozenset[int]:
     return frozenset(uid for uid in found if isinstance(uid, int))
 
 
-def tokens_read(history: Sequence[StoredMessage]) -> TokensRead:
-    """Return what the last answer says; nothing where none says it."""
+def tokens_read(found: Shown) -> TokensRead:
+    """Return who answered last, and how many tokens of what is shown it has read."""
+    checkpoint = found.checkpoint
+    last = _last_read(found.messages)
+    if last is None:
+        if checkpoint is None:
+            return TokensRead()
+        return TokensRead(provider=checkpoint.provider, model=checkpoint.model)
+    is_same = last.checkpoint == (checkpoint.id if checkpoint is not None else 0)
+    return last if is_same else msgspec.structs.replace(last, tokens=0)
+
+
+def _last_read(history: Sequence[StoredMessage]) -> TokensRead | None:
     for stored in reversed(history):
         if READ in stored.metadata:
             try:
                 return msgspec.convert(stored.metadata[READ], TokensRead)
             except msgspec.ValidationError:
-                return TokensRead()
-    return TokensRead()
+                return None
+    return None

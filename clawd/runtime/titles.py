@@ -1,6 +1,10 @@
 """Titles for conversations: the first words of what was said first."""
 
+from typing import Literal
+
 from clawd.wire.safe_text import shortened, single_line
+
+Titles = Literal["first-words", "model"]
 
 TITLE_LIMIT = 60
 

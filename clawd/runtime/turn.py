@@ -20,11 +20,11 @@ from clawd.runtime.hop import Emit, HopResult, run_hop
 from clawd.runtime.ledger import TurnLedger
 from clawd.runtime.meter import TurnMeter
 from clawd.runtime.progress import LoopGuard
-from clawd.runtime.turn_plan import TurnPlan
+from clawd.runtime.turn_plan import TurnPlan, request_of
 from clawd.runtime.unreadable import was_to_be_a_call
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallRequest
-from clawd.tools.registry import Registry, specs
+from clawd.tools.registry import Registry
 from clawd.tools.settle import settled
 from clawd.wire.events import (
     Event,
@@ -135,7 +135,6 @@ class Turn:
 
     async def _next_hop(self) -> HopResult:
         """Return the next answer, or what was shown of it when the time was up."""
-        request = self._request()
         limits = self._plan.limits
         attempts = Attempts(
             self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
@@ -143,11 +142,12 @@ class Turn:
         limit = asyncio.timeout_at(self._deadline)
         try:
             async with limit:
-                result = await attempts.run(request)
+                await self._make_room()
+                result = await attempts.run(self._request())
         except TimeoutError:
             if not limit.expired():
                 raise
-            return self._late(request)
+            return self._late(self._request())
         if result.failure is not None:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)
@@ -156,16 +156,20 @@ class Turn:
             self._emit(Notice(level="warning", text=cut))
         return self._with_commands(result)
 
+    async def _make_room(self) -> None:
+        """Let older messages give way where the next request would not fit."""
+        plan = self._plan
+        if plan.make_room is None:
+            return
+        wanted = request_of(plan, self._transaction.messages)
+        known = self.known_tokens if self._meter.usage.rounds else plan.measured_tokens
+        if await plan.make_room(wanted, known):
+            self._meter.known_tokens = 0
+
     def _request(self) -> ChatRequest:
-        plan, messages = self._plan, self._transaction.messages
-        return ChatRequest(
-            system=plan.system,
-            messages=messages if plan.calls_tools else as_plain_history(messages),
-            tools=specs(plan.tools) if plan.calls_tools else (),
-            model=plan.model,
-            metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
-            sampling=plan.sampling,
-        )
+        messages = self._transaction.messages
+        shown = messages if self._plan.calls_tools else as_plain_history(messages)
+        return request_of(self._plan, shown)
 
     async def _ask(self, request: ChatRequest) -> HopResult:
         """Make one attempt; the emergency stop ends it."""

@@ -1,10 +1,20 @@
 """What is settled before a turn begins: its limits, and everything it works with."""
 
+import hashlib
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
-from clawd.providers.base import Message, Provider, Sampling
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling
 from clawd.tools.base import Tool
 from clawd.tools.outcome import CallScope
+from clawd.tools.registry import specs
+
+MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
+"""Compresses the committed messages where a request would not fit; tells whether it did.
+
+The second argument is how many tokens the model has read of the request, 0 for unknown.
+"""
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +37,13 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
+        fixed: the `fixed_mark` of the system prompt and the tools.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
+        is_continued: that prompt began with the same system prompt and tools; if not, its length
+            says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
+        make_room: asked before every request; None lets everything be sent.
     """
 
     turn_id: str
@@ -42,5 +56,31 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     scope: CallScope
     sampling: Sampling | None = None
     hints: dict[str, str] = {}
+    fixed: str = ""
     known_tokens: int = 0
+    is_continued: bool = True
     calls_tools: bool = True
+    make_room: MakeRoom | None = None
+
+    @property
+    def measured_tokens(self) -> int:
+        """The known tokens as far as the length of the next prompt can be told by them."""
+        return self.known_tokens if self.is_continued else 0
+
+
+def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:
+    """Return what tells one beginning of a prompt, its system prompt and tools, from another."""
+    text = msgspec.json.encode((system, specs(tools)))
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
+    """Return what a turn asks of its provider."""
+    return ChatRequest(
+        system=plan.system,
+        messages=messages,
+        tools=specs(plan.tools) if plan.calls_tools else (),
+        model=plan.model,
+        metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
+        sampling=plan.sampling,
+    )

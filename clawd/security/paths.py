@@ -12,6 +12,7 @@ import msgspec
 from clawd.errors import InvalidRequestError
 from clawd.security.policy import PolicySettings
 from clawd.security.run_later import is_run_later
+from clawd.wire.references import looks_like_reference, no_path
 
 MAX_PATH_BYTES = 4096
 
@@ -118,9 +119,11 @@ def absolute(path: str | Path, rules: PathRules) -> str:
     was made from that, so it is taken as it is: names may begin or end with a blank.
 
     Raises:
-        InvalidRequestError: it is no path (NUL, too long).
+        InvalidRequestError: it is no path (NUL, too long, a session file).
     """
     text = path.strip() if isinstance(path, str) else str(path)
+    if isinstance(path, str) and looks_like_reference(path):
+        raise no_path(text)
     if "\0" in text:
         raise InvalidRequestError("a path cannot hold NUL characters")
     try:

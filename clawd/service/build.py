@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,7 +11,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import ReceiptError, StorageError
+from clawd.errors import ClawError, ReceiptError, StorageError
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
@@ -38,6 +38,7 @@ from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
 from clawd.service.recovery import close_interrupted
@@ -51,6 +52,7 @@ from clawd.service.state import (
 from clawd.service.status import Began, DaemonStatus
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
+from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
@@ -60,10 +62,19 @@ _log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """A running daemon: its parts, connected. Made by `build`, ended by `close`."""
+    """A running daemon: its parts, connected. Made by `build`, ended by `close`.
 
-    def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+    Args:
+        loaded: its configuration.
+        environ: what it sees of the environment.
+        owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+    """
+
+    def __init__(
+        self, loaded: Loaded, environ: Mapping[str, str], *, owns_process: bool = True
+    ) -> None:
         self._environ = environ
+        self._owns_process = owns_process
         self._stack = AsyncExitStack()
         self._began = Began()
         self.loaded = loaded
@@ -138,13 +149,10 @@ class Daemon:
         self.changes = await self.memory.changes(layout.undo, self._change_limits)
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
-        cgroup = await asyncio.to_thread(tools_cgroup)
+        cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self.sandbox = Sandbox(
-            self._sandbox_settings(self.loaded),
-            registry=self.estop,
-        )
+        self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         await self.sandbox.probe()
         await self._connect(redactor)
 
@@ -178,26 +186,24 @@ class Daemon:
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=DispatchSettings(
-                sandbox_level=self._sandbox_level(),
-                output_limit_bytes=config.limits.max_tool_output_bytes,
-                audit_log=config.security.audit_log,
-            ),
+            settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory.conversations, self.memory.messages, taint)
+        book = ConversationBook(self.memory, taint)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge)),
+            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
+            sessions=self.memory.session_files,
         )
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
+            care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
@@ -219,6 +225,7 @@ class Daemon:
         )
         return Parts(
             inbox=self.inbox,
+            housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=Calls(dispatcher, person, lambda: self.state.runtime),
             memory=self.memory,
             changes=self.changes,
@@ -295,6 +302,15 @@ class Daemon:
             rules=self.rules,
         )
 
+    def _dispatch_settings(self) -> DispatchSettings:
+        config = self.loaded.config
+        return DispatchSettings(
+            sandbox_level=self._sandbox_level(),
+            output_limit_bytes=config.limits.max_tool_output_bytes,
+            audit_log=config.security.audit_log,
+            sessions=self.memory.session_files,
+        )
+
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
         return status.level if status is not None else "none"
@@ -320,7 +336,8 @@ class Daemon:
             ConfigError: it is invalid; the old one stays in force.
             ReceiptError: the config is in force, but receipts cannot be written.
         """
-        loaded = await asyncio.to_thread(load, self.loaded.path, self._environ)
+        before = self.loaded
+        loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()
@@ -333,6 +350,19 @@ class Daemon:
         """Read manifests and plugins again, and put the tools in force."""
         await self.toolset.refresh(self.state.loaded)
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+
+    def hold_tools(self, tools: Sequence[Tool], *, alone: bool) -> None:
+        """Offer tools of the program that holds the daemon, beside the others or `alone`.
+
+        Raises:
+            InvalidRequestError: one of them cannot be taken; nothing was changed.
+        """
+        former = self.toolset.hold(tools, alone=alone)
+        try:
+            self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+        except ClawError:
+            self.toolset.hold(former.tools, alone=former.alone)
+            raise
 
     async def _reopen_receipts(self) -> str:
         """Take receipts again after a failed write; return what to tell."""

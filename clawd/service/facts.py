@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.store import Memory
 from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
 from clawd.runtime.facts import FactSource, SaidOf, WorkspaceMessage
 from clawd.runtime.participants import Participants
+from clawd.runtime.session_files import SessionFileList
 from clawd.security.paths import path_rules
 from clawd.security.taint import TaintBook
 from clawd.service.state import State
@@ -13,11 +15,14 @@ from clawd.service.state import State
 _READING_NOTES = frozenset({"knowledge_search", "knowledge_load", "knowledge_list"})
 
 
-def fact_sources(state: State, taint: TaintBook, knowledge: Knowledge) -> tuple[FactSource, ...]:
+def fact_sources(
+    state: State, taint: TaintBook, knowledge: Knowledge, memory: Memory
+) -> tuple[FactSource, ...]:
     """Return the sources in the order in which the block tells them."""
     return (
         Participants(),
         SaidOf("memory_vocabulary", knowledge.vocabulary, tools=_READING_NOTES),
+        SessionFileList(memory.session_files),
         WorkspaceMessage(lambda: state.runtime.workspace_message),
         AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
     )

@@ -13,14 +13,14 @@ from clawd.config.init import initialise
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted, settings, toml_value
 from clawd.config.schema import json_schema
-from clawd.config.secrets import provider_key
 from clawd.errors import ClawError, ConfigError, ReceiptError
 from clawd.memory.store import Memory
 from clawd.paths import layout, user_home
 from clawd.receipts.keys import first_public_key
 from clawd.receipts.verify import ChainHead, read_head
 from clawd.security.hardening import harden_process
-from clawd.security.redact import Redactor, load_or_create_key
+from clawd.security.redact import load_or_create_key
+from clawd.service.home import make_folders, redactor_of
 from clawd.service.lifecycle import run
 from clawd.service.logs import set_up
 
@@ -62,24 +62,12 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> int:
     harden_process()
     loaded = load(options.config)
-    _make_folder(loaded.layout.home, 0o700)
-    _make_folder(loaded.config.workspace_dir, 0o777)
+    make_folders(loaded)
     os.umask(0o077)
-    redactor = _redactor(loaded)
+    redactor = redactor_of(loaded, os.environ)
     set_up(os.environ, redactor)
     asyncio.run(run(loaded, os.environ, redactor))
     return 0
-
-
-def _make_folder(folder: Path, mode: int) -> None:
-    try:
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ClawError(
-            f"the folder {folder} cannot be made: {error.strerror}",
-            hint="Correct its permissions, choose another home with CLAWD_HOME, or another "
-            "workspace_dir in the config.",
-        ) from error
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -133,16 +121,6 @@ def _show_config(options: argparse.Namespace) -> int:
 def _config_schema(_options: argparse.Namespace) -> int:
     _print(json_schema(), as_json=True, text="")
     return 0
-
-
-def _redactor(loaded: Loaded) -> Redactor:
-    keys: list[str] = []
-    for name, section in loaded.config.providers.models.items():
-        try:
-            keys.append(provider_key(name, section, os.environ) or "")
-        except ConfigError:
-            continue  # the provider itself says so when it is built
-    return Redactor(filter(None, keys), load_or_create_key(loaded.layout.secret_key))
 
 
 def _print(value: object, *, as_json: bool, text: str) -> None:

@@ -1,7 +1,7 @@
 """The configuration in force, and what the parts of a daemon are told of it. A reload swaps it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clawd.config.adapters import split_adapter
@@ -15,6 +15,7 @@ from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError
 from clawd.memory.knowledge.shelf import KnowledgeSettings
+from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
@@ -24,6 +25,7 @@ from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PreambleOptions, PromptSettings
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
@@ -44,6 +46,7 @@ class State:
         self.environ = environ
         self._engine = engine
         self._retired: list[Provider] = []
+        self._change: Callable[[RuntimeSettings], RuntimeSettings] = lambda runtime: runtime
         self.loaded = loaded
         self.policy = policy_of(loaded)
         self.runtime = runtime_of(loaded)
@@ -63,7 +66,8 @@ class State:
             providers = self._build(loaded)
             self._retired += self.providers.values()
             self.providers = providers
-        self.policy, self.runtime, self.loaded = policy_of(loaded), runtime_of(loaded), loaded
+        self.policy, self.loaded = policy_of(loaded), loaded
+        self.runtime = self._change(runtime_of(loaded))
         late = [
             name
             for name in ("memory", "receipts", "channels")
@@ -75,6 +79,14 @@ class State:
             if getattr(loaded.config.security, name) != getattr(before.security, name)
         ]
         return f"a restart is needed for: {', '.join(late)}" if late else ""
+
+    def overlay(self, change: Callable[[RuntimeSettings], RuntimeSettings]) -> None:
+        """Change what the config says to the runtime, now and after every reload.
+
+        It is for a program that holds the daemon; it takes the place of the change before.
+        """
+        self._change = change
+        self.runtime = change(runtime_of(self.loaded))
 
     def provider_lines(self) -> tuple[ProviderLine, ...]:
         """Return the configured providers for people."""
@@ -214,6 +226,11 @@ def knowledge_of(loaded: Loaded) -> KnowledgeSettings:
     )
 
 
+def session_limits_of(loaded: Loaded) -> SessionLimits:
+    """Return how much conversations may keep beside their messages."""
+    return SessionLimits(**loaded.config.session_files.model_dump())
+
+
 def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
     """Return what no tool may touch: of the config, and the knowledge where the home is not.
 
@@ -267,7 +284,10 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             max_response_bytes=config.limits.max_response_bytes,
             retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
+        compression=CompressionSettings(**config.compression.model_dump()),
+        titles=config.agent.titles,
         max_queued_messages=config.limits.max_queued_messages,
+        max_inline_message_bytes=config.limits.max_inline_message_bytes,
         max_queued_events=config.limits.max_queued_events,
         follower_stall_s=config.limits.follower_stall_s,
         cli_enabled=config.channels.cli.enabled,

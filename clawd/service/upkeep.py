@@ -40,7 +40,8 @@ class MemoryKeeper:
         self._rules = rules
         self._limits = limits
         self._interval_s = interval_s
-        self._deleted = asyncio.Event()
+        self._is_due = False
+        self._wakes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -49,7 +50,8 @@ class MemoryKeeper:
 
     def erase_soon(self) -> None:
         """Erase what was just deleted as soon as there is time; never blocks."""
-        self._deleted.set()
+        self._is_due = True
+        self._wakes.set()
 
     async def close(self) -> None:
         """Stop; what was deleted and not yet erased is erased first. Idempotent."""
@@ -58,7 +60,7 @@ class MemoryKeeper:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        if self._deleted.is_set():
+        if self._is_due:
             await self._tried(self._erase())
 
     async def look(self) -> int:
@@ -67,7 +69,7 @@ class MemoryKeeper:
         Raises:
             StorageError: memory cannot be read or written.
         """
-        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids())
+        pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids)
         for identity in pruned.conversations:
             self._book.forget(identity)
             self._rules.end_conversation(identity)
@@ -76,7 +78,7 @@ class MemoryKeeper:
                 "old conversations were deleted, as [memory] says",
                 extra={"conversations": len(pruned.conversations), "contents": pruned.contents},
             )
-            self._deleted.set()
+            self.erase_soon()
         return len(pruned.conversations)
 
     async def _keep(self) -> None:
@@ -86,17 +88,23 @@ class MemoryKeeper:
             if loop.time() >= next_look:
                 await self._tried(self.look())
                 next_look = loop.time() + self._interval_s
-            if self._deleted.is_set():
+            self._wakes.clear()
+            if self._is_due:
                 await self._tried(self._erase())
             try:
                 async with asyncio.timeout_at(next_look):
-                    await self._deleted.wait()
+                    await self._wakes.wait()
             except TimeoutError:
                 continue
 
     async def _erase(self) -> None:
-        self._deleted.clear()
-        await self._upkeep.erase()
+        """Erase; what fails or is cancelled stays due, for the next look or the end."""
+        self._is_due = False
+        try:
+            await self._upkeep.erase()
+        except BaseException:
+            self._is_due = True
+            raise
 
     async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
         try:

@@ -35,6 +35,7 @@ from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, 
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
 from clawd.tools.registry import Registry
+from clawd.tools.session_files import OutputKeeper
 from clawd.tools.settle import cancel_is_wanted, settled
 from clawd.tools.telling import DispatchSettings, Telling
 from clawd.wire.events import ApprovalResolved, ToolStarted
@@ -42,6 +43,7 @@ from clawd.wire.safe_text import shortened
 
 NAME_IN_RECEIPT = 64
 REASON_LIMIT = 400
+READER = "file_read"
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Dispatcher:
         self._settings = settings
         self._preparer = CallPreparer(registry, journal, settings)
         self._telling = Telling(settings)
+        self._output = OutputKeeper(settings.sessions)
         self._executor = Executor()
 
     def stop_all(self) -> int:
@@ -277,7 +280,27 @@ class Dispatcher:
         if execution.kind == "ok" and not clearance.is_given:
             _log.error("%s did not wait until it was cleared", prepared.tool.name)
             return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
-        return self._named_as_offered(execution, prepared)
+        execution = self._named_as_offered(execution, prepared)
+        if not clearance.is_given:
+            return execution
+        # A cancellation meanwhile is seen again when the receipt is written.
+        kept, _ = await settled(self._kept_whole(execution, prepared))
+        return kept
+
+    async def _kept_whole(self, execution: Execution, prepared: PreparedCall) -> Execution:
+        """Keep a result that is too long to be told, and note where."""
+        said = told(execution)
+        if not self._telling.is_long(said):
+            return execution
+        tool, context = prepared.tool.name, prepared.context
+        kept = await self._output.keep(said, tool=tool, context=context)
+        if not kept:
+            return execution
+        note = f"[cut: the whole, {len(said.encode(errors='replace'))} bytes, is {kept}"
+        if READER in prepared.offer.names:
+            reader, told_bytes = prepared.offer.of(READER), self._telling.head_bytes(said)
+            note += f"; {reader} with offset={told_bytes} shows more of it"
+        return msgspec.structs.replace(execution, cut_note=f"{note}]")
 
     def _named_as_offered(self, execution: Execution, prepared: PreparedCall) -> Execution:
         """Let an error name tools as the session calls them; what it quotes stays as it is."""
@@ -301,9 +324,9 @@ class Dispatcher:
         if not result.success:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
         said = told(execution)
-        text = self._telling.clip(said)
+        text = self._telling.clip(said, execution.cut_note)
         status: Status = "allowed" if result.success else "failed"
-        kept = self._telling.clip(self._journal.without_secrets(said))
+        kept = self._telling.clip(self._journal.without_secrets(said), execution.cut_note)
         finish = self._write_receipt(entry, status, kept, result, passage)
         receipt_id, cancelled = await settled(finish)
         outcome = CallOutcome(

@@ -84,7 +84,12 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call that ran has ended."""
+    """How a call that ran has ended.
+
+    Attributes:
+        cut_note: where the whole of a result is kept that is too long to be told; "" for nowhere.
+    """
 
     kind: Literal["ok", "failed", "timed_out", "stopped", "cancelled"]
     result: ToolResult
+    cut_note: str = ""

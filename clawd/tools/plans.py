@@ -20,6 +20,8 @@ from clawd.wire.safe_text import single_line
 MAX_TEXT = 500
 MAX_OPEN = 200
 _MAX_KEPT = 500
+# Comparing long texts with each other takes long, and the thread that writes memory waits for it.
+_MAX_COMPARED = 80
 
 Status = Literal["pending", "working", "done", "error", "deleted"]
 
@@ -146,12 +148,15 @@ def replaced(plan: Plan, changed: Sequence[PlanItem]) -> Plan:
 
 def found(plan: Plan, wanted: str) -> PlanItem | None:
     """Return the item that is meant by its number, else by its text; None when none is."""
-    number = re.fullmatch(r"\s*#?(?:item|task|step)?\s*(\d{1,9})[.:)]?\s*", wanted.lower())
+    plain = single_line(wanted, MAX_TEXT).casefold()
+    number = re.fullmatch(r"#?(?:item|task|step)?\s*([0-9]{1,9})[.:)]?", plain)
     if number:
         return next((item for item in plan.items if item.id == int(number[1])), None)
     texts = {item.text.casefold(): item for item in reversed(plan.open)}
-    plain = single_line(wanted, MAX_TEXT).casefold()
     if plain in texts:
         return texts[plain]
-    near = difflib.get_close_matches(plain, texts, n=2, cutoff=0.8)
+    if len(plain) > _MAX_COMPARED:
+        return None
+    short = [text for text in texts if len(text) <= _MAX_COMPARED]
+    near = difflib.get_close_matches(plain, short, n=2, cutoff=0.8)
     return texts[near[0]] if len(near) == 1 else None

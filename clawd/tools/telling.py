@@ -6,6 +6,7 @@ import msgspec
 
 from clawd.tools.journal import Entry
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.tools.session_files import SessionStore
 from clawd.wire.events import ToolFinished
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
@@ -16,11 +17,17 @@ _log = logging.getLogger(__name__)
 
 
 class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What dispatch is told by the config and by the sandbox probe."""
+    """What dispatch is told by the config and by the sandbox probe.
+
+    Attributes:
+        output_limit_bytes: how much of a result the model is told.
+        sessions: keeps the whole of what is longer; None keeps nothing.
+    """
 
     sandbox_level: str
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES
     audit_log: bool = True
+    sessions: SessionStore | None = None
 
 
 class Telling:
@@ -57,11 +64,26 @@ class Telling:
         fields = {"tool": entry.tool, "conversation": entry.conversation_id or "-", **facts}
         _log.log(level, "%s", event, extra=fields)
 
-    def clip(self, text: str) -> str:
-        """Return what may be told of the text: so many bytes of it, and all of it UTF-8."""
+    def is_long(self, text: str) -> bool:
+        """Tell whether a text is longer than may be told."""
+        limit = self._settings.output_limit_bytes
+        return len(text) > limit or len(text.encode(errors="replace")) > limit
+
+    def head_bytes(self, text: str) -> int:
+        """Return how many bytes of a long text are told."""
+        head = text.encode(errors="replace")[: self._settings.output_limit_bytes]
+        return len(head.decode(errors="ignore").encode())
+
+    def clip(self, text: str, note: str = "") -> str:
+        """Return what may be told of the text: so many bytes of it, and all of it UTF-8.
+
+        A note says where the whole is, and stands in the place of the mark of a cut.
+        """
         limit = self._settings.output_limit_bytes
         data = text.encode(errors="replace")
-        if len(data) <= limit:
+        if len(data) <= limit and not note:
             return data.decode()
         kept = data[:limit].decode(errors="ignore")
+        if note:
+            return f"{kept}\n{note}"
         return f"{kept}\n[cut: {len(data) - limit} of {len(data)} bytes left out]"

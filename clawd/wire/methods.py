@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from clawd.wire import (
+    conversation_methods,
     knowledge_methods,
     memory_methods,
     plan_methods,
@@ -18,16 +19,15 @@ from clawd.wire import (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    session_methods,
 )
 from clawd.wire.changes import ChangeList
+from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
 from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
     Done,
     EstopReport,
     LoadedModel,
@@ -280,6 +280,7 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
+    conversation_methods.__name__,
     knowledge_methods.__name__,
     memory_methods.__name__,
     plan_methods.__name__,
@@ -287,6 +288,7 @@ _HOMES = {
     policy_methods.__name__,
     prompt_methods.__name__,
     receipt_methods.__name__,
+    session_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -72,52 +72,6 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_unbounded: tuple[str, ...] = ()
 
 
-# --- conversations and messages
-
-
-class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`."""
-
-    id: str
-    title: str
-    created_at: str
-    updated_at: str
-    messages: int
-    workspace: str = ""
-    owner: int = 0
-    untrusted_sources: tuple[str, ...] = ()
-
-
-class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of conversations, newest first; an empty cursor ends it."""
-
-    items: tuple[ConversationLine, ...]
-    cursor: str = ""
-
-
-class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message. `tool_calls` is JSON text, empty for none."""
-
-    id: int
-    turn_id: str
-    timestamp: str
-    role: str
-    content: str
-    tool_calls: str = ""
-    tool_call_id: str = ""
-    name: str = ""
-    provider: str = ""
-    model: str = ""
-
-
-class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation with a page of its messages, oldest first."""
-
-    conversation: ConversationLine
-    messages: tuple[MessageLine, ...]
-    cursor: str = ""
-
-
 # --- approvals
 
 

@@ -37,6 +37,8 @@ def environ(home: Path, tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "TERM": "xterm",
         "PROMPT_TOOLKIT_NO_CPR": "1",
+        "EDITOR": "true",
+        "VISUAL": "true",
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.events import (
     ApprovalRequested,
     HopFinished,
@@ -28,7 +29,6 @@ from clawd.wire.events import (
     TurnUsage,
 )
 from clawd.wire.methods import OpenConversation, SendMessage
-from clawd.wire.reports import ConversationLine
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 

@@ -10,6 +10,12 @@ import pytest
 
 from clawctl.main import main
 from clawd.errors import ClawError
+from clawd.wire.conversation_reports import (
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    MessageLine,
+)
 from clawd.wire.methods import (
     CheckProvider,
     ClearMemory,
@@ -17,13 +23,9 @@ from clawd.wire.methods import (
     SearchMemory,
 )
 from clawd.wire.reports import (
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
     Done,
     MemoryHit,
     MemoryHits,
-    MessageLine,
     ProviderLine,
     ProviderList,
     ToolLine,

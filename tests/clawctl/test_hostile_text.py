@@ -74,6 +74,8 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
     for parameter in command.params:
         if isinstance(parameter, click.Argument) and parameter.required:
             given.append(_place(parameter.type, file))
+        elif isinstance(parameter, click.Option) and parameter.required:
+            given += [parameter.opts[0], HOSTILE]
     return given
 
 
@@ -255,7 +257,15 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     child.expect(PROMPT)
     hostile_daemon(daemon, fails=fails)
     lines = [name for name in SLASH if name not in {"/exit", "/quit"}]
-    for line in [*lines, "/memory x", "/knowledge x", "/policy x {}", "/estop status", "talk"]:
+    for line in [
+        *lines,
+        "/memory x",
+        "/knowledge x",
+        "/policy x {}",
+        "/estop status",
+        "talk",
+        "/files",
+    ]:
         child.sendline(line)
         child.expect(re.escape(line))
         child.expect(EDITOR_STARTS)

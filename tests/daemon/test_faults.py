@@ -156,11 +156,14 @@ def test_a_worker_killed_in_mid_answer_fails_the_turn_and_the_next_one_works(hom
     home.configure(provider="local", tables="[engine]\nmax_tokens = 100000")
     home.start()
     with connected(home) as client:
-        for _event in client.stream(SendMessage(text="what time is it?")):
+        first = client.stream(SendMessage(text="what time is it?"))
+        for _event in first:
             pass
         (worker,) = client.call(Status()).workers
         os.kill(worker.pid, signal.SIGSTOP)
-        stream = client.stream(SendMessage(text="tell me a joke"))
+        # Of a conversation that the model knows nothing has to be counted before it is asked.
+        known = first.result.conversation_id
+        stream = client.stream(SendMessage(text="tell me a joke", conversation_id=known))
         failed: list[Event] = []
         thread = threading.Thread(target=lambda: failed.extend(_all_events(stream)))
         thread.start()

@@ -1,5 +1,6 @@
 """Copies, checks and erasing through the real clawctl and daemon."""
 
+import json
 import shutil
 import stat
 
@@ -29,6 +30,25 @@ def test_a_backup_is_made_while_it_runs_and_can_take_memorys_place(home: Home) -
     shutil.copyfile(copy, home.path / "memory.sqlite")
     (hit,) = home.json("memory", "search", "walrus")
     assert hit["snippet"] == "the walrus sleeps"
+
+
+def test_all_conversations_are_written_out_oldest_first(home: Home) -> None:
+    home.configure({"text": "noted"})
+    home.start()
+    for text in ("the first walrus", "the second seal"):
+        assert home.ctl("agent", "-m", text).returncode == 0
+    lines = home.ctl("memory", "export").stdout.splitlines()
+    said = [line for line in lines if "walrus" in line or "seal" in line]
+    assert all(json.loads(line) for line in lines)
+    assert [("walrus" in line, "seal" in line) for line in (said[0], said[-1])] == [
+        (True, False),
+        (False, True),
+    ]
+    done = home.ctl("memory", "export", "--format", "markdown", "-o", "all.md")
+    assert done.returncode == 0, done.stderr
+    text = (home.workspace / "all.md").read_text()
+    assert text.index("the first walrus") < text.index("the second seal")
+    assert home.ctl("memory", "export", "-o", "all.md").returncode == 1
 
 
 def test_memory_is_checked_and_tells_how_large_it_is(home: Home) -> None:

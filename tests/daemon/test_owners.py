@@ -17,6 +17,13 @@ from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack_event
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    DeleteConversation,
+    ExportConversation,
+    ForkConversation,
+    RenameConversation,
+)
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -87,6 +94,12 @@ from clawd.wire.receipt_methods import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.session_methods import (
+    DeleteSessionFile,
+    ListSessionFiles,
+    ReadSessionFile,
+    WriteSessionFile,
+)
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes
@@ -139,6 +152,15 @@ class World:
     async def note(self) -> None:
         """Let Ada know something, under a keyword that is hers alone."""
         await self.inside.ask(SaveKnowledge(keywords="elephant jumbo7", content=WORDS), ADA)
+
+    async def session_file(self) -> str:
+        """Let a conversation of Ada's have a file; return its id."""
+        conversation = await self.conversation()
+        write = WriteSessionFile(
+            conversation_id=conversation, name="jumbo.txt", content=WORDS.encode()
+        )
+        await self.inside.ask(write, ADA)
+        return conversation
 
     async def is_followed(self, params: FollowConversation, client: RawClient) -> bool:
         """Wait until the conversation is followed, or the request to do so has failed."""
@@ -211,8 +233,30 @@ def about_notes(params: Method[Any]) -> Make:
     return make
 
 
+def about_file(kind: type[Any], **fields: Any) -> Make:
+    async def make(world: World) -> Method[Any]:
+        conversation = await world.session_file()
+        world.mark("jumbo.txt")
+        params: Method[Any] = kind(conversation_id=conversation, **fields)
+        return params
+
+    return make
+
+
 async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
+
+
+async def rename(world: World) -> Method[Any]:
+    return RenameConversation(conversation_id=await world.conversation(), title="another")
+
+
+async def long_talk(world: World) -> Method[Any]:
+    conversation_id = await world.conversation()
+    for number in range(3):
+        more = SendMessage(text=f"{WORDS} {number}", conversation_id=conversation_id)
+        await world.inside.ask(more, ADA)
+    return CompressConversation(conversation_id=conversation_id)
 
 
 # For each method: the request, and what Ada, another user and an admin get. `sees`: a result with
@@ -234,6 +278,20 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "open_conversation": (
         about(World.conversation, OpenConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "rename_conversation": (rename, OWN_BY_ID),
+    "fork_conversation": (
+        about(World.conversation, ForkConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "compress_conversation": (long_talk, OWN_BY_ID),
+    "export_conversation": (
+        about(World.conversation, ExportConversation, "conversation_id"),
+        OWN_BY_ID,
+    ),
+    "delete_conversation": (
+        about(World.conversation, DeleteConversation, "conversation_id"),
         OWN_BY_ID,
     ),
     "send_message": (say_more, OWN_BY_ID),
@@ -276,6 +334,13 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "list_knowledge": (about_notes(ListKnowledge()), OWN_ALONE),
     "list_keywords": (about_notes(ListKeywords()), OWN_ALONE),
     "delete_knowledge": (about_notes(DeleteKnowledge(keywords="elephant")), OWN_ALONE),
+    "list_session_files": (about_file(ListSessionFiles), OWN_BY_ID),
+    "read_session_file": (about_file(ReadSessionFile, name="jumbo.txt"), OWN_BY_ID),
+    "write_session_file": (
+        about_file(WriteSessionFile, name="jumbo.txt", content=b"x"),
+        OWN_BY_ID,
+    ),
+    "delete_session_file": (about_file(DeleteSessionFile, name="jumbo.txt"), OWN_BY_ID),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),

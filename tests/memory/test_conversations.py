@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.rows import (
+    TITLED_BY,
     Conversation,
     Counts,
     NewMessage,
@@ -81,23 +82,15 @@ async def test_bad_limits_and_cursors_are_refused(memory: Memory) -> None:
         await memory.messages.history("x", owner=None, limit=0)
 
 
-async def test_what_a_conversation_is_can_be_changed(memory: Memory) -> None:
-    made = await begun(memory, title="old")
+async def test_a_noted_title_never_replaces_one_and_facts_are_added(memory: Memory) -> None:
+    made = await begun(memory)
+    noted = await memory.conversations.note(made.id, owner=ANNA, title="old", facts={"a": 1})
+    assert (noted.title, noted.metadata) == ("old", {"a": 1})
+    again = await memory.conversations.note(made.id, owner=ANNA, title="x", facts={"b": 2})
+    assert (again.title, again.metadata) == ("old", {"a": 1, "b": 2})
     renamed = await memory.conversations.rename(made.id, "new", owner=ANNA)
-    assert renamed.title == "new"
-    changed = await memory.conversations.change(made.id, owner=ANNA, model="m", metadata={"a": 1})
-    assert (changed.title, changed.model, changed.metadata) == ("new", "m", {"a": 1})
-    assert changed.workspace == made.workspace
-    assert await memory.conversations.change(made.id, owner=ANNA) == changed
-    with pytest.raises(TypeError, match="owner_uid"):
-        await memory.conversations.change(made.id, owner=ANNA, owner_uid="1001")
-
-
-async def test_touch_makes_it_the_last_active(memory: Memory) -> None:
-    first, second = await begun(memory), await begun(memory)
-    await memory.conversations.touch(first.id, owner=ANNA)
-    page = await memory.conversations.list(owner=ANNA)
-    assert [c.id for c in page.conversations] == [first.id, second.id]
+    assert (renamed.title, renamed.workspace) == ("new", made.workspace)
+    assert renamed.metadata == {"a": 1, "b": 2, TITLED_BY: "hand"}
 
 
 async def test_a_turn_is_kept_in_order_with_all_its_facts(memory: Memory) -> None:
@@ -152,7 +145,8 @@ async def test_what_belongs_to_somebody_else_is_not_there(memory: Memory) -> Non
     for act in (
         memory.conversations.get(hers.id, owner=BEN),
         memory.conversations.rename(hers.id, "mine", owner=BEN),
-        memory.conversations.touch(hers.id, owner=BEN),
+        memory.conversations.note(hers.id, owner=BEN, title="mine", facts={}),
+        memory.conversations.suggest_title(hers.id, "mine", owner=BEN),
         memory.conversations.delete(hers.id, owner=BEN),
         memory.messages.history(hers.id, owner=BEN),
         memory.messages.append(hers.id, [said("x")], owner=BEN, turn_id="t"),

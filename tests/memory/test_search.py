@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clawd.errors import InvalidRequestError, StorageError
-from clawd.memory.search import PER_CONVERSATION, snippet, split_query
+from clawd.memory.search import PER_CONVERSATION, Search, _Watch, snippet, split_query
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
 
@@ -134,6 +134,21 @@ async def test_nobody_finds_what_belongs_to_somebody_else(memory: Memory, query:
     assert await found_by(BEN) == {his.id}
     assert await found_by(4711) == set()
     assert await found_by(None) == {hers.id, his.id}
+
+
+async def test_a_search_ends_at_its_limit_and_when_nobody_waits_for_it(memory: Memory) -> None:
+    """There are three reading threads: a few endless searches would hold up all of the daemon."""
+    for _ in range(10):
+        await begun(memory, *("some words of a message" for _ in range(300)))
+    slow = Search(memory._database, limit_s=0.0)
+    with pytest.raises(InvalidRequestError, match="took over 0 s") as caught:
+        await slow.find("zz", owner=ANNA)
+    assert caught.value.hint == "Look for fewer and longer words."
+    unwanted = _Watch(1e9)
+    unwanted.is_unwanted = True
+    with pytest.raises(InvalidRequestError):
+        await memory._database.read(lambda c: unwanted.over(c, ["zz"], ANNA, 10))
+    assert len(await memory.search.find("so", owner=ANNA, limit=30)) == 30
 
 
 async def test_too_many_waiting_searches_are_refused(memory: Memory) -> None:

@@ -1,5 +1,7 @@
 """Backups, checks, retention, quota, and that nothing of what was deleted stays in the files."""
 
+import errno
+import os
 import sqlite3
 import stat
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 from clawd.errors import InvalidRequestError
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
-from tests.memory.samples import ANNA, begun, said, texts_of
+from clawd.receipts.record import sha256_hex
+from tests.memory.samples import ANNA, BEN, begun, said, texts_of
 
 OLD = "2020-01-01T00:00:00.000000Z"
 
@@ -60,6 +63,28 @@ async def test_a_backup_replaces_nothing_and_wants_a_folder(memory: Memory, tmp_
     assert there.read_text() == "mine"
 
 
+async def test_a_backup_takes_no_name_away_from_anybody(memory: Memory, tmp_path: Path) -> None:
+    """What lies beside the copy is somebody's, whatever it is called."""
+    beside = tmp_path / "copy.sqlite.part"
+    beside.write_text("half of a film")
+    await memory.upkeep.backup(tmp_path / "copy.sqlite")
+    assert beside.read_text() == "half of a film"
+    assert not list(tmp_path.glob(".clawd-*"))
+
+
+async def test_a_backup_is_made_where_a_file_has_one_name_only(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(*_paths: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_link)
+    target = tmp_path / "copy.sqlite"
+    assert await memory.upkeep.backup(target) == target.stat().st_size
+    with pytest.raises(InvalidRequestError, match="is there already"):
+        await memory.upkeep.backup(target)
+
+
 async def test_what_was_deleted_is_in_no_file_after_erasing(memory: Memory) -> None:
     kept = await begun(memory, *(f"ordinary words {n}" for n in range(200)))
     for number in range(30):
@@ -77,15 +102,15 @@ async def test_old_conversations_go_and_those_in_use_stay(memory: Memory) -> Non
     old = [await _aged(memory, f"walrus {n}") for n in range(45)]
     new = (await begun(memory, "walrus now")).id
     limits = KeepLimits(max_age_days=30)
-    pruned = await memory.upkeep.prune(limits, in_use={old[0], old[7]})
+    pruned = await memory.upkeep.prune(limits, in_use=lambda: {old[0], old[7]})
     assert set(pruned.conversations) == set(old) - {old[0], old[7]}
     assert await _ids(memory) == {new, old[0], old[7]}
-    assert (await memory.upkeep.prune(limits, in_use={old[0], old[7]})).conversations == ()
+    assert (await memory.upkeep.prune(limits, in_use=lambda: {old[0], old[7]})).conversations == ()
 
 
 async def test_without_limits_nothing_goes(memory: Memory) -> None:
     old = await _aged(memory, "walrus")
-    assert (await memory.upkeep.prune(KeepLimits(), in_use=())).conversations == ()
+    assert (await memory.upkeep.prune(KeepLimits(), in_use=set)).conversations == ()
     assert await _ids(memory) == {old}
 
 
@@ -93,7 +118,7 @@ async def test_over_the_quota_the_oldest_go_until_there_is_room(memory: Memory) 
     made = [(await begun(memory, "word " * 2000)).id for _ in range(120)]
     size = await memory.upkeep.size()
     limits = KeepLimits(max_bytes=size // 2)
-    pruned = await memory.upkeep.prune(limits, in_use=())
+    pruned = await memory.upkeep.prune(limits, in_use=set)
     assert await memory.upkeep.size() <= limits.max_bytes
     left = await _ids(memory)
     assert left
@@ -101,9 +126,43 @@ async def test_over_the_quota_the_oldest_go_until_there_is_room(memory: Memory) 
     assert left == set(made[len(pruned.conversations) :])
 
 
+async def test_nobody_loses_his_to_make_room_for_what_another_one_writes(memory: Memory) -> None:
+    mine = [(await begun(memory, "word " * 2000, owner=ANNA)).id for _ in range(10)]
+    flood = [(await begun(memory, "word " * 2000, owner=BEN)).id for _ in range(110)]
+    limits = KeepLimits(max_bytes=await memory.upkeep.size() // 2)
+    pruned = await memory.upkeep.prune(limits, in_use=set)
+    assert await memory.upkeep.size() <= limits.max_bytes
+    assert set(mine) <= await _ids(memory)
+    assert list(pruned.conversations) == flood[: len(pruned.conversations)]
+
+
+@pytest.mark.parametrize("limits", [KeepLimits(max_age_days=1), KeepLimits(max_bytes=1)])
+async def test_a_conversation_that_is_taken_up_while_others_go_stays(
+    memory: Memory, limits: KeepLimits
+) -> None:
+    old = [await _aged(memory, "word " * 500) for _ in range(60)]
+    asked: list[int] = []
+
+    def in_use() -> set[str]:
+        asked.append(1)
+        return {old[59]} if len(asked) > 2 else set()
+
+    await memory.upkeep.prune(limits, in_use=in_use)
+    assert await _ids(memory) == {old[59]}
+
+
+async def test_session_files_count_so_that_no_more_goes_than_must(memory: Memory) -> None:
+    made = [(await begun(memory, "word " * 20)).id for _ in range(11)]
+    await memory.session_files.save(made[0], "big.txt", b"x" * 3_000_000, owner=ANNA)
+    for identity in made[1:]:
+        await memory.messages.append(identity, [said("later")], owner=ANNA, turn_id="t-2")
+    pruned = await memory.upkeep.prune(KeepLimits(max_bytes=1_000_000), in_use=set)
+    assert list(pruned.conversations) == made[:1]
+
+
 async def test_a_quota_that_cannot_be_met_ends(memory: Memory) -> None:
     made = await begun(memory, "walrus")
-    pruned = await memory.upkeep.prune(KeepLimits(max_bytes=1), in_use={made.id})
+    pruned = await memory.upkeep.prune(KeepLimits(max_bytes=1), in_use=lambda: {made.id})
     assert pruned.conversations == ()
     assert await _ids(memory) == {made.id}
 
@@ -117,10 +176,22 @@ async def test_old_contents_of_receipts_go_with_their_time(memory: Memory) -> No
             ).rowcount
         )
     )
-    pruned = await memory.upkeep.prune(KeepLimits(max_age_days=1), in_use=())
+    pruned = await memory.upkeep.prune(KeepLimits(max_age_days=1), in_use=set)
     assert pruned.contents == 1
     assert await memory.ledger.load_content("a" * 64) is None
     assert await memory.ledger.load_content("b" * 64) == b"new"
+
+
+async def test_old_contents_that_a_new_receipt_hashes_stay(memory: Memory) -> None:
+    content, content_hash = b"ok", sha256_hex(b"ok")
+    await memory.ledger.store_content(content, content_hash)
+    await memory._database.write(
+        lambda c: c.execute("UPDATE contents SET created_at = ?", (OLD,)).rowcount
+    )
+    await memory.ledger.store_content(content, content_hash)
+    pruned = await memory.upkeep.prune(KeepLimits(max_age_days=1), in_use=set)
+    assert pruned.contents == 0
+    assert await memory.ledger.load_content(content_hash) == content
 
 
 async def test_an_index_out_of_step_is_found_and_made_anew(memory: Memory) -> None:

@@ -7,14 +7,19 @@ from typing import Any
 import msgspec
 
 from clawd.providers.base import Provider
+from clawd.runtime.care import Care
+from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts, FactSource
+from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.summariser import Summariser
+from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
 from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
@@ -51,7 +56,7 @@ class House:
         """Forget everything that is not in memory's file."""
         self.bench.taint = TaintBook(self.files)
         memory = self.bench.memory
-        self.book = ConversationBook(memory.conversations, memory.messages, self.bench.taint)
+        self.book = ConversationBook(memory, self.bench.taint)
         turns = Turns(self.bench.dispatcher(self.tools))
         self.inbox = Inbox(
             self.book,
@@ -62,9 +67,25 @@ class House:
                 settings=lambda: self.settings,
                 person=self.person,
                 facts=Facts(self.bench.taint, self.sources, clock=lambda: self.now),
+                sessions=memory.session_files,
             ),
             settings=lambda: self.settings,
         )
+        summariser = Summariser(self.bench.redactor.text)
+        self.compressor = Compressor(
+            memory.checkpoints,
+            memory.conversations,
+            summariser=summariser,
+            settings=lambda: self.settings.compression,
+        )
+        self.titler = Titler(
+            memory.conversations,
+            self.book,
+            summariser=summariser,
+            titles=lambda: self.settings.titles,
+        )
+        self.inbox.care = Care(self.compressor, self.titler)
+        self.housekeeping = Housekeeping(self.inbox, memory, self.compressor)
 
     @property
     def providers(self) -> dict[str, Provider]:

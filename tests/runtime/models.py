@@ -72,6 +72,11 @@ class PlannedModel:
     async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
         hop = self._hops[min(len(self.requests), len(self._hops) - 1)]
         self.requests.append(request)
+        async for delta in self.steps(hop):
+            yield delta
+
+    async def steps(self, hop: Hop) -> AsyncIterator[Delta]:
+        """Play one hop."""
         try:
             for step in hop:
                 if isinstance(step, Pause):

@@ -19,6 +19,8 @@ from clawd.runtime.prompt import (
     clipped,
     system_prompt,
 )
+from clawd.tools.base import Tool
+from clawd.tools.facades import Facade
 from clawd.tools.registry import specs
 from tests.support.dispatching import Probe
 
@@ -35,7 +37,7 @@ FULL = PromptSettings(
 )
 
 
-def prompt(settings: PromptSettings = FULL, *tools: Probe, workspace: str = "/w") -> str:
+def prompt(settings: PromptSettings = FULL, *tools: Tool, workspace: str = "/w") -> str:
     return system_prompt(settings, tools, workspace=workspace)
 
 
@@ -205,6 +207,16 @@ def test_whatever_changed_before_a_prompt_is_as_if_it_were_new(steps: list[Promp
         assert preamble.render() == Preamble(step).render()
 
 
+def test_a_tool_that_stands_for_others_counts_as_they_do() -> None:
+    remembering, web = Probe("knowledge_search"), Facade("web", {"search": Probe("web_search")})
+    assert "memory first, into the web second" in prompt(FULL, remembering, web)
+    reads, writes = (
+        Facade("fs", {action: Probe(f"file_{action}")}) for action in ("read", "write")
+    )
+    assert "Write files only" not in prompt(FULL, reads)
+    assert "Write files only" in prompt(FULL, writes)
+
+
 @pytest.mark.parametrize(
     ("names", "told", "saves"),
     [
@@ -212,7 +224,6 @@ def test_whatever_changed_before_a_prompt_is_as_if_it_were_new(steps: list[Promp
         (["web_search", "web_fetch"], False, False),
         (["knowledge_save", "web_search"], False, False),
         (["memory_search", "web_fetch"], True, False),
-        (["knowledge_search", "web"], True, False),
         (["knowledge_load", "knowledge_save", "web_search"], True, True),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.config.load import load
@@ -10,7 +11,7 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.router import RouterProvider
-from clawd.service.state import LocalModels, State
+from clawd.service.state import LocalModels, State, runtime_of
 from tests.support.engines import Journal, fake_engine
 
 FLEET = """
@@ -124,3 +125,22 @@ def test_a_file_has_one_engine_name_whatever_it_is_asked_for_by(tmp_path: Path) 
 async def test_the_list_of_providers_names_what_a_router_stands_before(state: State) -> None:
     (line,) = [each for each in state.provider_lines() if each.name == "fleet"]
     assert (line.kind, line.model) == ("router", "near, far")
+
+
+def test_the_runtime_gets_every_key_of_compression_and_the_titles(tmp_path: Path) -> None:
+    keys = {
+        "at_messages": 40,
+        "at_context_percent": 50,
+        "keep_least": 3,
+        "keep_most": 9,
+        "summary_tokens": 100,
+        "summary_timeout_s": 7.0,
+        "context_tokens": 9000,
+    }
+    lines = [f"{name} = {value}" for name, value in keys.items()]
+    text = "\n".join(["[compression]", *lines, '[agent]\ntitles = "model"\n'])
+    (tmp_path / "config.toml").write_text(text)
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    runtime = runtime_of(load(environ=environ))
+    assert msgspec.structs.asdict(runtime.compression) == keys
+    assert runtime.titles == "model"

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from clawd.errors import StorageError
 from clawd.memory.rows import Conversation
 from clawd.memory.store import Memory
-from clawd.memory.upkeep import KeepLimits
+from clawd.memory.upkeep import KeepLimits, Upkeep
 from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.principal import Principal
@@ -19,13 +21,32 @@ from tests.memory.samples import ANNA, begun, said
 LIMIT_S = 20.0
 
 
+class _Fails(Upkeep):
+    """Upkeep whose first erasing fails, or never ends."""
+
+    def __init__(self, upkeep: Upkeep, *, hangs: bool) -> None:
+        super().__init__(upkeep._database)
+        self.begun = asyncio.Event()
+        self._hangs = hangs
+
+    @override
+    async def erase(self) -> None:
+        if self.begun.is_set():
+            await super().erase()
+            return
+        self.begun.set()
+        if self._hangs:
+            await asyncio.Event().wait()
+        raise StorageError("the disk is full")
+
+
 class _House:
-    def __init__(self, memory: Memory, folder: Path) -> None:
+    def __init__(self, memory: Memory, folder: Path, upkeep: Upkeep | None = None) -> None:
         self.memory = memory
         self.limits = KeepLimits()
-        self.book = ConversationBook(memory.conversations, memory.messages, TaintBook())
+        self.book = ConversationBook(memory, TaintBook())
         self.keeper = MemoryKeeper(
-            memory.upkeep,
+            upkeep or memory.upkeep,
             book=self.book,
             rules=RuleBook(JsonRuleStore(folder / "rules.json")),
             limits=lambda: self.limits,
@@ -86,3 +107,21 @@ async def test_what_was_deleted_last_is_erased_before_the_end(house: _House) -> 
     house.keeper.erase_soon()
     await house.keeper.close()
     assert b"xyloquartz" not in _files(house.memory)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_an_erasing_that_failed_or_was_cut_short_is_done_before_the_end(
+    tmp_path: Path, *, hangs: bool
+) -> None:
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    upkeep = _Fails(memory.upkeep, hangs=hangs)
+    house = _House(memory, tmp_path, upkeep)
+    house.keeper.start()
+    made = await begun(memory, "xyloquartz")
+    await memory.conversations.delete(made.id, owner=ANNA)
+    house.keeper.erase_soon()
+    async with asyncio.timeout(LIMIT_S):
+        await upkeep.begun.wait()
+    await house.keeper.close()
+    assert b"xyloquartz" not in _files(memory)
+    await memory.close()

@@ -125,7 +125,11 @@ class Bench:
             approvals=self.approvals,
             journal=journal or Journal(self.chain, self.memory.ledger, self.redactor),
             taint=book,
-            settings=DispatchSettings(sandbox_level=sandbox_level, output_limit_bytes=limit_bytes),
+            settings=DispatchSettings(
+                sandbox_level=sandbox_level,
+                output_limit_bytes=limit_bytes,
+                sessions=self.memory.session_files,
+            ),
         )
 
     def scope(

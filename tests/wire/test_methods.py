@@ -9,6 +9,8 @@ import pytest
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
     changes,
+    conversation_methods,
+    conversation_reports,
     exports,
     extension_reports,
     knowledge_methods,
@@ -24,6 +26,8 @@ from clawd.wire import (
     prompt_reports,
     receipt_methods,
     reports,
+    session_methods,
+    session_reports,
 )
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
@@ -32,6 +36,7 @@ from clawd.wire.methods import METHODS
 
 METHOD_MODULES = (
     methods,
+    conversation_methods,
     knowledge_methods,
     memory_methods,
     plan_methods,
@@ -39,9 +44,11 @@ METHOD_MODULES = (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    session_methods,
 )
 REPORT_MODULES = (
     changes,
+    conversation_reports,
     exports,
     extension_reports,
     knowledge_reports,
@@ -50,6 +57,7 @@ REPORT_MODULES = (
     policy_reports,
     prompt_reports,
     reports,
+    session_reports,
 )
 
 KINDS = sorted(METHODS.items())
@@ -96,6 +104,8 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
     needed: dict[str, Any] = {field.encode_name: "x" for field in fields if field.required}
     if name == "load_contents":
         needed["hashes"] = ["x"]
+    if name == "write_session_file":
+        needed["content"] = b"x"
     if name == "answer_approval":
         needed["answer"] = "deny"
     made = unpack(pack(needed), kind)

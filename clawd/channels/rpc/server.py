@@ -52,6 +52,12 @@ class RpcServer:
             options["cleanup_socket"] = False
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, **options)
 
+    async def take(self, connected: socket.socket) -> None:
+        """Serve a client at the other end of a connected socket, and close it at the end."""
+        reader, writer = await asyncio.open_unix_connection(sock=connected)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._clients[task] = None
+
     async def stop_listening(self) -> None:
         """Take no more clients; those that are connected stay."""
         if self._server is not None:

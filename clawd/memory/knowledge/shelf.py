@@ -109,7 +109,11 @@ class Shelf:
                 else _card(file, each)
                 for file, each in seen.items()
             }
-            self._seen = seen
+            # The card has all that is needed: heads of thousands of files would fill the memory.
+            self._seen = {
+                file: msgspec.structs.replace(each, head=b"") if each.head else each
+                for file, each in seen.items()
+            }
             self._vocabulary = None
         return self._cards
 
@@ -138,7 +142,7 @@ class Shelf:
         header = _header(name, author)
         if card is None:
             return self._create(name, header, body)
-        parsed, before = self._current(card.file)
+        parsed, before, _ = self._current(card.file)
         old = len(parsed.body.encode())
         was_untrusted = parsed.header.untrusted if parsed.header is not None else ()
         if not author.conversation_id:
@@ -165,12 +169,15 @@ class Shelf:
             card = exact(self.cards().values(), name.keywords, fixed=False)
             if card is None:
                 return self._create(name, _header(name, author), added)
-            parsed, before = self._current(card.file)
+            parsed, before, data = self._current(card.file)
             written = _joined(parsed, added, name, author)
             body = self._body(written[1], beginning=f'"{card.file}" would be')
+            # What a hand wrote may hold more than is read of it: other lines of a header, bytes
+            # that are no UTF-8. That is not in the new file.
+            has_more = parsed.header is None or render(parsed.header, parsed.body) != data
             try:
                 self.files.replace(
-                    card.file, render(written[0], body), before=before, keeps_old=False
+                    card.file, render(written[0], body), before=before, keeps_old=has_more
                 )
             except BusyError:
                 continue
@@ -228,7 +235,7 @@ class Shelf:
             )
         if card.fixed and not may_be_fixed:
             raise _fixed(card.file)
-        _, before = self._current(card.file)
+        _, before, _ = self._current(card.file)
         self.files.remove(card.file, before=before)
         return card.file
 
@@ -253,8 +260,8 @@ class Shelf:
             fixed_beside=fixed.file if fixed is not None else "",
         )
 
-    def _current(self, file: str) -> tuple[Parsed, Identity]:
-        """Return an entry that is there.
+    def _current(self, file: str) -> tuple[Parsed, Identity, bytes]:
+        """Return an entry that is there: as it is read, what file it is, and all of the file.
 
         Raises:
             BusyError: it has gone meanwhile.
@@ -270,7 +277,7 @@ class Shelf:
                 "can have; it is left alone",
                 hint="Make it shorter by hand, or write an entry with other keywords.",
             )
-        return parse(found[0]), found[1]
+        return parse(found[0]), found[1], found[0]
 
     def _hit(self, card: Card, limit_bytes: int) -> Hit | None:
         found = self.files.read(card.file, limit_bytes)

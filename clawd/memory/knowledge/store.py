@@ -48,6 +48,11 @@ class Knowledge:
         """Finish what has begun, and take nothing more; idempotent."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
+    @property
+    def keeps_old(self) -> bool:
+        """Whether what is replaced or deleted is kept in a trash."""
+        return self._settings().trash_bytes > 0
+
     def folder(self, uid: int) -> Path:
         """Return the folder of a person's entries, which may not be there yet."""
         return self._settings().folder / self._name(uid)

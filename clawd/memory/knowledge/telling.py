@@ -16,18 +16,25 @@ TOLD_BYTES = 48 * 1024
 _SHOWN_SOURCES = 3
 
 
-def saved(written: Written) -> str:
-    """Return the answer to a save."""
+def saved(written: Written, *, keeps_old: bool) -> str:
+    """Return the answer to a save; `keeps_old` says whether there is a trash."""
     name = told_name(written.file)
     if written.before is None:
         return f'created "{name}" ({written.after} B)' + _beside(written)
     if written.is_same:
         return f'"{name}" says that already ({written.after} B); nothing changed'
     marked = "; it is marked as untrusted text" if written.untrusted else ""
+    old = "the old text is kept in the trash" if keeps_old else "the old text is gone"
     return (
-        f'replaced "{name}" ({written.before} B → {written.after} B); the old text is kept in the '
-        f"trash{marked}. To add to an entry use knowledge_append"
+        f'replaced "{name}" ({written.before} B → {written.after} B); {old}{marked}. '
+        "To add to an entry use knowledge_append"
     )
+
+
+def deleted(file: str, *, keeps_old: bool) -> str:
+    """Return the answer to a delete."""
+    kept = "; its text is kept in the trash" if keeps_old else " for good"
+    return f'deleted "{told_name(file)}"{kept}'
 
 
 def appended(written: Written) -> str:

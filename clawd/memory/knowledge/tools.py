@@ -151,7 +151,8 @@ class KnowledgeSave(KnowledgeTool):
         name = entry_name(str(arguments["keywords"]), fixed=bool(arguments.get("fix", False)))
         author = self._author(context)
         written = await self._knowledge.save(name, str(arguments["content"]), author)
-        return succeeded(telling.saved(written), file=written.file, bytes=written.after)
+        told = telling.saved(written, keeps_old=self._knowledge.keeps_old)
+        return succeeded(told, file=written.file, bytes=written.after)
 
 
 class KnowledgeAppend(KnowledgeTool):
@@ -284,7 +285,7 @@ class KnowledgeDelete(KnowledgeTool):
     short: ClassVar[str] = "Delete one note of the knowledge base."
     description: ClassVar[str] = (
         "Delete the entry of just these keywords. Its text is kept in the trash for a while. "
-        "Fixed entries cannot be deleted from a conversation."
+        "Fixed entries are deleted by a person only, not from a conversation."
     )
     parameters: ClassVar[dict[str, Any]] = _schema({"keywords": _KEYWORDS}, "keywords")
 
@@ -306,9 +307,10 @@ class KnowledgeDelete(KnowledgeTool):
         file = await self._knowledge.delete(
             wanted_entries(str(arguments["keywords"])),
             uid=context.principal.uid,
-            may_be_fixed=not context.conversation_id,
+            # A person at a door, who is no model: neither in a conversation nor unattended.
+            may_be_fixed=not context.conversation_id and context.ask is not None,
         )
-        return succeeded(f'deleted "{telling.told_name(file)}"; its text is kept in the trash')
+        return succeeded(telling.deleted(file, keeps_old=self._knowledge.keeps_old))
 
 
 class KnowledgeKeywords(KnowledgeTool):

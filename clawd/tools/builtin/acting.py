@@ -9,6 +9,8 @@ from typing_extensions import override
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread
 from clawd.tools.builtin.deps import FileTool
+from clawd.tools.session_files import SessionFolder
+from clawd.wire.references import looks_like_reference
 
 SEARCH_LIMIT_S = 10.0
 
@@ -44,12 +46,28 @@ class ActingTool(FileTool):
             ClawError: it cannot be done.
         """
 
+    async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
+        """Do it on session files; for tools that take them.
+
+        Raises:
+            ClawError: it cannot be done.
+        """
+        raise NotImplementedError(f"{self.name} takes no session files")
+
+    async def _on_session(self, arguments: Arguments, context: ToolContext) -> ToolResult | None:
+        """Return what came of a call on session files; None when it is on others."""
+        if self.takes_session_files and looks_like_reference(arguments.get("path") or ""):
+            return await self.act_on_session(arguments, SessionFolder(self._sessions, context))
+        return None
+
 
 class LookingTool(ActingTool):
     """A tool that looks at files and changes none."""
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        if (found := await self._on_session(arguments, context)) is not None:
+            return found
         rules, watch = self._rules(context), Watch()
 
         def look() -> ToolResult:

@@ -55,6 +55,8 @@ class WritingTool(ChangingTool, ActingTool):
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        if (done := await self._on_session(arguments, context)) is not None:
+            return done
         return await self._change(
             context, lambda workspace, _: self.act(arguments, workspace, Watch())
         )

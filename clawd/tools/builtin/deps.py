@@ -15,6 +15,8 @@ from clawd.security.sandbox import Sandbox
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
 from clawd.tools.plans import PlanStore
+from clawd.tools.session_files import SessionAccess
+from clawd.wire.references import looks_like_reference
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         sandbox: runs commands.
         changes: keeps what file tools change, for undo; None keeps nothing.
         plans: keeps plans; None keeps none.
+        sessions: the files of conversations; None for none.
         network: where web tools may go.
         web: how those that read pages and PDFs work.
         shell_timeout_s: how long a command may take unless the call says otherwise.
@@ -71,6 +74,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     changes: ChangeLog | None = None
     plans: PlanStore | None = None
+    sessions: SessionAccess | None = None
     network: NetworkRules = NetworkRules()
     web: WebSettings = WebSettings()
     shell_timeout_s: float = 15.0
@@ -87,21 +91,26 @@ class FileTool(Tool):
     Attributes:
         reads: whether its result may hold text that stands there, or names of files.
         writes: whether it changes it.
+        takes_session_files: whether `path` may be the reference of a session file as well.
     """
 
     outward: ClassVar[bool | None] = False
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = False
+    takes_session_files: ClassVar[bool] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
         self._policy = deps.policy
         self._home = deps.home
+        self._sessions = deps.sessions
         self.timeout_s = deps.tool_timeout_s
 
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
-        location = classify(arguments.get("path") or ".", self._rules(context))
-        path = (location.path,)
+        given = arguments.get("path") or "."
+        if looks_like_reference(given):
+            return Touched()  # what a conversation holds stays in it
+        path = (classify(given, self._rules(context)).path,)
         return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
 
     def _rules(self, context: ToolContext) -> PathRules:
@@ -109,6 +118,8 @@ class FileTool(Tool):
 
     def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""
+        if self.takes_session_files and looks_like_reference(path):
+            return Assessment(risk="low", reason=f"{reason} of the conversation", outward=False)
         rules = self._rules(context)
         try:
             location = classify(path, rules)

@@ -1,6 +1,7 @@
 """Reading pieces of a text file by lines or bytes, with the line numbers they have in the whole."""
 
 import codecs
+import os
 from typing import BinaryIO
 
 import msgspec
@@ -65,7 +66,8 @@ def read_bytes(file: BinaryIO, offset: int, max_bytes: int) -> Excerpt:
         BinaryFileError: it is no text.
     """
     _check_text(file)
-    start = max(0, offset)
+    start = min(max(0, offset), file.seek(0, os.SEEK_END))
+    file.seek(0)
     before = _count_breaks(file, min(start, COUNTED_BYTES))
     file.seek(start)
     data = file.read(min(max(1, max_bytes), BYTES_LIMIT))

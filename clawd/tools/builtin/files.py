@@ -32,6 +32,8 @@ from clawd.tools.builtin.file_text import (
     shown_name,
 )
 from clawd.tools.builtin.nearest import nearest_names
+from clawd.tools.builtin.session_acts import list_of, read_from
+from clawd.tools.session_files import SessionFolder
 
 LIST_LIMIT = 1000
 EMPTY = "(empty)"
@@ -45,7 +47,8 @@ class FileListTool(LookingTool):
     description: ClassVar[str] = (
         "Answers one name a line, sorted; folders end with a slash. `path` is a folder, by default "
         "the workspace. With `recursive` everything below is listed, as paths from that folder, "
-        f"but not inside .git. At most {LIST_LIMIT} names; a last line says when there are more."
+        f"but not inside .git. At most {LIST_LIMIT} names; a last line says when there are more. "
+        "The path file+session:// lists the files of the conversation."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
@@ -54,9 +57,15 @@ class FileListTool(LookingTool):
         }
     )
 
+    takes_session_files: ClassVar[bool] = True
+
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         return self._assess(arguments.get("path", "."), context, "low", "lists a folder")
+
+    @override
+    async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
+        return await list_of(arguments, files)
 
     @override
     def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
@@ -79,7 +88,8 @@ class FileReadTool(LookingTool):
         "Answers lines as `number|text`. With `start_line` it reads lines from there "
         f"(`max_lines`, by default {LINES_DEFAULT}, at most {LINES_LIMIT}); without, it reads "
         f"bytes from `offset` on (`max_bytes`, by default {BYTES_DEFAULT}, at most {BYTES_LIMIT}). "
-        "A last line says what was left out. A binary file is not shown; its type and size are."
+        "A last line says what was left out. A binary file is not shown; its type and size are. "
+        "It reads files of the conversation as well: file+session://notes.txt."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
@@ -92,9 +102,15 @@ class FileReadTool(LookingTool):
         "path",
     )
 
+    takes_session_files: ClassVar[bool] = True
+
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         return self._assess(arguments["path"], context, "low", "reads a file")
+
+    @override
+    async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
+        return await read_from(arguments, files)
 
     @override
     def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:

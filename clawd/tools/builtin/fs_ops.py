@@ -18,9 +18,18 @@ from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_edit import FileEditTool
 from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
 from clawd.tools.builtin.files import CheckPathTool, FileListTool, FileReadTool
-from clawd.tools.builtin.fs_ops_batch import MAX_FILES, MAX_OPERATIONS, Batch, Verb, batch_of
+from clawd.tools.builtin.fs_ops_batch import (
+    MAX_FILES,
+    MAX_OPERATIONS,
+    Operation,
+    Verb,
+    batch_of,
+    operations_of,
+    refusal,
+)
 from clawd.tools.builtin.fs_ops_run import CLIP_BYTES, run_batch
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
+from clawd.wire.references import looks_like_reference, no_path
 
 # What is left of the call's time when no further operation is begun.
 _RESERVE = 0.25
@@ -92,14 +101,15 @@ class FsOpsTool(ChangingTool):
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         try:
-            batch = self._batch(arguments, context)
+            operations = self._operations(arguments, context)
         except InvalidRequestError:
             return Assessment(risk="low", reason="a batch that is refused as a whole")
-        found = [self._tools[each.verb].risk(each.arguments, context) for each in batch.operations]
+        # One that its paths make impossible now may be possible when it runs: links can be moved.
+        found = [self._tools[each.verb].risk(each.arguments, context) for each in operations]
         decisive = worst(found)
         blocked = decisive.blocked
         if blocked:
-            operation = batch.operations[found.index(decisive)]
+            operation = operations[found.index(decisive)]
             blocked = f"operation {operation.number} ({operation.title}): {blocked}"
         reasons = "; ".join(dict.fromkeys(each.reason for each in found))
         return Assessment(
@@ -113,10 +123,10 @@ class FsOpsTool(ChangingTool):
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
         try:
-            batch = self._batch(arguments, context)
+            operations = self._operations(arguments, context)
         except InvalidRequestError:
             return Touched()
-        each = [self._tools[one.verb].touches(one.arguments, context) for one in batch.operations]
+        each = [self._tools[one.verb].touches(one.arguments, context) for one in operations]
         return Touched(
             reads=tuple(dict.fromkeys(path for one in each for path in one.reads)),
             writes=tuple(dict.fromkeys(path for one in each for path in one.writes)),
@@ -126,7 +136,7 @@ class FsOpsTool(ChangingTool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         limit_s = self.timeout_s * (1 - _RESERVE)
         try:
-            batch = self._batch(arguments, context)
+            batch = batch_of(arguments, self._operations(arguments, context))
             return await self._change(
                 context,
                 lambda workspace, keeper: run_batch(
@@ -136,7 +146,7 @@ class FsOpsTool(ChangingTool):
         except InvalidRequestError as error:
             return failed(f"{error.message} {error.hint}")
 
-    def _batch(self, arguments: Arguments, context: ToolContext) -> Batch:
+    def _operations(self, arguments: Arguments, context: ToolContext) -> tuple[Operation, ...]:
         rules = self._rules(context)
 
         def place_of(path: str) -> str:
@@ -146,4 +156,8 @@ class FsOpsTool(ChangingTool):
                 return path  # the flat tool says why it is none
 
         schemas = {verb: tool.parameters for verb, tool in self._tools.items()}
-        return batch_of(arguments, schemas, place_of)
+        operations = operations_of(arguments, schemas, place_of)
+        for each in operations:
+            if looks_like_reference(path := str(each.arguments.get("path", ""))):
+                raise refusal(f"operation {each.number}: {no_path(path).message}")
+        return operations

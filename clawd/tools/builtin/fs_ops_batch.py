@@ -91,12 +91,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     continues: bool
 
 
-def batch_of(
+def operations_of(
     arguments: Arguments,
     schemas: Mapping[Verb, Mapping[str, Any]],
     place_of: Callable[[str], str],
-) -> Batch:
-    """Return the batch that the arguments mean.
+) -> tuple[Operation, ...]:
+    """Return the operations that the arguments name, by the arguments alone.
+
+    What is refused here is refused whenever it is asked, wherever its paths lead by then.
 
     Args:
         arguments: of the tool.
@@ -104,14 +106,22 @@ def batch_of(
         place_of: resolves a path.
 
     Raises:
-        InvalidRequestError: it cannot be meant, and nothing of it may be done.
+        InvalidRequestError: they cannot be meant, and nothing may be done.
     """
     given = arguments["operations"]
     if not 1 <= len(given) <= MAX_OPERATIONS:
         raise refusal(f"a batch has 1 to {MAX_OPERATIONS} operations, this one has {len(given)}")
-    operations = tuple(
+    return tuple(
         _operation(number, each, schemas, place_of) for number, each in enumerate(given, 1)
     )
+
+
+def batch_of(arguments: Arguments, operations: tuple[Operation, ...]) -> Batch:
+    """Return what the operations mean together, by where their paths lead now.
+
+    Raises:
+        InvalidRequestError: it cannot be meant, and nothing of it may be done.
+    """
     files = {each.place for each in operations if each.verb in _OF_FILES}
     if len(files) > MAX_FILES:
         raise refusal(f"a batch names at most {MAX_FILES} files, this one names {len(files)}")
@@ -147,8 +157,17 @@ def _operation(
         decoded = decode_arguments(rest, schemas[verb])
     except InvalidRequestError as error:
         raise refusal(f"operation {number} ({verb}): {error.message}") from error
+    if verb == "edit":
+        _check_edit(number, decoded)
     place = place_of(decoded.get("path") or ".")
     return Operation(number=number, verb=verb, arguments=decoded, place=place)
+
+
+def _check_edit(number: int, arguments: Arguments) -> None:
+    try:
+        edit_of(arguments)
+    except EditError as error:
+        raise refusal(f"operation {number} (edit): {error.message}") from error
 
 
 def _check_one_meaning(number: int, given: Mapping[str, Any]) -> None:
@@ -202,12 +221,7 @@ def _step(group: tuple[list[Operation], bool]) -> Step:
     operations, is_as_found = group
     if operations[0].verb != "edit":
         return Step(operations=tuple(operations), is_as_found=is_as_found)
-    edits = []
-    for each in operations:
-        try:
-            edits.append(edit_of(each.arguments))
-        except EditError as error:
-            raise refusal(f"operation {each.number} (edit): {error.message}") from error
+    edits = [edit_of(each.arguments) for each in operations]
     if (both := overlapping_lines(edits)) is not None:
         raise overlap(operations[both[0]], operations[both[1]])
     return Step(operations=tuple(operations), edits=tuple(edits), is_as_found=is_as_found)

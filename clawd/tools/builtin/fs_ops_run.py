@@ -78,6 +78,8 @@ def _done(
         raise
     except ClawError as error:
         return _refused(step, 0, error.message + (f" {error.hint}" if error.hint else ""))
+    except OSError as error:  # of a disk that fails while a file is read
+        return _refused(step, 0, f"the system refused: {error.strerror or error}")
     if not result.success:
         return _refused(step, 0, result.error)
     outcomes = _all(step, "done", f"made together with operation {first.number}")

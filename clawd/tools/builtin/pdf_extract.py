@@ -1,6 +1,7 @@
 """The tool `pdf_extract`: the text of a PDF, from the workspace or the web."""
 
 import mimetypes
+from bisect import bisect_left, bisect_right
 from typing import Any, ClassVar
 
 import msgspec
@@ -180,14 +181,15 @@ def _page_text(answer: dict[str, Any]) -> str:
 
 
 def _missing(ranges: Ranges, read: set[int], count: int) -> Ranges:
-    """Return the wanted pages of the document that were not read."""
+    """Return the wanted pages of the document that were not read; it may claim any count."""
+    known = sorted(read)
     missing: list[tuple[int, int]] = []
-    for first, last in ranges:
-        for number in range(first, min(last, count, LAST_PAGE) + 1):
-            if number in read:
-                continue
-            if missing and missing[-1][1] == number - 1:
-                missing[-1] = (missing[-1][0], number)
-            else:
-                missing.append((number, number))
+    for first, wanted in ranges:
+        at, last = first, min(wanted, count, LAST_PAGE)
+        for number in known[bisect_left(known, first) : bisect_right(known, last)]:
+            if at < number:
+                missing.append((at, number - 1))
+            at = number + 1
+        if at <= last:
+            missing.append((at, last))
     return tuple(missing)

@@ -1,5 +1,6 @@
 """Tools that search: grep in the contents of files, glob in their names."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +12,14 @@ from clawd.errors import ClawError
 from clawd.security.paths import classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
+from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import is_text, shown_name
-from clawd.tools.builtin.globbing import compile_pattern, glob_matcher
+from clawd.tools.builtin.globbing import Matcher, compile_pattern, glob_matcher
+from clawd.tools.builtin.session_acts import has_text
+from clawd.tools.session_files import SessionFolder
+from clawd.wire.references import looks_like_reference, no_path
 
 RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
 NOTHING = "no matches"
@@ -48,9 +52,21 @@ class GrepTool(LookingTool):
         "pattern",
     )
 
+    takes_session_files: ClassVar[bool] = True
+
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         return self._assess(arguments.get("path") or ".", context, "low", "searches files")
+
+    @override
+    async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
+        file, data = await files.read(arguments["path"])
+        data = data if has_text(file, data) else b""
+        watch = Watch()
+        try:
+            return await in_thread(lambda: _grep_one(arguments, data, watch).result())
+        finally:
+            watch.cancelled.set()
 
     @override
     def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
@@ -83,6 +99,27 @@ class GlobTool(LookingTool):
 class _Found(msgspec.Struct, kw_only=True):
     lines: list[str] = []
     stopped: str = ""
+    limit: int = RESULTS_LIMIT
+
+    def take(
+        self, shown: str, lines: Iterator[tuple[int, str]], pattern: Matcher, watch: Watch
+    ) -> bool:
+        """Take the lines of a file that match; tells whether there is room for more."""
+        for number, line in lines:
+            if number % 1000 == 0 and watch.is_over():
+                break
+            if pattern.search(line):
+                if len(self.lines) == self.limit:
+                    self.stopped = f"only {self.limit} lines are shown"
+                    return False
+                self.lines.append(f"{shown_name(shown)}:{number}:{line[:_MAX_LINE]}")
+        return True
+
+    def ended(self, watch: Watch) -> "_Found":
+        """Say so when time ended it."""
+        if watch.is_over() and not self.stopped:
+            self.stopped = f"the search was ended after {watch.limit_s:g} s"
+        return self
 
     def result(self) -> ToolResult:
         lines = self.lines or ([] if self.stopped else [NOTHING])
@@ -96,23 +133,32 @@ def _limit(arguments: Arguments) -> int:
 
 
 def _grep(arguments: Arguments, workspace: Workspace, limit: int, watch: Watch) -> _Found:
-    pattern = compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
-    found = _Found(lines=[])
+    pattern, found = _pattern(arguments), _Found(lines=[], limit=limit)
     for shown, path in _files(workspace, arguments, watch):
-        for number, line in _lines(workspace, path):
-            if number % 1000 == 0 and watch.is_over():
-                break
-            if pattern.search(line):
-                if len(found.lines) == limit:
-                    found.stopped = f"only {limit} lines are shown"
-                    return found
-                found.lines.append(f"{shown_name(shown)}:{number}:{line[:_MAX_LINE]}")
-    if watch.is_over():
-        found.stopped = f"the search was ended after {watch.limit_s:g} s"
-    return found
+        if not found.take(shown, _lines(workspace, path), pattern, watch):
+            break
+    return found.ended(watch)
+
+
+def _grep_one(arguments: Arguments, data: bytes, watch: Watch) -> _Found:
+    """Search the content of one session file."""
+    found = _Found(lines=[], limit=_limit(arguments))
+    lines = enumerate((_valid_text(line) for line in io.BytesIO(data)), 1)
+    found.take(arguments["path"].strip(), lines, _pattern(arguments), watch)
+    return found.ended(watch)
+
+
+def _valid_text(line: bytes) -> str:
+    return line.rstrip(b"\n").decode("utf-8", "replace")
+
+
+def _pattern(arguments: Arguments) -> Matcher:
+    return compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
 
 
 def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:
+    if looks_like_reference(arguments["pattern"]):
+        raise no_path(arguments["pattern"])
     matcher = glob_matcher(arguments["pattern"])
     folder = arguments.get("path") or "."
     only_folders = arguments["pattern"].rstrip().endswith("/")

@@ -1,5 +1,6 @@
 """The tool `web_fetch`: the readable text and the links of a page."""
 
+import functools
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -83,7 +84,7 @@ class WebFetchTool(Tool):
         if text is None:
             return _no_text(answer, kind)
         if not is_page(kind):
-            return _plain(answer, kind, cleaned(text))
+            return await in_thread(functools.partial(_plain, answer, kind, text))
         job = {"kind": "page", "url": answer.target.url, "max_links": MAX_LINKS}
         reading = await self._reader.read(job, text.encode("utf-8", "replace"))
         return _page(answer, kind, reading)
@@ -134,7 +135,8 @@ def _links(found: object) -> list[str]:
     return lines[:MAX_LINKS]
 
 
-def _plain(answer: Response, kind: str, text: str) -> ToolResult:
+def _plain(answer: Response, kind: str, raw: str) -> ToolResult:
+    text = cleaned(raw)
     shown = text[:MAX_CHARS] or "(empty)"
     if len(text) > MAX_CHARS:
         shown += f"\n[cut: the text has {len(text)} characters]"

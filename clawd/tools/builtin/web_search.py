@@ -1,6 +1,7 @@
 """The tool `web_search`: results of search engines that need no key."""
 
 import asyncio
+import functools
 import json
 import re
 from typing import Any, ClassVar, Protocol
@@ -12,7 +13,16 @@ from typing_extensions import override
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules, judge_url
 from clawd.security.risk import Assessment
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, failed, succeeded
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touched,
+    failed,
+    in_thread,
+    succeeded,
+)
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.reader import Reader
 from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble
@@ -134,11 +144,13 @@ class WebSearchTool(Tool):
         }
         answers: list[dict[str, Any]] = []
         for _ in range(_MAX_STEPS):
-            reading = await self._reader.read(job, json.dumps(answers).encode())
+            given = await in_thread(lambda: json.dumps(answers).encode())
+            reading = await self._reader.read(job, given)
             raw = reading.first("request")
             if raw is None:
                 problem = str(reading.first("error") or "") or reading.problem
-                return _found(reading.first("results"), answers, problem)
+                results = reading.first("results")
+                return await in_thread(functools.partial(_found, results, answers, problem))
             try:
                 request = engine_request(raw, backend, self._web.region, web.user_agent)
                 answer = await self._fetch(request, max_bytes=_MAX_PAGE_BYTES)
@@ -148,8 +160,7 @@ class WebSearchTool(Tool):
                 search.heard += [answer.heard] if answer.heard else []
                 return answer.message
             search.heard.append(answer.target.host)
-            text = decoded(answer.body, answer.charset) or ""
-            answers.append({"status": answer.status, "text": text})
+            answers.append(await in_thread(functools.partial(_answer, answer)))
         return "it wants to be asked too often"
 
 
@@ -228,6 +239,12 @@ def engine_request(raw: object, backend: str, region: str, user_agent: str) -> R
         kept["Content-Type"] = "application/x-www-form-urlencoded"
     data = body.encode() if method == "POST" else None
     return Request(method=method, target=target, headers=kept, body=data, hosts=hosts)
+
+
+def _answer(response: Response) -> dict[str, Any]:
+    """Return a response as the reader takes it."""
+    text = decoded(response.body, response.charset) or ""
+    return {"status": response.status, "text": text}
 
 
 def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list[Hit] | str:

@@ -97,6 +97,7 @@ class Front(Door):
             "approvals": bench.approvals,
             "rules": bench.rules,
             "questions": house.person.questions,
+            "housekeeping": house.housekeeping,
             "estop": EmergencyStop(bench.workspace),
             "engine": None,
             "tool_problems": lambda: PROBLEMS,

@@ -5,6 +5,7 @@ import contextlib
 import os
 import resource
 import stat
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from clawd.errors import (
 )
 from clawd.memory.knowledge.files import EntryFiles
 from clawd.memory.knowledge.shelf import Author
+from clawd.memory.knowledge.store import Knowledge
 from tests.memory.knowledge.rig import ME, OTHER, Notes, files_of
 
 KIB = 1024
@@ -103,6 +105,27 @@ async def test_an_entry_keeps_its_sources_when_something_is_added(notes: Notes) 
     await notes.append("a", "z", author=Author(uid=ME, conversation_id="d", untrusted=("mcp",)))
     (hit,) = (await notes.load("a")).hits
     assert hit.card.untrusted == ("web", "mcp")
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        b"---\nkeywords: a\ntitle: My notes\n---\n\nbody\n",
+        b"keywords: a\n\ncaf\xe9\n",
+        b"keywords: a\r\n\r\nbody\x0c\r\n",
+    ],
+)
+async def test_what_an_append_cannot_keep_of_a_file_made_by_hand_lies_in_the_trash(
+    notes: Notes, by_hand: bytes
+) -> None:
+    path = notes.write("a.md", "")
+    path.write_bytes(by_hand)
+    await notes.append("a", "more")
+    assert notes.text("a.md").endswith("\n\n---\n\nmore\n")
+    (kept,) = (notes.folder / ".trash").iterdir()
+    assert kept.read_bytes() == by_hand
+    await notes.append("a", "and more")
+    assert list((notes.folder / ".trash").iterdir()) == [kept]
 
 
 async def test_a_trusted_text_in_place_of_an_untrusted_one_is_trusted(notes: Notes) -> None:
@@ -474,6 +497,22 @@ async def test_what_a_crash_left_half_written_goes_when_it_is_old(notes: Notes) 
         os.utime(path, (then, then))
     assert await notes.names() == ["a.md"]
     assert notes.left_over() == [".clawd-new"]
+
+
+async def test_of_files_that_were_seen_no_text_is_held_in_memory(notes: Notes) -> None:
+    for number in range(300):
+        notes.write(f"k{number}.md", f"keywords: k{number}, all\n\n{'text ' * 20_000}\n")
+    assert (await notes.search("all")).total == 300
+    tracemalloc.start()
+    try:
+        notes.write("new.md", "keywords: all\n\nx")
+        held = Knowledge(lambda: notes.settings)
+        found = await held.search(("all",), uid=ME)
+        assert (found.total, (await held.search(("k7",), uid=ME)).total) == (301, 1)
+        assert tracemalloc.get_traced_memory()[0] < 3 << 20
+        held.close()
+    finally:
+        tracemalloc.stop()
 
 
 async def test_ten_thousand_entries_are_searched(notes: Notes) -> None:

@@ -195,8 +195,28 @@ async def test_a_model_neither_changes_nor_deletes_a_fixed_entry(world: World) -
         assert (await world.call("knowledge_delete", keywords=keywords)).status == "failed"
         assert (await world.call("knowledge_append", keywords=keywords, content="x")).text
     assert world.notes.text("fix-vpn.md").endswith("\n\nwg0\n")
-    outside = await world.call("knowledge_delete", "", keywords="fix-vpn")
-    assert outside.status == "allowed"
+
+
+async def test_a_fixed_entry_is_deleted_where_a_person_can_be_asked_only(world: World) -> None:
+    await world.call("knowledge_save", keywords="vpn", content="wg0", fix=True)
+    world.bench.policy = PolicySettings(autonomy="full")
+    unattended = await world.call("knowledge_delete", "", keywords="fix-vpn")
+    assert unattended.text.startswith('error: "fix-vpn.md" is fixed')
+
+    async def ask(_question: str, _options: tuple[str, ...]) -> str | None:
+        return None
+
+    scope = msgspec.structs.replace(world.bench.scope(principal=USER), conversation_id="", ask=ask)
+    call = request("knowledge_delete", json.dumps({"keywords": "fix-vpn"}))
+    assert (await world.dispatcher.call(call, scope)).status == "allowed"
+
+
+async def test_without_a_trash_nothing_is_said_to_lie_there(world: World) -> None:
+    world.notes.limit(trash_bytes=0)
+    await world.call("knowledge_save", keywords="a", content="one")
+    told = await world.text("knowledge_save", keywords="a", content="two")
+    assert told.startswith('replaced "a.md" (3 B → 3 B); the old text is gone. To add')
+    assert await world.text("knowledge_delete", keywords="a") == 'deleted "a.md" for good'
 
 
 async def test_every_call_leaves_a_receipt(world: World) -> None:

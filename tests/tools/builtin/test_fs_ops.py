@@ -1,7 +1,9 @@
 """fs_ops: a batch of operations is judged, done, told and taken back as one call."""
 
 import asyncio
+import errno
 import json
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -198,6 +200,30 @@ async def test_a_read_shows_two_kibibytes_and_says_what_is_left_out(bench: Bench
     assert len(result.output) < 3000
 
 
+async def test_a_disk_that_fails_is_told_of_its_operation(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    bench.put("a.txt", LINES)
+    monkeypatch.setattr("clawd.tools.builtin.files.read_bytes", fails)
+    result = await batch(bench, op("write", path="b", content="x"), op("read", path="a.txt"))
+    assert "2. read a.txt: FAILED: the system refused: Input/output error" in result.error
+    assert result.output == "1. write b: created b (1 B)"
+
+
+@pytest.mark.parametrize("name", ["offset", "start_line", "max_bytes", "max_lines"])
+@pytest.mark.parametrize("number", [-(10**30), -1, 0, 2**63 - 1, 2**63, 10**30])
+async def test_no_number_keeps_a_batch_from_telling_what_it_did(
+    bench: Bench, name: str, number: int
+) -> None:
+    bench.put("a.txt", LINES)
+    read = op("read", path="a.txt", **{name: number})
+    result = await batch(bench, op("write", path="b", content="x"), read)
+    assert "1. write b: created b (1 B)" in told(result)
+
+
 @pytest.mark.parametrize(
     ("operations", "words"),
     [
@@ -277,6 +303,23 @@ async def test_one_operation_that_is_blocked_blocks_the_batch(
     result = await batch(bench, bad)
     assert "1 failed" in result.error
     assert list(bench.workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("reason", ["overlap", "too many files"])
+def test_what_only_its_paths_make_impossible_is_judged_as_what_it_would_do(
+    bench: Bench, reason: str
+) -> None:
+    """A link that is moved between judging and doing must not take a batch past the judge."""
+    bench.put("a.txt", LINES)
+    (bench.workspace / "link").symlink_to("a.txt")
+    paths = ["a.txt", "link"] if reason == "overlap" else [f"f{n}" for n in range(21)]
+    operations = [op("edit", path=path, start_line=1, new_text="x") for path in paths]
+    found = bench.risk("fs_ops", operations=operations)
+    assert (found.risk, found.blocked) == ("medium", "")
+    touched = bench.tool("fs_ops").touches({"operations": operations}, bench.context())
+    assert bench.workspace / ("a.txt" if reason == "overlap" else "f20") in touched.writes
+    (bench.workspace / "link").unlink()
+    assert bench.risk("fs_ops", operations=operations).risk == "medium"
 
 
 def test_outside_of_the_workspace_it_is_one_level_higher(bench: Bench) -> None:

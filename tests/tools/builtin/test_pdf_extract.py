@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import itertools
 from collections.abc import AsyncIterator, Callable
 
 import pypdf
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
 from clawd.tools.builtin.deps import WebSettings
-from clawd.tools.builtin.page_ranges import limited, page_ranges
+from clawd.tools.builtin.page_ranges import LAST_PAGE, limited, page_ranges
+from clawd.tools.builtin.pdf_extract import _missing
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, Site, serving
@@ -241,3 +243,22 @@ def test_a_file_is_low_and_stays_inside_an_address_is_not(bench: Bench) -> None:
     assert tool.outward
     assert tool.touches({"source": "a.pdf"}, context).reads == (bench.workspace / "a.pdf",)
     assert tool.touches({"source": "https://far.example/a.pdf"}, context).reads == ()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)).map(sorted), max_size=4),
+    st.sets(st.integers(1, 30)),
+    st.integers(0, 30),
+)
+def test_the_pages_left_out_are_those_wanted_and_not_read(
+    given_ranges: list[list[int]], read: set[int], count: int
+) -> None:
+    ranges = page_ranges(",".join(f"{a}-{b}" for a, b in given_ranges)) if given_ranges else ()
+    wanted = {n for a, b in ranges for n in range(a, b + 1) if n <= count}
+    left = _missing(ranges, read, count)
+    assert {n for a, b in left for n in range(a, b + 1)} == wanted - read
+    assert all(one[1] + 1 < other[0] for one, other in itertools.pairwise(left))
+
+
+def test_a_document_may_claim_any_number_of_pages() -> None:
+    assert _missing(((1, LAST_PAGE),), {1, 2, 5}, 10**30) == ((3, 4), (6, LAST_PAGE))

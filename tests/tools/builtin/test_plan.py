@@ -1,5 +1,6 @@
 """plan: what is kept, what is told, and how kindly a call is read."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -162,6 +163,24 @@ async def test_what_stays_in_doubt_is_refused_with_an_example_and_changes_nothin
     example = json.loads(result.error.split("look like this: ")[1])
     assert (await three.plan(), three.events) == (before, [])
     assert (await three.call(**example)).success
+
+
+async def test_no_name_of_an_item_takes_long_to_look_for(three: Desk) -> None:
+    # With a pattern that tries again from every blank this takes days, and memory waits for it.
+    async with asyncio.timeout(20):
+        given = {"id": "x" + " " * 1_000_000 + "x", "status": "done"}
+        items = [given, {**given, "id": " " * 1_000_000 + "x"}]
+        for each in items:
+            assert "there is no item" in await three.told(action="update", items=[each])
+    assert await three.told(action="update", id=f"{' ' * 90}Write the REPORT\n", status="done")
+    assert "[x] 2." in await three.plan()
+
+
+async def test_long_texts_are_found_whole_only(desk: Desk) -> None:
+    long = "a b c d " * 30
+    await desk.call(action="add", items=[f"{long}{number}" for number in range(3)])
+    assert "no item" in await desk.told(action="update", id=long, status="done")
+    assert "[x] 2." in await desk.told(action="update", id=f"{long}1".upper(), status="done")
 
 
 async def test_a_text_stays_on_one_line_and_a_plan_is_bounded(desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """web_search with recorded pages: what engines are asked, what is read of their answers."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
@@ -83,6 +84,31 @@ async def test_the_page_of_an_engine_becomes_results(bench: Bench, backend: str)
     assert request.headers["User-Agent"] == "Mozilla/5.0 (compatible; clawd)"
     sent = request.body.decode() if request.body else urlsplit(request.target.url).query
     assert "clawd daemon" in [value for each in parse_qs(sent).values() for value in each]
+
+
+class _Watched:
+    """A response that notes which threads look at its body."""
+
+    def __init__(self, response: Response, seen: set[int]) -> None:
+        self._response = response
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> object:
+        if name == "body":
+            self._seen.add(threading.get_ident())
+        return getattr(self._response, name)
+
+
+async def test_a_page_is_decoded_off_the_loop(bench: Bench) -> None:
+    engines, threads = Engines({"www.mojeek.com": page("mojeek")}), set[int]()
+
+    async def watched(request: Request, *, max_bytes: int) -> object:
+        answer = await engines(request, max_bytes=max_bytes)
+        return _Watched(answer, threads) if isinstance(answer, Response) else answer
+
+    assert (await search(bench, watched, "mojeek")).success
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_an_engine_that_asks_twice_gets_both_answers(bench: Bench) -> None:

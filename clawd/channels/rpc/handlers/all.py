@@ -1,6 +1,7 @@
 """All handlers of the control socket in one object."""
 
 from clawd.channels.rpc.handlers.acts import ActHandlers
+from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
@@ -10,6 +11,7 @@ from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
+from clawd.channels.rpc.handlers.session_files import SessionFileHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
 from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 
@@ -17,6 +19,7 @@ from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
 class Handlers(
     ServiceHandlers,
     TurnHandlers,
+    ConversationHandlers,
     ActHandlers,
     PlanHandlers,
     PolicyHandlers,
@@ -27,5 +30,6 @@ class Handlers(
     ExportHandlers,
     ModelHandlers,
     UpkeepHandlers,
+    SessionFileHandlers,
 ):
     """An async method for every method of the wire."""

@@ -12,12 +12,14 @@ from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.memory.changes import Changes
+from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
 from clawd.plugins.loader import PluginStore
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Calls
+from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
 from clawd.runtime.replay import Judge, PolicyChange
@@ -29,7 +31,7 @@ from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
-from clawd.wire.reports import ModelList, ProviderLine, StatusReport
+from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
 
 MAX_CURSOR_DIGITS = 18
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
@@ -63,6 +65,7 @@ class Parts:
     """
 
     inbox: Inbox
+    housekeeping: Housekeeping
     calls: Calls
     memory: Memory
     changes: Changes
@@ -96,6 +99,17 @@ class Handler:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+
+    async def forget_conversation(self, beginning: str, call: Call) -> Done:
+        """Delete a conversation of the caller's, by its id or a unique beginning of it."""
+        parts, owner = self.parts, visible_to(call.principal)
+        record = await parts.memory.conversations.match(beginning, owner=owner)
+        parts.inbox.cancel_conversation(record.id)
+        await parts.memory.conversations.delete(record.id, owner=owner)
+        parts.erase_soon()
+        parts.inbox.book.forget(record.id)
+        parts.rules.end_conversation(record.id)
+        return Done(message=f"deleted {record.id}")
 
     def take_answer(self, answer: Answer, principal: Principal) -> None:
         """Give a client's answer to the approval or question it names; a late one is ignored."""

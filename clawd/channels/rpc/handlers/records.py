@@ -70,14 +70,7 @@ class RecordHandlers(Handler):
         """Delete the caller's own conversations: all, or the one named."""
         conversations, book = self.parts.memory.conversations, self.parts.inbox.book
         if params.conversation_id:
-            owner = visible_to(call.principal)
-            record = await conversations.match(params.conversation_id, owner=owner)
-            self.parts.inbox.cancel_conversation(record.id)
-            await conversations.delete(record.id, owner=owner)
-            self.parts.erase_soon()
-            book.forget(record.id)
-            self.parts.rules.end_conversation(record.id)
-            return Done(message=f"deleted {record.id}")
+            return await self.forget_conversation(params.conversation_id, call)
         self.parts.inbox.cancel_owner(call.principal.uid)
         gone = await conversations.clear(owner=call.principal.uid)
         book.forget_owner(call.principal.uid)

@@ -1,12 +1,22 @@
 """Handlers about conversations and turns: send, follow, cancel, list, show."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import InvalidRequestError
+from clawd.memory.forks import FORKED_FROM
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
+from clawd.memory.store import Memory
 from clawd.runtime.incoming import IncomingMessage
+from clawd.wire.conversation_reports import (
+    ConversationDetail,
+    ConversationLine,
+    ConversationPage,
+    MessageLine,
+)
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
@@ -17,13 +27,7 @@ from clawd.wire.methods import (
     SendMessage,
     ShowConversation,
 )
-from clawd.wire.reports import (
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
-    Done,
-    MessageLine,
-)
+from clawd.wire.reports import Done
 
 
 class TurnHandlers(Handler):
@@ -72,7 +76,7 @@ class TurnHandlers(Handler):
             resume=params.resume,
             conversation_id=params.conversation_id,
         )
-        return _line(live.record, len(live.context.messages))
+        return await conversation_line(self.parts.memory, live.record)
 
     async def list_conversations(self, params: ListConversations, call: Call) -> ConversationPage:
         """List conversations, newest first."""
@@ -80,10 +84,7 @@ class TurnHandlers(Handler):
         page = await self.parts.memory.conversations.list(
             owner=owner, limit=params.limit, cursor=params.cursor
         )
-        counts = await self.parts.memory.messages.counts(
-            [record.id for record in page.conversations]
-        )
-        items = tuple(_line(record, counts.get(record.id, 0)) for record in page.conversations)
+        items = await conversation_lines(self.parts.memory, page.conversations)
         return ConversationPage(items=items, cursor=page.cursor)
 
     async def show_conversation(self, params: ShowConversation, call: Call) -> ConversationDetail:
@@ -96,24 +97,40 @@ class TurnHandlers(Handler):
         rows = await memory.messages.history(
             record.id, owner=owner, after=after, limit=params.limit
         )
-        counts = await memory.messages.counts([record.id])
         return ConversationDetail(
-            conversation=_line(record, counts.get(record.id, 0)),
+            conversation=await conversation_line(memory, record),
             messages=tuple(_message(row) for row in rows),
             cursor=str(rows[-1].id) if len(rows) == params.limit else "",
         )
 
 
-def _line(record: Conversation, messages: int) -> ConversationLine:
-    return ConversationLine(
-        id=record.id,
-        title=record.title,
-        created_at=record.created_at,
-        updated_at=record.updated_at,
-        messages=messages,
-        workspace=record.workspace,
-        owner=record.owner,
-        untrusted_sources=tuple(record.metadata.get(TAINT, ())),
+async def conversation_line(memory: Memory, record: Conversation) -> ConversationLine:
+    """Return a conversation as lists show it."""
+    (line,) = await conversation_lines(memory, [record])
+    return line
+
+
+async def conversation_lines(
+    memory: Memory, records: Sequence[Conversation]
+) -> tuple[ConversationLine, ...]:
+    """Return conversations as lists show them."""
+    names = [record.id for record in records]
+    counts = await memory.messages.counts(names)
+    replaced = await memory.checkpoints.replaced(names)
+    return tuple(
+        ConversationLine(
+            id=record.id,
+            title=record.title,
+            created_at=record.created_at,
+            updated_at=record.updated_at,
+            messages=counts.get(record.id, 0),
+            workspace=record.workspace,
+            owner=record.owner,
+            untrusted_sources=tuple(record.metadata.get(TAINT, ())),
+            replaced=replaced.get(record.id, 0),
+            forked_from=str(record.metadata.get(FORKED_FROM, {}).get("conversation", "")),
+        )
+        for record in records
     )
 
 

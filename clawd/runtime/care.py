@@ -1,0 +1,70 @@
+"""What is done around a turn: room is made in the context before it, a title is given after it."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from clawd.runtime.compressor import Compressor
+from clawd.runtime.conversation import LiveConversation
+from clawd.runtime.hop import Emit
+from clawd.runtime.preparation import PreparedTurn
+from clawd.runtime.titling import Titler
+from clawd.runtime.turn_plan import request_of
+from clawd.wire.events import Event, TurnFinished, TurnStarted
+
+
+class Care:
+    """Cares for conversations around their turns. One of a daemon.
+
+    Args:
+        compressor: makes room.
+        titler: gives titles.
+    """
+
+    def __init__(self, compressor: Compressor, titler: Titler) -> None:
+        self.compressor = compressor
+        self._titler = titler
+
+    async def prepared(
+        self, live: LiveConversation, emit: Emit, prepare: Callable[[Emit], Awaitable[PreparedTurn]]
+    ) -> PreparedTurn:
+        """Return a turn as `prepare` makes it, in a conversation that has room for it.
+
+        Raises:
+            ClawError: the turn cannot be prepared, or memory failed.
+        """
+
+        def emit_once(event: Event) -> None:
+            if not isinstance(event, TurnStarted):
+                emit(event)
+
+        prepared = await prepare(emit)
+        plan = prepared.plan
+        room = self.compressor.room(live, plan.provider, emit, message=plan.message)
+        request = request_of(plan, (*live.context.messages, plan.message))
+        if await room.make(request, plan.measured_tokens):
+            # What was cut away is shown again in the block of this message, so it is made anew.
+            prepared = await prepare(emit_once)
+            plan = prepared.plan
+            room = self.compressor.room(live, plan.provider, emit, message=plan.message)
+        return msgspec.structs.replace(
+            prepared, plan=msgspec.structs.replace(plan, make_room=room.make)
+        )
+
+    def finished(
+        self, live: LiveConversation, prepared: PreparedTurn, finished: TurnFinished
+    ) -> None:
+        """Learn from a turn that was answered, and begin what is to be done in the background."""
+        plan = prepared.plan
+        if finished.usage.context_size:
+            size = finished.usage.context_size
+            self.compressor.models.note_size(plan.provider, plan.model, size)
+        self._titler.begin(live, plan, words=prepared.words.text, answer=finished.text)
+
+    def stop(self) -> None:
+        """End what models write on the side, because of the emergency stop."""
+        self.compressor.summariser.stop()
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self._titler.close()

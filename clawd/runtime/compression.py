@@ -1,0 +1,256 @@
+"""When a conversation is compressed, and what of it stays. Pure.
+
+A conversation is a list of messages. What stays is its newest end, which begins with a user
+message wherever one fits. Where it has to begin inside an exchange, that exchange's user message
+stays as well (the anchor), so that no model reads on without the words that it works for. A cut
+never falls between a call and its results.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from clawd.providers.base import Message
+
+TEMPLATE_TOKENS = 8  # what a chat template puts around a message, about
+LARGEST_PERCENT = 95
+MIN_ROOM_TOKENS = 512
+CUT_RESULT_TOKENS = 64  # a shortened result keeps that much, at least
+ROOM_TO_GROW = 0.7
+
+
+class CompressionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of the configuration; see its section for what they mean."""
+
+    at_messages: int = 80
+    at_context_percent: int = 75
+    keep_least: int = 20
+    keep_most: int = 30
+    summary_tokens: int = 600
+    summary_timeout_s: float = 180.0
+    context_tokens: int = 0
+
+    @property
+    def most(self) -> int:
+        """The newest messages that stay, at most."""
+        return max(min(self.keep_most, self.at_messages // 2), 2)
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request would be sent with.
+
+    Attributes:
+        messages: how many there are, those included that are not stored yet.
+        tokens: of all of it.
+        fixed_tokens: of these, the system prompt and the tools.
+        pending_tokens: of these, what is not stored yet.
+        context_tokens: the size of the context, 0 for unknown.
+    """
+
+    messages: int
+    tokens: int
+    fixed_tokens: int = 0
+    pending_tokens: int = 0
+    context_tokens: int = 0
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may stay: messages (`least` where they fit, `most` at most) and tokens.
+
+    `room_tokens` is None where nobody knows the context's size.
+    """
+
+    least: int
+    most: int
+    room_tokens: int | None = None
+    has_pending: bool = False
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays: the messages from `start` on, the anchor's, and results cut to so many tokens.
+
+    `anchor` is the index of a user message before `start`, None for none.
+    """
+
+    start: int
+    anchor: int | None = None
+    cuts: dict[int, int] = {}
+
+    @property
+    def replaced(self) -> int:
+        """How many messages do not stay."""
+        return self.start - (self.anchor is not None)
+
+
+def budget_tokens(settings: CompressionSettings, load: Load) -> int | None:
+    """Return how many tokens a request may have; None where the context's size is unknown.
+
+    It is the configured share, or more where the system prompt and the tools fill most of that.
+    """
+    size = load.context_tokens
+    if not size:
+        return None
+    wanted = load.fixed_tokens + load.pending_tokens + MIN_ROOM_TOKENS
+    return max(
+        size * settings.at_context_percent // 100, min(wanted, size * LARGEST_PERCENT // 100)
+    )
+
+
+def is_too_long(settings: CompressionSettings, load: Load) -> bool:
+    """Tell whether a request would have more tokens than it may."""
+    budget = budget_tokens(settings, load)
+    return budget is not None and load.tokens > budget
+
+
+def is_due(settings: CompressionSettings, load: Load, *, uncompressed: int = 0) -> bool:
+    """Tell whether a conversation is to be compressed before a request is sent.
+
+    `uncompressed` messages came back by undoing: they do not count.
+    """
+    too_many = load.messages >= settings.at_messages + uncompressed
+    return too_many or is_too_long(settings, load)
+
+
+def room_for_kept(settings: CompressionSettings, load: Load, *, summary_tokens: int) -> int | None:
+    """Return how many tokens may stay beside the summary, with room to grow."""
+    budget = budget_tokens(settings, load)
+    if budget is None:
+        return None
+    around = load.fixed_tokens + load.pending_tokens + summary_tokens + 4 * TEMPLATE_TOKENS
+    return max(int((budget - around) * ROOM_TO_GROW), 0)
+
+
+def summary_room(settings: CompressionSettings, load: Load) -> int:
+    """Return how long a summary may be, in tokens: a quarter of what is not fixed, at most."""
+    budget = budget_tokens(settings, load)
+    if budget is None:
+        return settings.summary_tokens
+    free = budget - load.fixed_tokens - load.pending_tokens
+    return max(min(settings.summary_tokens, free // 4), 48)
+
+
+def choose(messages: Sequence[Message], tokens: Sequence[int], wish: Wish) -> Choice | None:
+    """Return what stays of the stored messages; None where nothing can go.
+
+    Args:
+        messages: the stored ones, oldest first; a result whose call is gone may be among them.
+        tokens: of each message.
+        wish: how much may stay. With `has_pending` the user's newest words come after them, and
+            all of them may go.
+    """
+    if not messages:
+        return None
+    board = _Board(messages, tokens, wish)
+    choice = board.whole() or board.squeezed()
+    return choice if choice.replaced or choice.cuts else None
+
+
+class _Board:
+    """The places where what stays may begin, and what that costs."""
+
+    def __init__(self, messages: Sequence[Message], tokens: Sequence[int], wish: Wish) -> None:
+        self._messages, self._tokens, self._wish = messages, tokens, wish
+        self._count = len(messages)
+        self._sums = [0, *itertools.accumulate(tokens)]
+        users = [index if m.role == "user" else -1 for index, m in enumerate(messages)]
+        self._users = list(itertools.accumulate(users, max))
+        self._current = self._users[-1] if messages and not wish.has_pending else self._count
+        room = wish.room_tokens
+        self._room = float("inf") if room is None else room
+
+    def whole(self) -> Choice | None:
+        """Return the best choice that shortens nothing; None where none fits."""
+        least = self._wish.least
+        clean = next(filter(self._fits, self._from_users()), None)
+        if clean is not None and self._kept(clean) >= least:
+            return clean
+        inside = next(filter(self._fits, self._inside()), None)
+        if inside is not None and self._kept(inside) >= least:
+            return inside
+        if clean is not None and clean.start < self._count:
+            return clean
+        return inside if self._wish.has_pending and inside is not None else clean
+
+    def squeezed(self) -> Choice:
+        """Return a choice for an exchange that does not fit as a whole: old results are cut."""
+        from_start = Choice(start=max(self._current, 0))
+        places = [from_start] if self._kept(from_start) <= self._wish.most else []
+        places += self._within(self._current)
+        places.append(self._last_round())
+        tried = ((place, self._cuts(place)) for place in places)
+        for place, cuts in tried:
+            if self._size(place, cuts) <= self._room:
+                break
+        return msgspec.structs.replace(place, cuts=cuts)
+
+    def _from_users(self) -> list[Choice]:
+        """Return the choices that begin with a user message, those that keep most first."""
+        first = max(self._count - self._wish.most, 0)
+        starts = [i for i in range(first, self._count) if self._messages[i].role == "user"]
+        return [Choice(start=i) for i in starts] + [Choice(start=self._count)] * (
+            self._wish.has_pending
+        )
+
+    def _inside(self) -> list[Choice]:
+        """Return the choices that begin inside an exchange, those that keep most first.
+
+        The exchange that runs is not among them when all of it may stay: it is shortened first.
+        """
+        runs_over = self._count - self._current > self._wish.most
+        found = self._within(-1)
+        return [c for c in found if c.start < self._current or runs_over]
+
+    def _within(self, after: int) -> list[Choice]:
+        starts = range(max(after + 1, self._count - self._wish.most), self._count)
+        places = [self._anchored(i) for i in starts if self._messages[i].role == "assistant"]
+        return [place for place in places if self._kept(place) <= self._wish.most]
+
+    def _last_round(self) -> Choice:
+        start = self._count - 1
+        while start > 0 and self._messages[start].role == "tool":
+            start -= 1
+        return self._anchored(start)
+
+    def _anchored(self, start: int) -> Choice:
+        anchor = self._users[start]
+        return Choice(start=start, anchor=anchor if 0 <= anchor < start else None)
+
+    def _kept(self, choice: Choice) -> int:
+        return self._count - choice.start + (choice.anchor is not None)
+
+    def _fits(self, choice: Choice) -> bool:
+        return self._size(choice, {}) <= self._room
+
+    def _size(self, choice: Choice, cuts: Mapping[int, int]) -> int:
+        anchor = self._tokens[choice.anchor] if choice.anchor is not None else 0
+        saved = sum(self._tokens[index] - cut for index, cut in cuts.items())
+        return self._sums[-1] - self._sums[choice.start] + anchor - saved
+
+    def _cuts(self, choice: Choice) -> dict[int, int]:
+        """Return how far results are cut: those of earlier rounds first, the newest if need be."""
+        last = self._last_round().start
+        indexes = range(choice.start, self._count)
+        results = [i for i in indexes if self._messages[i].role == "tool"]
+        cuts: dict[int, int] = {}
+        for group in ([i for i in results if i < last], [i for i in results if i > last]):
+            excess = self._size(choice, cuts) - self._room
+            if excess > 0:
+                sizes = {i: self._tokens[i] for i in group}
+                cuts |= levelled(sizes, sum(sizes.values()) - int(excess))
+        return cuts
+
+
+def levelled(sizes: Mapping[int, int], room: int) -> dict[int, int]:
+    """Return the level for those that have to be cut to it so that all fit into the room.
+
+    Nothing is cut below `CUT_RESULT_TOKENS`, so that they may not fit all the same.
+    """
+    low, high = CUT_RESULT_TOKENS, max(sizes.values(), default=0)
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(min(size, level) for size in sizes.values()) <= room:
+            low = level
+        else:
+            high = level - 1
+    return {index: low for index, size in sizes.items() if size > low}

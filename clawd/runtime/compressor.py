@@ -1,0 +1,397 @@
+"""Compresses conversations: has a summary written, keeps it as a checkpoint, says that it did.
+
+`compression` decides, this acts. The summary is asked for before anything is written; then one
+transaction puts the checkpoint in force. So a crash finds the conversation either as it was or
+compressed, and no message is ever lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from clawd.errors import InvalidRequestError
+from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, Shown
+from clawd.memory.conversations import Conversations
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling
+from clawd.providers.ledger import estimate_tokens
+from clawd.runtime.compression import (
+    CompressionSettings,
+    Load,
+    Wish,
+    budget_tokens,
+    choose,
+    is_due,
+    is_too_long,
+    room_for_kept,
+    summary_room,
+)
+from clawd.runtime.conversation import LiveConversation
+from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
+from clawd.runtime.cut import Cut
+from clawd.runtime.hop import Emit
+from clawd.runtime.shown import shown_result
+from clawd.runtime.summariser import NoTextError, Summariser
+from clawd.runtime.transcript import (
+    SUMMARISER,
+    plain_checkpoint,
+    summary_checkpoint,
+    summary_request,
+)
+from clawd.tools.settle import settled
+from clawd.wire.events import ContextCompressed, Notice
+
+ATTEMPTS = 3
+RETRY_AFTER_MESSAGES = 10
+WORDS_PER_TOKEN = 0.6
+CHARACTERS_PER_TOKEN = 4
+MAX_TRANSCRIPT_TOKENS = 24_000
+MAX_THINKING_TOKENS = 1_024  # a model that reasons does so before it writes the summary
+
+_log = logging.getLogger(__name__)
+
+
+class Compressor:
+    """Compresses conversations. One of a daemon.
+
+    Args:
+        checkpoints: where checkpoints are kept.
+        conversations: memory's rows.
+        summariser: asks models.
+        settings: returns the settings in force.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        conversations: Conversations,
+        *,
+        summariser: Summariser,
+        settings: Callable[[], CompressionSettings],
+    ) -> None:
+        self.summariser = summariser
+        self.settings = settings
+        self._checkpoints = checkpoints
+        self._conversations = conversations
+        self.models = ModelBook()
+
+    def room(
+        self,
+        live: LiveConversation,
+        provider: Provider,
+        emit: Emit,
+        *,
+        message: Message | None = None,
+    ) -> "Room":
+        """Return what sees to it that the requests of one turn fit; `message` is its user's."""
+        return Room(self, live, provider, emit, message=message)
+
+    def context_size(self, provider: Provider, model: str) -> int:
+        """Return the size of a model's context as far as it is known, 0 for unknown."""
+        return self.models.size(provider, model) or self.settings().context_tokens
+
+    async def shown(self, live: LiveConversation) -> Shown:
+        """Return the stored messages that the model is shown, and the checkpoint before them."""
+        return await self._checkpoints.shown(live.record.id, owner=live.record.owner)
+
+    async def keep(self, live: LiveConversation, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint in force, on disk and then in the conversation; both or neither."""
+
+        async def put() -> None:
+            record = live.record
+            await self._checkpoints.add(record.id, checkpoint, owner=record.owner)
+            await self._show(live)
+
+        _, cancelled = await settled(put())
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def undo(self, live: LiveConversation, *, only_last: bool) -> int:
+        """Take the checkpoints of a conversation away; return how many are gone.
+
+        Raises:
+            InvalidRequestError: it has none.
+        """
+
+        async def take() -> int:
+            record = live.record
+            gone = await self._checkpoints.undo(record.id, owner=record.owner, only_last=only_last)
+            await self._show(live)
+            return gone
+
+        gone, cancelled = await settled(take())
+        if cancelled:
+            raise asyncio.CancelledError
+        return gone
+
+    async def _show(self, live: LiveConversation) -> None:
+        live.record = await self._conversations.get(live.record.id, owner=live.record.owner)
+        live.show(await self.shown(live))
+
+
+class Room:
+    """Sees to it that the requests of one turn fit into the context."""
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        live: LiveConversation,
+        provider: Provider,
+        emit: Emit,
+        *,
+        message: Message | None = None,
+    ) -> None:
+        self._compressor = compressor
+        self._live = live
+        self._provider = provider
+        self._emit = emit
+        self._message = message
+        self._model = ""
+
+    async def make(self, request: ChatRequest, known_tokens: int) -> bool:
+        """Compress the conversation if a request of it would not fit; tell whether it changed.
+
+        Args:
+            request: what would be sent: the conversation's messages and what is not stored yet.
+            known_tokens: of the last prompt and its answer, 0 for unknown.
+
+        Raises:
+            StorageError: memory failed.
+        """
+        self._model = request.model
+        settings = self._compressor.settings()
+        size = self._compressor.context_size(self._provider, request.model)
+        is_short = len(request.messages) < settings.at_messages
+        if is_short and surely_fits(
+            request, known_tokens, size * settings.at_context_percent // 100
+        ):
+            return False
+        work = _Work(self._live, request)
+        changed = False
+        for attempt in range(ATTEMPTS + 1):
+            await self._weigh(work, 0 if changed else known_tokens)
+            if not is_too_long(settings, work.load) and (changed or not self._is_due(work.load)):
+                return changed
+            if attempt == ATTEMPTS or not await self._compress(work, attempt=attempt):
+                break
+            changed = True
+            work.follow()
+        # Without a report of the model, counts of parts may be far from what its template makes.
+        if is_too_long(settings, work.load) and work.count.measure is not None:
+            self._say_too_long(work.load)
+        return changed
+
+    async def by_hand(self, request: ChatRequest) -> Checkpoint:
+        """Compress the conversation now, or leave it as it is where no summary is to be had.
+
+        Raises:
+            InvalidRequestError: there is nothing that could go.
+            NoTextError: the model gave no summary.
+        """
+        self._model = request.model
+        work = _Work(self._live, request, is_by_hand=True)
+        await self._weigh(work, 0)
+        if not await self._compress(work):
+            raise InvalidRequestError(
+                f"there is nothing to compress in conversation {self._live.record.id}",
+                hint="The last exchange always stays as it is.",
+            )
+        assert self._live.checkpoint is not None
+        return self._live.checkpoint
+
+    # --- how much there is
+
+    async def _weigh(self, work: "_Work", known_tokens: int) -> None:
+        """Count a request, unless its size is nobody's business: then by messages alone."""
+        size = self._compressor.context_size(self._provider, work.request.model)
+        if size:
+            work.count = await self._compressor.models.count(
+                self._provider, work.request, known_tokens
+            )
+        work.load = Load(
+            messages=len(work.request.messages),
+            tokens=work.count.total,
+            fixed_tokens=work.count.fixed,
+            pending_tokens=sum(work.count.each[work.stored :]),
+            context_tokens=size,
+        )
+
+    def _is_due(self, load: Load) -> bool:
+        failed_at = self._live.no_summary_at
+        if failed_at and 0 <= load.messages - failed_at < RETRY_AFTER_MESSAGES:
+            return False
+        uncompressed = self._live.record.metadata.get(UNCOMPRESSED, 0)
+        return is_due(self._compressor.settings(), load, uncompressed=int(uncompressed))
+
+    def _say_too_long(self, load: Load) -> None:
+        budget = budget_tokens(self._compressor.settings(), load)
+        text = (
+            f"the context has about {load.tokens} tokens, over its budget of {budget}: nothing "
+            "more of it can be left out"
+        )
+        self._emit(Notice(level="warning", text=text))
+
+    # --- compressing
+
+    async def _compress(self, work: "_Work", *, attempt: int = 0) -> bool:
+        """Put one checkpoint in force; tell whether anything could be left out."""
+        settings = self._compressor.settings()
+        found = await self._compressor.shown(self._live)
+        kept = [shown_result(stored, found.checkpoint) for stored in found.messages]
+        tokens = await count_messages(
+            self._provider, kept, model=work.request.model, scale=work.count.scale
+        )
+        choice = choose(kept, tokens, self._wish(work, len(kept), attempt))
+        if choice is None:
+            return False
+        plan = Cut(found=found, kept=kept, tokens=tokens, choice=choice)
+        text = plan.earlier
+        is_summary = True
+        if choice.replaced:
+            try:
+                text = await self._summary(work, plan)
+            except NoTextError as error:
+                is_summary = False
+                if work.is_by_hand:
+                    raise
+                if not is_too_long(settings, work.load):
+                    self._live.no_summary_at = work.load.messages
+                    self._say_no_summary(error, "nothing was left out")
+                    return False
+                text = self._plain(work, plan, error)
+                self._say_no_summary(error, "first words stand in for it")
+        await self._compressor.keep(self._live, self._checkpoint(plan, text, is_summary=is_summary))
+        self._live.no_summary_at = 0
+        await self._tell(work, plan)
+        return True
+
+    def _wish(self, work: "_Work", count: int, attempt: int) -> Wish:
+        settings = self._compressor.settings()
+        room = room_for_kept(settings, work.load, summary_tokens=summary_room(settings, work.load))
+        if room is not None:
+            room = room * (ATTEMPTS - attempt) // ATTEMPTS
+        if work.is_by_hand:
+            most = max(min(settings.most, count // 2), 2)
+            return Wish(least=min(settings.keep_least, most), most=most, room_tokens=room)
+        return Wish(
+            least=min(settings.keep_least, settings.most),
+            most=settings.most,
+            room_tokens=room,
+            has_pending=self._message in work.pending,
+        )
+
+    async def _summary(self, work: "_Work", plan: "Cut") -> str:
+        """Return the checkpoint message that the model's summary makes.
+
+        Raises:
+            NoTextError: the model gave no summary.
+        """
+        settings, load = self._compressor.settings(), work.load
+        limit = summary_room(settings, load)
+        room, thinking = MAX_TRANSCRIPT_TOKENS, MAX_THINKING_TOKENS
+        if load.context_tokens:
+            thinking = min(thinking, load.context_tokens // 8)
+            used = 2 * limit + thinking + estimate_tokens(SUMMARISER)
+            room = min(room, load.context_tokens - used)
+        asked = await self._question(work, plan, words=int(limit * WORDS_PER_TOKEN), room=room)
+        conversation_id = work.request.metadata.get("conversation_id", "")
+        request = ChatRequest(
+            system=SUMMARISER,
+            messages=(Message(role="user", content=asked),),
+            model=work.request.model,
+            metadata=work.request.metadata | {"conversation_id": f"{conversation_id}/summary"},
+            sampling=Sampling(max_tokens=limit + thinking),
+        )
+        told = f"the first {len(plan.gone)} messages of the context are being summarised"
+        self._emit(Notice(level="info", text=told))
+        summary = await self._compressor.summariser.ask(
+            self._provider, request, limit_tokens=limit, limit_s=settings.summary_timeout_s
+        )
+        return summary_checkpoint(summary, plan.replaced)
+
+    async def _question(self, work: "_Work", plan: "Cut", *, words: int, room: int) -> str:
+        """Return what the summariser is asked, in so many tokens as the model counts them."""
+        earlier = [Message(role="system", content=plan.earlier)] if plan.earlier else []
+        said = [*earlier, *plan.gone]
+        limit, asked = int(room / max(work.count.scale, 1.0)), ""
+        for _attempt in range(ATTEMPTS):
+            # A long history is looked through beside the loop: others talk meanwhile.
+            asked = await asyncio.to_thread(summary_request, said, words=words, room_tokens=limit)
+            message = Message(role="user", content=asked)
+            (tokens,) = await count_messages(
+                self._provider, [message], model=self._model, scale=work.count.scale
+            )
+            if tokens <= room:
+                break
+            limit = limit * max(room, 0) // tokens
+        return asked
+
+    def _plain(self, work: "_Work", plan: "Cut", error: NoTextError) -> str:
+        limit = summary_room(self._compressor.settings(), work.load) * CHARACTERS_PER_TOKEN
+        text = plain_checkpoint(
+            plan.gone,
+            earlier=plan.earlier,
+            replaced=plan.replaced,
+            reason=error.message,
+            limit=max(int(limit / max(work.count.scale, 1.0)), 200),
+        )
+        return self._compressor.summariser.without_secrets(text)
+
+    def _say_no_summary(self, error: NoTextError, so: str) -> None:
+        _log.warning("a conversation could not be summarised", extra={"so": so})
+        text = f"the conversation could not be summarised ({error.message}): {so}"
+        self._emit(Notice(level="warning", text=text))
+
+    def _checkpoint(self, plan: "Cut", text: str, *, is_summary: bool) -> Checkpoint:
+        return msgspec.structs.replace(
+            plan.checkpoint(),
+            text=text,
+            is_summary=is_summary,
+            provider=self._provider.name(),
+            model=self._model,
+        )
+
+    async def _tell(self, work: "_Work", plan: "Cut") -> None:
+        before, pending = work.load.tokens, work.load.pending_tokens
+        after = 0
+        if work.load.context_tokens:
+            messages = self._live.context.messages
+            counts = await count_messages(
+                self._provider, messages, model=self._model, scale=work.count.scale
+            )
+            after = work.load.fixed_tokens + sum(counts) + pending
+        self._emit(
+            ContextCompressed(
+                messages_replaced=len(plan.gone), tokens_before=before, tokens_after=after
+            )
+        )
+        _log.info(
+            "conversation compressed",
+            extra={
+                "conversation": self._live.record.id,
+                "replaced": len(plan.gone),
+                "kept": len(plan.kept) - len(plan.gone),
+            },
+        )
+
+
+class _Work:
+    """A request that is to fit, and what is known of its size."""
+
+    def __init__(
+        self, live: LiveConversation, request: ChatRequest, *, is_by_hand: bool = False
+    ) -> None:
+        self._live = live
+        self.request = request
+        self.stored = len(live.context.messages)
+        self.pending = request.messages[self.stored :]
+        self.is_by_hand = is_by_hand
+        self.count = Count()
+        self.load = Load(messages=0, tokens=0)
+
+    def follow(self) -> None:
+        """Take over what the conversation is shown as now."""
+        stored = self._live.context.messages
+        self.stored = len(stored)
+        self.request = msgspec.structs.replace(self.request, messages=(*stored, *self.pending))

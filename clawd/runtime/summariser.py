@@ -1,0 +1,73 @@
+"""Asks a model for a short text about a conversation: a summary, a title. Bounded in every way."""
+
+import asyncio
+from collections.abc import Callable
+
+from clawd.errors import ClawError
+from clawd.providers.base import ChatRequest, Provider
+from clawd.runtime.hop import run_hop
+from clawd.wire.events import Event
+from clawd.wire.safe_text import paragraph, shortened
+
+BYTES_PER_TOKEN = 8  # of the longest words; a bound, not an estimate
+
+THINKING_BYTES = 32 * 1024
+
+
+class NoTextError(ClawError):
+    """The model gave no text; the message says why."""
+
+
+class Summariser:
+    """Asks models for short texts. One of a daemon.
+
+    Args:
+        without_secrets: replaces the secrets in a text that is to be stored.
+    """
+
+    def __init__(self, without_secrets: Callable[[str], str]) -> None:
+        self.without_secrets = without_secrets
+        self._running: set[asyncio.Task[str]] = set()
+
+    async def ask(
+        self, provider: Provider, request: ChatRequest, *, limit_tokens: int, limit_s: float
+    ) -> str:
+        """Return what the model answers, without secrets, of bounded length.
+
+        Raises:
+            NoTextError: it failed, said nothing, took too long or was stopped.
+        """
+        limit_bytes = limit_tokens * BYTES_PER_TOKEN
+        task = asyncio.create_task(_answer(provider, request, limit_bytes + THINKING_BYTES))
+        self._running.add(task)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=limit_s)
+            if not done:
+                raise NoTextError(f"the model took longer than {limit_s:g} s")
+            if task.cancelled():
+                raise NoTextError("the emergency stop was set")
+            text = self.without_secrets(paragraph(task.result())).strip()
+        finally:
+            self._running.discard(task)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if not text:
+            raise NoTextError("the model said nothing")
+        return shortened(text, limit_bytes)
+
+    def stop(self) -> None:
+        """End what runs because of the emergency stop; who asked goes on without."""
+        for task in self._running:
+            task.cancel()
+
+
+async def _answer(provider: Provider, request: ChatRequest, limit_bytes: int) -> str:
+    result = await run_hop(provider, request, _ignore, limit_bytes=limit_bytes)
+    if result.failure is not None:
+        raise NoTextError(f"{result.failure}") from result.failure
+    return result.text
+
+
+def _ignore(_event: Event) -> None:
+    """Show nothing of it: it is no answer."""

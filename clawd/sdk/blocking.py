@@ -1,0 +1,190 @@
+"""The session for programs without asyncio. Callbacks run in the thread that waits."""
+
+import inspect
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from clawd.errors import InvalidRequestError
+from clawd.sdk.client import Exchange
+from clawd.sdk.face import NOBODY, Face
+from clawd.sdk.loop_thread import LoopThread
+from clawd.sdk.plans import DaemonPlan, LocalPlan
+from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
+from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
+from clawd.wire.method import Method
+from clawd.wire.receipt_methods import VerifyReceipts
+from clawd.wire.reports import ReceiptVerdict
+
+R = TypeVar("R")
+
+
+class Reply:
+    """An answer as it comes: iterate over its pieces, then ask for its `result`.
+
+    Breaking off cancels the turn.
+    """
+
+    def __init__(self, session: "Session", text: str) -> None:
+        self._session = session
+        self._text = text
+        self._result: ChatResult | None = None
+        self._is_sent = False
+
+    @property
+    def result(self) -> ChatResult:
+        """What the turn brought.
+
+        Raises:
+            InvalidRequestError: it has not ended yet.
+        """
+        if self._result is None:
+            raise InvalidRequestError("the answer has not ended", hint="Iterate to its end first.")
+        return self._result
+
+    def __iter__(self) -> Iterator[str]:
+        if self._is_sent:
+            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
+        self._is_sent = True
+        session, record = self._session, TurnRecord()
+        with ExitStack() as stack:
+            exchange = session._begin(self._text)  # noqa: SLF001 - its other half
+            stack.callback(session._leave, exchange)  # noqa: SLF001 - its other half
+            while (event := session.run(exchange.next())) is not None:
+                piece = record.take(event)
+                session._tell(event, exchange)  # noqa: SLF001 - its other half
+                if piece:
+                    yield piece
+            self._result = record.result(exchange.result)
+
+
+class Session(Face):
+    """A conversation with a model and its tools.
+
+    with Session.local() as session:
+        print(session.chat("what files are here?"))
+
+    Its daemon runs on a thread of the session's own, until `close` or the end of the program. One
+    thread at a time may wait for an answer of it.
+    """
+
+    def __init__(self, plan: LocalPlan | DaemonPlan) -> None:
+        super().__init__(plan)
+        self._thread = LoopThread(self._core.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def init(self) -> Self:
+        """Begin now rather than at the first message.
+
+        Raises:
+            ClawError: it cannot be begun; the message says why and what to do.
+        """
+        self.run(self._core.init())
+        return self
+
+    def chat(self, text: str) -> ChatResult:
+        """Send a message and return what came of it.
+
+        Raises:
+            ClawError: there is no answer; what was complete is kept.
+        """
+        reply = self.stream(text)
+        for _ in reply:
+            pass
+        return reply.result
+
+    def stream(self, text: str) -> Reply:
+        """Return the answer to a message, which is sent when it is iterated over."""
+        return Reply(self, text)
+
+    def refresh_system(self) -> Self:
+        """Compute the system prompt anew, with all that was set since; the history stays."""
+        self.run(self._core.refresh())
+        return self
+
+    def set_system(self, text: str) -> Self:
+        """Replace the base of the system prompt, and begin a new conversation."""
+        self._core.check_wish(self._owned)
+        self.run(self._core.restart(text))
+        return self
+
+    def render_system(self) -> str:
+        """Return the system prompt as a message sent now would come with."""
+        return self.run(self._core.render())
+
+    def history(self) -> tuple[Said, ...]:
+        """Return the messages of the conversation, oldest first."""
+        return self.run(self._core.history())
+
+    def verify_receipts(self) -> ReceiptVerdict:
+        """Check the chain of receipts from its beginning to its end."""
+        return self.call(VerifyReceipts())
+
+    def call(self, params: Method[R]) -> R:
+        """Call any method of the daemon (`clawd.wire.methods`) and return its result."""
+        return self.run(self._core.call(params))
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine on the session's loop, where `engine` and `provider` live."""
+        return self._thread.run(work)
+
+    @property
+    def engine(self) -> Any:
+        """The engine below (`clawd.engine.supervisor.Engine`); use it through `run`."""
+        self.init()
+        return self._core.backend.engine
+
+    @property
+    def provider(self) -> Any:
+        """The provider that answers (`clawd.providers.base.Provider`); use it through `run`."""
+        self.init()
+        return self._core.backend.provider
+
+    def close(self) -> None:
+        """Cancel what runs and end everything that the session began; idempotent."""
+        self._thread.close()
+
+    def _begin(self, text: str) -> Exchange[TurnFinished]:
+        async def begin() -> Exchange[TurnFinished]:
+            exchange = await self._core.begin_turn(text, interactive=self._is_interactive)
+            return await exchange.__aenter__()
+
+        return self.run(begin())
+
+    def _leave(self, exchange: Exchange[TurnFinished]) -> None:
+        if not self._thread.is_closed:  # else that has left it already
+            self.run(exchange.__aexit__(None, None, None))
+
+    def _tell(self, event: Event, exchange: Exchange[TurnFinished]) -> None:
+        for callback in self._on_event:
+            self._settled(callback(event))
+        if piece := TurnRecord().take(event):
+            for told in self._on_token:
+                self._settled(told(piece))
+        match event:
+            case ApprovalRequested():
+                answer = self._on_approval(event) if self._on_approval else "deny"
+                word = approval_word(self._settled(answer))
+                self.run(exchange.answer(event.approval_id, word, event.digest))
+            case QuestionAsked():
+                reply = self._on_question(event) if self._on_question else NOBODY
+                self.run(exchange.answer(event.question_id, str(self._settled(reply))))
+            case _:
+                pass
+
+    def _settled(self, value: object) -> object:
+        """Return what a callback returned; one that is async runs on the session's loop."""
+        if inspect.iscoroutine(value):
+            return self.run(cast("Coroutine[Any, Any, object]", value))
+        return value

@@ -1,0 +1,233 @@
+"""A Python function as a tool: its name, what its docstring says, a schema from its type hints.
+
+    def shelf(title: str, copies: int = 1) -> str:
+        '''Find the shelf of a book (its title as on the cover).'''
+
+An `Args:` section tells the model of each argument.
+
+It runs in the program that added it, with all of the program's rights: neither in the sandbox nor
+bound to the workspace. What it may do without a person is said by its `risk`.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+import typing
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import InvalidRequestError
+from clawd.sdk.docstrings import read_docstring
+from clawd.sdk.schema import Schema, schema_of, takes_none
+from clawd.security.risk import Assessment, Risk
+from clawd.tools.base import (
+    SHORT_LIMIT,
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    failed,
+    succeeded,
+)
+
+Function = Callable[..., Any]
+
+TIMEOUT_S = 30.0
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function does not say of itself.
+
+    Attributes:
+        name: what the model calls it; empty is the function's own.
+        risk: low runs by itself, medium asks in supervised autonomy, high is refused there.
+        outward: whether it can send data out or change things outside; None when nobody knows,
+            which counts as yes for all but low risk once untrusted text is about.
+        untrusted: where what it returns comes from, when nobody vouches for that ("the web"); the
+            conversation is then treated with care.
+        timeout_s: a call that takes longer has failed.
+    """
+
+    name: str = ""
+    risk: Risk = "low"
+    outward: bool | None = None
+    untrusted: str = ""
+    timeout_s: float = TIMEOUT_S
+
+
+class FunctionTool(Tool):
+    """Calls a function; `function_tool` makes one."""
+
+    source: ClassVar[str] = "program"
+
+    def __init__(self, function: Function, hints: dict[str, Any], options: ToolOptions) -> None:
+        self._function = function
+        self._hints = hints
+        self._options = options
+        # What may be left out by the model and not by a caller in Python.
+        self._nothing = tuple(
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is inspect.Parameter.empty and takes_none(hints[parameter.name])
+        )
+        self.timeout_s = options.timeout_s
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return Assessment(risk=self._options.risk, reason="runs a function of the program")
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        values: dict[str, Any] = dict.fromkeys(self._nothing)
+        for name, value in arguments.items():
+            try:
+                values[name] = msgspec.convert(value, self._hints[name], strict=False)
+            except msgspec.ValidationError as error:
+                return failed(f"argument `{name}` does not fit: {error}")
+        try:
+            value = await _called(self._function, values)
+        except Exception as error:  # noqa: BLE001 - what a stranger's function raises is a result
+            said = f": {error}" if str(error) else ""
+            return failed(f"{self.name} failed: {type(error).__name__}{said}")
+        result = value if isinstance(value, ToolResult) else succeeded(_text_of(value))
+        if not self._options.untrusted:
+            return result
+        facts = {"untrusted_source": self._options.untrusted, **result.metadata}
+        return msgspec.structs.replace(result, metadata=facts)
+
+
+def function_tool(function: Function, options: ToolOptions | None = None) -> FunctionTool:
+    """Return the tool that calls a function.
+
+    Raises:
+        InvalidRequestError: it has no docstring, no type hints, or one that JSON cannot hold.
+    """
+    options = options or ToolOptions()
+    name = options.name or getattr(function, "__name__", type(function).__name__)
+    told = read_docstring(inspect.getdoc(function))
+    if not told.short:
+        raise InvalidRequestError(
+            f"{name} has no docstring: the model reads there what it is for",
+            hint=f'Begin it with a line that says so: """Find the shelf of a book."""  ({name})',
+        )
+    hints = _hints_of(function, name)
+    facts: dict[str, Any] = {
+        "name": name,
+        "short": told.short[:SHORT_LIMIT],
+        "description": told.text,
+        "parameters": _parameters(function, hints, told.arguments, name),
+        "outward": options.outward,
+    }
+    kind: type[FunctionTool] = type(f"FunctionTool_{name}", (FunctionTool,), facts)
+    return kind(function, hints, options)
+
+
+def _hints_of(function: Function, name: str) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise InvalidRequestError(f"the type hints of {name} cannot be read: {error}") from error
+
+
+def _parameters(
+    function: Function, hints: dict[str, Any], described: dict[str, str], name: str
+) -> Schema:
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"{name}({parameter.name})"
+        if parameter.kind in _VARIADIC or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise InvalidRequestError(f"{where}: a model gives arguments by name; give it a name")
+        if parameter.name not in hints:
+            raise InvalidRequestError(
+                f"{where} has no type hint, so the model cannot be told what to give",
+                hint=f"Write one, as in: def {name}({parameter.name}: str)",
+            )
+        hint = hints[parameter.name]
+        rule = schema_of(hint, where=where)
+        _check_convertible(hint, where)
+        if text := described.get(parameter.name):
+            rule = rule | {"description": text}
+        if parameter.default is inspect.Parameter.empty and not takes_none(hint):
+            required.append(parameter.name)
+        properties[parameter.name] = rule | _default(parameter.default)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _check_convertible(hint: Any, where: str) -> None:
+    try:
+        msgspec.json.Decoder(hint)
+    except TypeError as error:
+        raise InvalidRequestError(f"{where}: values of {hint} cannot be told apart") from error
+
+
+def _default(value: Any) -> Schema:
+    return {"default": value} if isinstance(value, str | int | float) else {}
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "done"
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+async def _called(function: Function, values: dict[str, Any]) -> Any:
+    """Return what the function returns; one that is not async runs in a thread of its own."""
+    if _is_async(function):
+        return await function(**values)
+    value = await _in_own_thread(lambda: function(**values))
+    return await value if isinstance(value, Awaitable) else value
+
+
+def _is_async(function: Function) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object whose call is async
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+async def _in_own_thread(act: Callable[[], Any]) -> Any:
+    """Run blocking work in a daemon thread: one that never returns must not keep a program alive.
+
+    The pool of the loop would be waited for at the end. Cancelling lets the thread run on.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(value: Any, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(value)
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = context.run(act)
+        except BaseException as raised:  # noqa: BLE001 - it goes to whoever waits for it
+            # A future takes no StopIteration, and a SystemExit would end the loop's thread.
+            is_plain = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
+            error = raised if is_plain else RuntimeError(repr(raised))
+        with contextlib.suppress(RuntimeError):  # the loop ended, and nobody waits any more
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=work, name="clawd-sdk-function", daemon=True).start()
+    return await done

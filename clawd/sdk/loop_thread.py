@@ -1,0 +1,127 @@
+"""An event loop in a thread of its own, for callers that know nothing of asyncio."""
+
+import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401 - what registers for the exit later runs earlier
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from clawd.errors import InvalidRequestError
+
+T = TypeVar("T")
+
+# `atexit` comes too late: by then the thread pools are gone, and closing needs them. They end in
+# this way, too.
+_at_exit: Callable[..., object] = getattr(threading, "_register_atexit", atexit.register)
+
+
+class LoopThread:
+    """Runs coroutines of one session.
+
+    Args:
+        end: closes what the session began; called once, on the loop, at the latest at exit.
+
+    Attributes:
+        is_closed: whether `close` was called.
+    """
+
+    def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._end = end
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.is_closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for it; an interrupt cancels it.
+
+        Raises:
+            InvalidRequestError: an event loop runs in the caller's thread, which this would block.
+        """
+        try:
+            self._check_caller()
+            loop = self._started()
+        except BaseException:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the session's things, then the thread; idempotent.
+
+        Raises:
+            InvalidRequestError: it is called on the thread itself, which cannot wait for its end.
+        """
+        if threading.current_thread() is self._thread:
+            raise InvalidRequestError("a session cannot be closed from its own event loop")
+        with self._lock:
+            loop, thread, self._loop = self._loop, self._thread, None
+            self.is_closed = True
+        if loop is None or thread is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(_awaited(self._end()), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self.is_closed:
+                raise InvalidRequestError("the session is closed", hint="Make a new one.")
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(loop,), name="clawd-sdk", daemon=True
+                )
+                self._thread.start()
+                self._loop = loop
+                _at_exit(_close_at_exit, weakref.ref(self))
+            return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A method, so that a running thread keeps its session until the exit closes it.
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            _cancel_all(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def _check_caller(self) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise InvalidRequestError(
+            "Session waits for its answers, and would block the event loop that runs here",
+            hint="Use AsyncSession: `async with AsyncSession.local() as session: "
+            "await session.chat(...)`.",
+        )
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def _close_at_exit(running: "weakref.ref[LoopThread]") -> None:
+    thread = running()
+    if thread is not None:
+        thread.close()
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable

@@ -1,0 +1,141 @@
+"""What a program wishes of its session's system prompt and tools, as it said so far."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypedDict
+
+import msgspec
+
+from clawd.errors import ClawError, InvalidRequestError
+from clawd.tools.base import Tool
+
+APPEND_LIMIT_BYTES = 16 * 1024
+
+Text = str | Callable[[], str | Awaitable[str]]
+"""A text, or a function that returns it: it is asked at `init` and at `refresh_system`."""
+
+
+class PreambleFlags(TypedDict, total=False):
+    """Which fragments stand in the system prompt, by their ids."""
+
+    base: bool
+    addenda: bool
+    operator: bool
+    rules: bool
+    catalogue: bool
+    agent: bool
+    environment: bool
+    guidance: bool
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish about the prompt, its functions asked.
+
+    Attributes:
+        base: replaces the base; empty keeps it.
+        appended: stands after what the configuration appends.
+        own_text_only: drops clawd's own text.
+        flags: fragments that were switched on or off one by one.
+    """
+
+    base: str = ""
+    appended: str = ""
+    own_text_only: bool = False
+    flags: dict[str, bool] = {}
+
+
+class Wishes:
+    """What was wished so far.
+
+    Attributes:
+        tools: the program's own, in the order in which they came.
+        default_tools: whether clawd's tools are offered beside them.
+        generation: grows with every change of the tools.
+    """
+
+    def __init__(self) -> None:
+        self.base = ""
+        self.own_text_only = False
+        self.flags: dict[str, bool] = {}
+        self.texts: list[Text] = []
+        self.tools: list[Tool] = []
+        self.default_tools = True
+        self.generation = 0
+
+    def set_flags(self, flags: PreambleFlags) -> None:
+        """Switch fragments on or off.
+
+        Raises:
+            InvalidRequestError: there is no such fragment, or a value is not True or False.
+        """
+        known = PreambleFlags.__annotations__
+        given: dict[str, object] = {**flags}
+        for name, value in given.items():
+            if name not in known or not isinstance(value, bool):
+                raise InvalidRequestError(
+                    f"preamble_options({name}={value!r}) is no fragment that is on or off",
+                    hint=f"The fragments are {', '.join(known)}; each takes True or False.",
+                )
+            self.flags[name] = value
+
+    def add_tool(self, tool: Tool) -> None:
+        """Add a tool.
+
+        Raises:
+            InvalidRequestError: there is one of this name.
+        """
+        if any(tool.name == other.name for other in self.tools):
+            raise InvalidRequestError(f"there is a tool {tool.name} in this session already")
+        self.tools.append(tool)
+        self.generation += 1
+
+    def take_back(self, tools: int, *, default_tools: bool) -> None:
+        """Keep the first so many tools, and that word on the others."""
+        del self.tools[tools:]
+        self.default_tools = default_tools
+        self.generation += 1
+
+    async def prompt(self) -> Prompt:
+        """Ask the functions and return the wish about the prompt.
+
+        Raises:
+            ClawError: a function failed, or the texts are too long.
+        """
+        texts = [await _asked(text) for text in self.texts]
+        appended = "\n\n".join(filter(None, texts))
+        size = len(appended.encode(errors="replace"))
+        if size > APPEND_LIMIT_BYTES:
+            raise InvalidRequestError(
+                f"the texts of system_append have {size} bytes; {APPEND_LIMIT_BYTES} can be told",
+                hint="Put long texts into files of the workspace, which the model can read.",
+            )
+        return Prompt(
+            base=self.base,
+            appended=appended,
+            own_text_only=self.own_text_only,
+            flags=dict(self.flags),
+        )
+
+
+async def _asked(text: Text) -> str:
+    if isinstance(text, str):
+        return text
+    name = getattr(text, "__name__", type(text).__name__)
+    try:
+        # In a thread, because it may read a file or ask a server.
+        is_async = inspect.iscoroutinefunction(text)
+        found = text() if is_async else await asyncio.to_thread(text)
+        value: object = await found if inspect.isawaitable(found) else found
+    except ClawError:
+        raise
+    except Exception as error:
+        raise ClawError(
+            f"{name}, given to system_append, failed: {type(error).__name__}: {error}",
+            code="invalid_request",
+        ) from error
+    if not isinstance(value, str):
+        raise InvalidRequestError(
+            f"{name}, given to system_append, returned a {type(value).__name__}, expected text"
+        )
+    return value

@@ -1,0 +1,79 @@
+"""What the methods about conversations and their messages give back."""
+
+import msgspec
+
+
+class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation in a list; what untrusted text it holds came from `untrusted_sources`.
+
+    A summary stands for `replaced` of its messages; `forked_from` is another conversation's id.
+    """
+
+    id: str
+    title: str
+    created_at: str
+    updated_at: str
+    messages: int
+    workspace: str = ""
+    owner: int = 0
+    untrusted_sources: tuple[str, ...] = ()
+    replaced: int = 0
+    forked_from: str = ""
+
+
+class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of conversations, newest first; an empty cursor ends it."""
+
+    items: tuple[ConversationLine, ...]
+    cursor: str = ""
+
+
+class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored message. `tool_calls` is JSON text, empty for none."""
+
+    id: int
+    turn_id: str
+    timestamp: str
+    role: str
+    content: str
+    tool_calls: str = ""
+    tool_call_id: str = ""
+    name: str = ""
+    provider: str = ""
+    model: str = ""
+
+
+class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation with a page of its messages, oldest first."""
+
+    conversation: ConversationLine
+    messages: tuple[MessageLine, ...]
+    cursor: str = ""
+
+
+class CompressionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a conversation is shown to a model now.
+
+    Attributes:
+        messages_replaced: how many of its messages a summary stands for.
+        messages_shown: how many a model is shown, the summary's included.
+        undone: how many compressions were taken back.
+        summary: the checkpoint message, empty where nothing is replaced.
+        tokens_before: before the compression, 0 for unknown.
+        tokens_after: after it.
+    """
+
+    conversation_id: str
+    messages_replaced: int
+    messages_shown: int
+    undone: int = 0
+    summary: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+class ConversationChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of an export; an empty cursor ends it."""
+
+    text: str
+    cursor: str = ""

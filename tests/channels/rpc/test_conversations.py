@@ -1,0 +1,126 @@
+"""Handlers about conversations: exports in pieces that fit a frame, ids by their beginning."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from clawd.channels.rpc.handlers.conversations import CHUNK_CHARACTERS
+from clawd.memory.rows import NewMessage
+from clawd.providers.base import Message
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    DeleteConversation,
+    ExportConversation,
+    ForkConversation,
+    RenameConversation,
+)
+from clawd.wire.methods import ListConversations, OpenConversation, SendMessage, ShowConversation
+from tests.support.inprocess import Inside, daemon_in
+
+Format = Literal["jsonl", "markdown"]
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with daemon_in(tmp_path) as made:
+        yield made
+
+
+async def talk(inside: Inside, turns: int) -> str:
+    conversation_id = ""
+    for number in range(turns):
+        sent = SendMessage(text=f"question {number}", conversation_id=conversation_id)
+        conversation_id = (await inside.ask(sent)).conversation_id
+    return conversation_id
+
+
+async def exported(inside: Inside, conversation_id: str, how: Format) -> list[str]:
+    pieces: list[str] = []
+    request = ExportConversation(conversation_id=conversation_id, format=how)
+    while True:
+        chunk = await inside.ask(request)
+        pieces.append(chunk.text)
+        if not chunk.cursor:
+            return pieces
+        request = ExportConversation(
+            conversation_id=conversation_id, format=how, cursor=chunk.cursor
+        )
+
+
+@pytest.mark.parametrize("how", ["jsonl", "markdown"])
+async def test_a_big_export_comes_in_pieces_that_add_up(how: Format, inside: Inside) -> None:
+    conversation_id = await talk(inside, 3)
+    sizes = (CHUNK_CHARACTERS * 3, 10, CHUNK_CHARACTERS - 200, CHUNK_CHARACTERS, 0)
+    rows = [
+        NewMessage(message=Message(role="user", content=f"begin{'é' * size}end")) for size in sizes
+    ]
+    messages = inside.daemon.memory.messages
+    await messages.append(conversation_id, rows, owner=None, turn_id="t")
+    pieces = await exported(inside, conversation_id, how)
+    assert max(map(len, pieces)) <= CHUNK_CHARACTERS
+    assert len(pieces) > 5
+    text = "".join(pieces)
+    assert text.count("begin") == text.count("end") == len(sizes)
+    if how == "jsonl":
+        values = [json.loads(line) for line in text.splitlines()]
+        assert len(values) == 1 + 6 + len(sizes)
+        assert [v["content"] for v in values[7:]] == [f"begin{'é' * n}end" for n in sizes]
+
+
+async def test_many_messages_are_exported_in_order_with_checkpoints_last(inside: Inside) -> None:
+    conversation_id = await talk(inside, 35)
+    await inside.ask(CompressConversation(conversation_id=conversation_id))
+    text = "".join(await exported(inside, conversation_id, "jsonl"))
+    values = [json.loads(line) for line in text.splitlines()]
+    assert [v["type"] for v in values][:-1] == ["conversation", *["message"] * 70]
+    assert values[-1]["type"] == "checkpoint"
+    ids = [v["id"] for v in values[1:-1]]
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("cursor", ["x", "1", "1:-1", "-2:0", "9" * 50, "1:2:3", "-1:x"])
+async def test_a_cursor_that_is_none_is_refused(cursor: str, inside: Inside) -> None:
+    conversation_id = await talk(inside, 1)
+    request = ExportConversation(conversation_id=conversation_id, cursor=cursor)
+    assert (await inside.refused(request)).code == "invalid_request"
+
+
+async def test_lists_say_what_is_replaced_and_where_a_fork_came_from(inside: Inside) -> None:
+    conversation_id = await talk(inside, 5)
+    report = await inside.ask(CompressConversation(conversation_id=conversation_id[:10]))
+    assert report.conversation_id == conversation_id
+    assert (report.messages_replaced, report.messages_shown) == (6, 6)
+    forked = await inside.ask(ForkConversation(conversation_id=conversation_id))
+    assert (forked.messages, forked.replaced, forked.forked_from) == (10, 6, conversation_id)
+    page = await inside.ask(ListConversations())
+    assert {line.id: line.replaced for line in page.items} == {conversation_id: 6, forked.id: 6}
+    opened = await inside.ask(OpenConversation(conversation_id=conversation_id))
+    assert (opened.messages, opened.replaced) == (10, 6)
+    shown = await inside.ask(ShowConversation(conversation_id=conversation_id))
+    assert len(shown.messages) == 10
+    undone = await inside.ask(CompressConversation(conversation_id=conversation_id, undo="all"))
+    assert (undone.undone, undone.messages_replaced, undone.messages_shown) == (1, 0, 10)
+
+
+async def test_what_is_refused_says_why(inside: Inside) -> None:
+    conversation_id = await talk(inside, 1)
+    for request, code in (
+        (RenameConversation(conversation_id=conversation_id, title=" "), "invalid_request"),
+        (CompressConversation(conversation_id=conversation_id), "invalid_request"),
+        (CompressConversation(conversation_id=conversation_id, undo="last"), "invalid_request"),
+        (ForkConversation(conversation_id=conversation_id, message_id=-5), "invalid_request"),
+        (DeleteConversation(conversation_id=""), "invalid_request"),
+        (DeleteConversation(conversation_id="conv-none"), "not_found"),
+    ):
+        assert (await inside.refused(request)).code == code, request
+
+
+async def test_a_deleted_conversation_is_gone(inside: Inside) -> None:
+    conversation_id = await talk(inside, 1)
+    await inside.ask(DeleteConversation(conversation_id=conversation_id))
+    assert (await inside.ask(ListConversations())).items == ()
+    sent = SendMessage(text="more", conversation_id=conversation_id)
+    assert (await inside.refused(sent)).code == "not_found"

@@ -1,0 +1,162 @@
+"""Compressions after compressions, and what is known of a prompt when messages came back."""
+
+import itertools
+
+import msgspec
+
+from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.rows import StoredMessage
+from clawd.providers.base import ChatRequest, Message
+from clawd.runtime.compression import Choice
+from clawd.runtime.cut import Cut
+from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.transcript import OPENING
+from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
+from tests.runtime.inboxes import House
+from tests.runtime.models import Hop, Pause, calls, says
+from tests.runtime.test_compressor import (
+    BUDGET,
+    CONTEXT,
+    counting,
+    last_user,
+    made,
+    model_of,
+    plain,
+    shown,
+    talk,
+    words,
+)
+from tests.security.fakes import ADA
+from tests.support.dispatching import LIMIT_S, Bench
+
+
+def rows(*roles: str, first: int = 1) -> list[StoredMessage]:
+    return [
+        StoredMessage(
+            id=first + place,
+            conversation_id="c",
+            owner=1,
+            turn_id="t",
+            timestamp="",
+            message=Message(role=role, content=f"{role} {place}"),  # type: ignore[arg-type]
+        )
+        for place, role in enumerate(roles)
+    ]
+
+
+def cut(found: Shown, choice: Choice) -> Checkpoint:
+    kept = [stored.message for stored in found.messages]
+    return Cut(found=found, kept=kept, tokens=[9] * len(kept), choice=choice).checkpoint()
+
+
+def test_a_message_that_stays_behind_a_checkpoint_stays_when_results_alone_are_cut() -> None:
+    before = Checkpoint(text="earlier", upto=20, anchor=11, seen=22, replaced=19)
+    stored = [*rows("user", first=11), *rows("assistant", "tool", first=21)]
+    made = cut(Shown(messages=tuple(stored), checkpoint=before), Choice(start=0, cuts={2: 4}))
+    assert (made.anchor, made.upto, made.replaced) == (11, 20, 19)
+
+
+async def test_the_words_a_turn_works_for_stay_through_all_compressions_of_it(bench: Bench) -> None:
+    rounds = itertools.count()
+    huge: list[int] = []
+
+    def answer(request: ChatRequest) -> Hop:
+        number = next(rounds)
+        if huge:
+            return says("done")
+        if (request.messages[0].content or "").startswith(OPENING):
+            huge.append(number)
+            return calls(("probe", f'{{"text":"{number}","number":9000}}'), ids=[f"r{number}"])
+        arguments = f'{{"text":"%s{number}","number":{70 + number}}}'
+        two = [("probe", arguments % which) for which in "ab"]
+        return calls(*two, ids=[f"a{number}", f"b{number}"])
+
+    house = counting(bench, answer)
+    house.change(limits=msgspec.structs.replace(house.settings.limits, max_tool_rounds=40))
+    finished = await house.say("please read it all")
+    model = model_of(house)
+    first, *_, last = await made(house, finished.conversation_id)
+    assert first.anchor
+    assert last.cuts
+    assert all("please read it all" in last_user(request) for request in model.asked)
+    assert all(is_whole(request.messages) for request in model.asked)
+    assert max(model.sizes) <= BUDGET
+
+
+async def test_what_came_back_is_counted_anew(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)))
+    conversation_id = await talk(house, 6)
+    await house.housekeeping.compress(conversation_id, ADA)
+    await talk(house, 3, conversation_id)
+    await house.housekeeping.undo(conversation_id, ADA, only_last=False)
+    for restart in (False, True):
+        if restart:
+            house.restart()
+        await talk(house, 1, conversation_id)
+        assert model_of(house).sizes[-1] <= BUDGET
+        await house.housekeeping.undo(conversation_id, ADA, only_last=False)
+
+
+class Other(CountingModel):
+    """Another provider's model."""
+
+    def name(self) -> str:
+        return "other"
+
+
+async def test_every_summary_by_hand_is_asked_of_the_model_that_spoke_last(bench: Bench) -> None:
+    house = TwoModels(bench)
+    conversation_id = ""
+    for number in range(8):
+        finished = await house.say(f"question {number}", conversation_id, provider="other")
+        conversation_id = finished.conversation_id
+    for restart in (False, True, False):
+        if restart:
+            house.restart()
+        await house.housekeeping.compress(conversation_id, ADA)
+    assert len(house.other.side) == 3
+    assert not house.model.requests
+
+
+class TwoModels(House):
+    """A house whose default model should not see what was said to the other."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.other = Other(0, plain, says("first"), says("second"), says("third"))
+        super().__init__(bench, says(""))
+
+    @property
+    def providers(self) -> dict[str, CountingModel]:  # type: ignore[override]
+        return {"mock": self.model, "other": self.other}  # type: ignore[dict-item]
+
+
+async def test_a_summary_is_asked_for_within_the_context_of_a_smaller_model(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)), size=0)
+    conversation_id = await talk(house, 20)
+    model_of(house).context_size = CONTEXT
+    await talk(house, 1, conversation_id)
+    (asked, *_) = model_of(house).side
+    assert asked.sampling is not None
+    assert tokens_of(asked) + (asked.sampling.max_tokens or 0) <= CONTEXT
+
+
+async def test_a_longer_system_prompt_is_counted_with_the_next_message(bench: Bench) -> None:
+    house = counting(bench, lambda _: says(words(400)))
+    conversation_id = await talk(house, 5)
+    house.change(prompt=PromptSettings(operator=words(2_200)))
+    await talk(house, 1, conversation_id)
+    assert len(await made(house, conversation_id)) == 1
+    assert model_of(house).sizes[-1] <= CONTEXT * 95 // 100
+
+
+async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
+    hops = itertools.chain([says(words(500))] * 5, [calls(("probe", '{"text":"a","number":600}'))])
+    house = counting(bench, lambda _: next(hops), [Pause(), *says("late")])
+    conversation_id = await talk(house, 5)
+    limits = msgspec.structs.replace(house.settings.limits, wall_clock_budget_s=LIMIT_S / 5)
+    house.change(limits=limits)
+    finished = await house.say("please read it all", conversation_id)
+    assert finished.stop_reason == "cap"
+    assert len(model_of(house).side) == 1
+    assert not await made(house, conversation_id)
+    assert is_whole(await shown(house, conversation_id))

@@ -1,0 +1,74 @@
+"""Type hints as JSON Schema."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+
+from clawd.errors import InvalidRequestError
+from clawd.sdk.schema import schema_of, takes_none
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str, {"type": "string"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (bool, {"type": "boolean"}),
+        (Any, {}),
+        (list, {"type": "array"}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (list[list[Any]], {"type": "array", "items": {"type": "array"}}),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
+        (set[str], {"type": "array", "items": {"type": "string"}}),
+        (Sequence[bool], {"type": "array", "items": {"type": "boolean"}}),
+        (dict, {"type": "object"}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (Mapping[str, Any], {"type": "object"}),
+        (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
+        (Literal[1, 2], {"type": "integer", "enum": [1, 2]}),
+        (Literal[1, "a"], {"enum": [1, "a"]}),
+        (Colour, {"type": "string", "enum": ["red", "blue"]}),
+        (str | None, {"type": "string"}),
+        (Optional[list[int]], {"type": "array", "items": {"type": "integer"}}),  # noqa: UP045
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (Annotated[str, "a city"], {"type": "string", "description": "a city"}),
+        (Annotated[int, 3], {"type": "integer"}),
+    ],
+)  # fmt: skip
+def test_a_hint_is_this_schema(hint: Any, schema: dict[str, Any]) -> None:
+    assert schema_of(hint, where="f(x)") == schema
+
+
+@pytest.mark.parametrize(
+    ("hint", "why"),
+    [
+        (bytes, "the type bytes"),
+        (object, "the type object"),
+        (complex | None, "the type complex"),
+        (list[bytes], "the type bytes"),
+        (dict[int, str], "keys of a JSON object are text"),
+        (tuple[int, str], "of one type"),
+        (Literal[b"x"], "the values to choose from"),
+        (None, "the type None"),
+    ],
+)
+def test_what_a_model_cannot_give_is_refused_by_name(hint: Any, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why) as caught:
+        schema_of(hint, where="f(x)")
+    assert caught.value.message.startswith("f(x): ")
+
+
+@pytest.mark.parametrize(
+    ("hint", "answer"),
+    [(str, False), (str | None, True), (Annotated[int | None, "n"], True), (int | str, False)],
+)
+def test_none_is_seen(hint: Any, answer: bool) -> None:
+    assert takes_none(hint) is answer
