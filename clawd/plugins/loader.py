@@ -140,6 +140,7 @@ class PluginStore:
             tree = read_tree(source.resolve(), is_installed=False)
             found = self._review(tree)
             _check_digest(found, digest)
+            self._pins.load()  # first: what could not be approved must replace nothing
             if not found.replaces and len(self.installed()) >= MAX_PLUGINS:
                 raise InvalidRequestError(f"there are {MAX_PLUGINS} plugins already")
             try:

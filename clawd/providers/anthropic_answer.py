@@ -135,7 +135,7 @@ class AnthropicAnswer:
         return deltas
 
     def finish(self) -> list[Delta]:
-        """Take the end of the answer; nothing is told of one that is paused.
+        """Take the end of the answer; no end is told of one that is paused.
 
         Raises:
             ProviderError: the server ended it without saying that it is complete, or refused.
@@ -151,7 +151,9 @@ class AnthropicAnswer:
                 hint="Ask in another way, or in a new conversation.",
             )
         self.is_paused = self._reason == "pause_turn"
-        return [] if self.is_paused else [self.ending()]
+        # A block that the server never ended may still hold the input of its call.
+        late = [delta for index in sorted(self._blocks) for delta in self._stop(index)]
+        return late if self.is_paused else [*late, self.ending()]
 
     def ending(self) -> Finished:
         """Return the end as it stands."""

@@ -44,6 +44,9 @@ class Attempts:
         emit: takes events.
         meter: learns which answers are in no later prompt.
         retries_incomplete: whether empty and broken-off answers are asked for again.
+
+    Attributes:
+        broken_off: the newest text of an attempt that broke off; nothing of it is shown any more.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Attempts:
         self._meter = meter
         self._retries_incomplete = retries_incomplete
         self._spent: Counter[Flaw] = Counter()
-        self._broken_off = ""
+        self.broken_off = ""
 
     async def run(self, request: ChatRequest) -> HopResult:
         """Return the answer to a request, or the last attempt at one."""
@@ -67,7 +70,7 @@ class Attempts:
             self._spent[flaw] += 1
             self._emit(HopReset(reason=_REASONS[flaw]))
             if flaw == "incomplete" and not was_to_be_a_call(result.text, request):
-                self._broken_off = result.text or self._broken_off
+                self.broken_off = result.text if result.text.strip() else self.broken_off
             if flaw == "unreadable":
                 known = self._meter.last_hop.prompt_tokens
                 asked = asking_to_repair(request, result.text)
@@ -103,11 +106,13 @@ class Attempts:
 
     def _failed(self, result: HopResult, request: ChatRequest) -> HopResult:
         """Return a failure with the newest text that came before one, but never half a call."""
-        if was_to_be_a_call(result.text, request):
+        if result.text.strip() and not was_to_be_a_call(result.text, request):
+            return result
+        if not self.broken_off:
             return msgspec.structs.replace(result, text="")
-        if not result.text and self._broken_off:
-            return self._saying(result, self._broken_off)
-        return result
+        if result.text:
+            self._emit(HopReset(reason=_REASONS["incomplete"]))
+        return self._saying(result, self.broken_off)
 
     def _saying(self, result: HopResult, text: str) -> HopResult:
         self._emit(TextDelta(text=text))

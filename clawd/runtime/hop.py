@@ -32,6 +32,8 @@ from clawd.wire.events import (
 
 Emit = Callable[[Event], None]
 
+_CALL_COST = 64  # bytes of an answer that a call counts for beside its name and arguments
+
 
 class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a hop.
@@ -107,6 +109,7 @@ class _Collected:
         self._has_begun = False
         self._text: list[str] = []
         self._calls = CallAssembler()
+        self._indexes: set[int] = set()
         self._evaluated: Evaluated | None = None
 
     async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
@@ -131,6 +134,7 @@ class _Collected:
             case CallDelta():
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
+                self._count_call(delta)
             case Progress():
                 self._emit(
                     PromptProgress(
@@ -168,6 +172,12 @@ class _Collected:
         data = text.encode(errors="replace")
         room, self._room = self._room, self._room - len(data)
         return text if self._room >= 0 else data[:room].decode(errors="ignore")
+
+    def _count_call(self, delta: CallDelta) -> None:
+        """Count a new call: calls without arguments are not for nothing either."""
+        if delta.index not in self._indexes:
+            self._indexes.add(delta.index)
+            self._room -= len(delta.id) + len(delta.name) + _CALL_COST
 
     def _result(
         self,

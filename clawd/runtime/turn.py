@@ -147,7 +147,7 @@ class Turn:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return self._late(self._request())
+            return self._late(self._request(), attempts.broken_off)
         if result.failure is not None:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)
@@ -207,13 +207,19 @@ class Turn:
         elif isinstance(event, PromptEvaluated):
             self._ledger.begin(request)
 
-    def _late(self, request: ChatRequest) -> HopResult:
-        """Return what was shown of an answer that the time was up for, but never half a call."""
+    def _late(self, request: ChatRequest, before: str) -> HopResult:
+        """Return what was said of an answer that the time was up for, but never half a call.
+
+        Where the last attempt said nothing, it is what an attempt `before` said.
+        """
         self._is_late = True
         text = "".join(self._shown)
         if was_to_be_a_call(text, request):
             self._emit(HopReset(reason=self._time_is_up))
             text = ""
+        if before and not text.strip():
+            self._emit(TextDelta(text=before))
+            text += before
         return HopResult(text=text, calls=())
 
     def _with_commands(self, result: HopResult) -> HopResult:

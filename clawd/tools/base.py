@@ -189,7 +189,8 @@ class Tool(ABC):
 
 def traits_of(tool: Tool) -> Traits:
     """Return the traits of a tool; one that has none is taken for one that acts."""
-    return tool.traits or builtin_traits(tool.name) or Traits()
+    known = builtin_traits(tool.name) if tool.source == "builtin" else None
+    return tool.traits or known or Traits()
 
 
 def first_line(description: str) -> str:

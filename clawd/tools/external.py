@@ -90,7 +90,7 @@ class ExternalTool(Tool):
         )
         output = result.output
         for value, name in hidden:
-            output = output.replace(value, name)
+            output = _without(value, name, output, is_cut=result.truncated)
         told = told_of(
             msgspec.structs.replace(result, output=output),
             spec.timeout_ms / 1000,
@@ -149,6 +149,15 @@ def _marked(told: ToolResult, spec: ExternalSpec) -> ToolResult:
     """Mark what may hold text of the network as untrusted."""
     facts = {**told.metadata, "untrusted_source": f"the external tool {spec.name}"}
     return msgspec.structs.replace(told, metadata=facts)
+
+
+def _without(secret: str, name: str, output: str, *, is_cut: bool) -> str:
+    """Return output with a name instead of a secret, and of the beginning of one at a cut."""
+    output = output.replace(secret, name)
+    for length in range(len(secret) - 1, _MIN_SECRET_LENGTH - 1, -1) if is_cut else ():
+        if output.endswith(secret[:length]):
+            return output[:-length] + name
+    return output
 
 
 def _is_within(path: Path, folder: Path) -> bool:

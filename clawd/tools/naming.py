@@ -207,11 +207,12 @@ _MARGIN_OF_WORDS, _MARGIN_OF_NAMES = 1, 2
 _SHOWN = 3
 _FAR = 8
 _LONGEST = 64
+_READ = 512  # with what stands around it; a longer name is never cut down to one that exists
 
 
 def cleaned(name: str) -> str:
     """Return a name without what models put around it: `functions.`, `()`, quotes."""
-    text = name[:_LONGEST].strip().strip("\"'`").strip()
+    text = name[:_READ].strip().strip("\"'`").strip()
     text = _AFTER.sub("", text)
     return _WRAPPERS.sub("", text)
 
@@ -243,6 +244,7 @@ def near_name(name: str, known: Mapping[str, str], rank: Mapping[str, int]) -> s
 
 def nearest(name: str, known: Mapping[str, str]) -> list[str]:
     """Return up to three tools that a name is most like, the nearest first."""
+    name = name[:_LONGEST]
     words, joined = set(words_of(name)), "".join(words_of(name))
     scores: dict[str, float] = {}
     for spelling, tool in known.items():

@@ -74,6 +74,19 @@ def test_a_changed_file_makes_it_changed_until_it_is_approved(bench: Bench) -> N
     assert bench.one().state == "ready"
 
 
+def test_what_could_not_be_approved_replaces_nothing(bench: Bench) -> None:
+    bench.install()
+    before = bench.one().digest
+    kept = bench.pins.read_bytes()
+    bench.pins.write_bytes(b"no JSON")
+    (bench.source / "manifest.toml").write_text(manifest_text(version="2.0"))
+    with pytest.raises(StorageError):
+        bench.install()
+    bench.pins.write_bytes(kept)
+    found = bench.one()
+    assert (found.state, found.digest) == ("ready", before)
+
+
 def test_another_version_replaces_the_one_before(bench: Bench) -> None:
     bench.install()
     (bench.source / "manifest.toml").write_text(manifest_text(version="2.0"))

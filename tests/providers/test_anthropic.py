@@ -311,6 +311,14 @@ async def test_text_without_a_start_is_text_and_arguments_without_one_are_nothin
     assert (text_of(deltas), calls_of(deltas)) == ("hi", [])
 
 
+async def test_input_that_came_with_the_start_is_kept_though_the_block_never_ends() -> None:
+    start = {"type": "tool_use", "id": "t1", "name": "undo", "input": {"steps": 3}}
+    begun = event("content_block_start", index=0, content_block=start)
+    deltas = await deltas_of(ChatServer(answered(begin(), begun, end("tool_use"))))
+    assert calls_of(deltas) == [("t1", "undo", '{"steps": 3}')]
+    assert end_of(deltas).reason == "tool_calls"
+
+
 async def test_a_call_without_an_id_gets_one_and_input_may_come_with_the_start() -> None:
     start = {"type": "tool_use", "name": "time", "input": {"zone": "UTC"}}
     server = ChatServer(answered(begin(), block(0, start), end("tool_use")))

@@ -118,6 +118,20 @@ async def test_the_newest_text_of_attempts_that_all_broke_off_is_kept_and_shown(
     assert bench.events[-1] == TextDelta(text="second")
 
 
+@pytest.mark.parametrize("later", [" ", "<tool_call>\n{"])
+async def test_a_text_that_broke_off_outlives_attempts_that_said_nothing(
+    bench: Bench, later: str
+) -> None:
+    table = Table(bench, fails(LOST, "first"), fails(LOST, later))
+    with pytest.raises(ProviderError, match="gone"):
+        await table.turn().run()
+    said = Message(role="assistant", content="first")
+    assert table.stored == [((USER, said), "incomplete: gone")]
+    assert bench.events[-2:] == [
+        HopReset(reason="the answer was empty or broke off"), TextDelta(text="first"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clawd.providers.base import (
     Capabilities,
-    Delta,
     Finished,
     Message,
     Reasoning,
@@ -173,7 +172,7 @@ async def test_no_more_than_eight_commands_of_an_answer_are_run_and_that_is_said
 async def test_commands_of_an_answer_that_somebody_ended_are_not_run(
     bench: Bench, reason: StopReason
 ) -> None:
-    ended: list[Delta] = [Text(text="I look.\nCMD: rm -r build"), Finished(reason=reason)]
+    ended: Hop = [Text(text="I look.\nCMD: rm -r build"), Finished(reason=reason)]
     shell = Shell()
     finished = await PlainTable(bench, ended, tools=[shell]).turn().run()
     assert (shell.calls, finished.text) == (0, "I look.\nCMD: rm -r build")

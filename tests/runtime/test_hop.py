@@ -7,6 +7,7 @@ import pytest
 
 from clawd.errors import ProviderError
 from clawd.providers.base import (
+    CallDelta,
     ChatRequest,
     Evaluated,
     Failed,
@@ -35,6 +36,14 @@ async def hop(*deltas: object, known: int = 0) -> tuple[HopResult, list[Event]]:
     async with asyncio.timeout(LIMIT_S):
         result = await run_hop(model, REQUEST, events.append, limit_bytes=1000, known_tokens=known)
     return result, events
+
+
+async def test_calls_without_end_are_cut_though_they_have_no_arguments() -> None:
+    endless = [CallDelta(index=number, id=f"c{number}", name="time") for number in range(1000)]
+    result, _ = await hop(*endless, END)
+    assert (result.overlong, result.calls) == (True, ())
+    few, _ = await hop(*endless[:5], *endless[:5], END)
+    assert len(few.calls) == 5
 
 
 @pytest.mark.parametrize(

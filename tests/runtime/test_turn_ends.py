@@ -72,6 +72,16 @@ async def test_time_that_is_up_before_any_text_says_so(bench: Bench) -> None:
     assert (finished.text, finished.stop_reason) == (SPENT, "cap")
 
 
+async def test_time_that_is_up_in_another_attempt_keeps_what_the_one_before_said(
+    bench: Bench,
+) -> None:
+    lost = fails(ProviderError("gone", kind="network"), "half an answer")
+    table = Table(bench, lost, [Reasoning(text="hm"), Pause(), DONE])
+    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
+    assert whole(table)
+
+
 async def test_time_that_is_up_in_half_a_call_does_not_show_it(bench: Bench) -> None:
     table = Table(bench, [Text(text="<tool_call>{"), Pause(), DONE])
     finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))

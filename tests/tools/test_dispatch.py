@@ -104,6 +104,15 @@ async def test_a_tool_whose_schema_makes_no_sense_leaves_the_others_their_names(
     assert (outcome.kind, tool.calls) == ("ok", 1)
 
 
+@pytest.mark.parametrize("more", ["_all", "_" + "x" * 600])
+async def test_a_longer_name_is_not_cut_down_to_one_that_exists(bench: Bench, more: str) -> None:
+    longest = Probe("delete_" + "note" * 14 + "s")
+    assert len(longest.name) == 64
+    call = request(longest.name + more)
+    outcome = await bench.dispatcher([longest]).call(call, bench.scope())
+    assert (outcome.kind, longest.calls) == ("unknown_tool", 0)
+
+
 async def test_a_name_that_no_text_can_hold_leaves_a_receipt_that_others_can_read(
     bench: Bench,
 ) -> None:

@@ -133,6 +133,19 @@ async def test_only_named_variables_are_passed_and_secrets_are_taken_out(bench: 
     assert bench.reported == []
 
 
+async def test_half_a_secret_at_the_end_of_what_is_kept_is_taken_out(bench: Bench) -> None:
+    bench.environ |= {"WEATHER_TOKEN": "a-long-secret-value"}
+    tool = script(
+        bench,
+        'printf "%01012d$WEATHER_TOKEN and more" 0',
+        env_passthrough=["WEATHER_TOKEN"],
+        max_output_bytes=1024,
+    )
+    result = await bench.call(tool)
+    assert result.metadata["truncated"]
+    assert result.output.startswith("0" * 1012 + "[WEATHER_TOKEN]\n[cut: ")
+
+
 async def test_it_has_no_network_unless_granted(bench: Bench) -> None:
     look = "ls /sys/class/net 2>/dev/null; cat /proc/net/route | wc -l; cat /proc/net/dev | wc -l"
     shut = script(bench, look)

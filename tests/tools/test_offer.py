@@ -85,6 +85,15 @@ def test_an_mcp_descriptor_is_written_as_mcp_has_it(tmp_path: Path) -> None:
     assert hints["http"] == (False, True, False, True)
 
 
+def test_a_tool_of_others_is_not_known_by_a_name_of_clawd() -> None:
+    class Foreign(Probe):
+        source: ClassVar[str] = "plugin"
+
+    (told,) = descriptors([Foreign("knowledge_search")])
+    assert not told.annotations.read_only_hint
+    assert example_of(Foreign("knowledge_load")) == {"text": "text"}
+
+
 def test_a_tool_that_says_nothing_of_its_effect_is_told_as_one_that_acts() -> None:
     (told,) = descriptors([Probe("unheard_of")])
     assert msgspec.structs.astuple(told.annotations) == (False, True, False, True)
