@@ -182,7 +182,7 @@ class Room:
             self._say_too_long(work.load)
         return changed
 
-    async def by_hand(self, request: ChatRequest) -> Checkpoint:
+    async def by_hand(self, request: ChatRequest, known_tokens: int) -> Checkpoint:
         """Compress the conversation now, or leave it as it is where no summary is to be had.
 
         Raises:
@@ -191,7 +191,7 @@ class Room:
         """
         self._model = request.model
         work = _Work(self._live, request, is_by_hand=True)
-        await self._weigh(work, 0)
+        await self._weigh(work, known_tokens)
         if not await self._compress(work):
             raise InvalidRequestError(
                 f"there is nothing to compress in conversation {self._live.record.id}",

@@ -1,12 +1,14 @@
 """Compressions after compressions, and what is known of a prompt when messages came back."""
 
 import itertools
+from collections.abc import AsyncIterator
 
 import msgspec
+from typing_extensions import override
 
 from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import ChatRequest, Message
+from clawd.providers.base import ChatRequest, Delta, Evaluated, Finished, Message, Usage
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.prompt import PromptSettings
@@ -160,3 +162,27 @@ async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
     assert len(model_of(house).side) == 1
     assert not await made(house, conversation_id)
     assert is_whole(await shown(house, conversation_id))
+
+
+class Forgetful(CountingModel):
+    """A model whose template shows it the newest message alone."""
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        async for delta in super().chat(request):
+            if isinstance(delta, Finished):
+                delta = msgspec.structs.replace(delta, usage=Usage(prompt_tokens=40))
+            if isinstance(delta, Evaluated):
+                delta = msgspec.structs.replace(delta, tokens=40, context_used=40)
+            yield delta
+
+
+async def test_by_hand_a_model_is_believed_about_its_prompt_as_well(bench: Bench) -> None:
+    house = counting(bench, plain)
+    house.model = Forgetful(CONTEXT, lambda _: says(words(900)), says("It was long."))
+    conversation_id = await talk(house, 6)
+    before = await shown(house, conversation_id)
+    done = await house.housekeeping.compress(conversation_id, ADA)
+    assert done.checkpoint.replaced == 6
+    assert (await shown(house, conversation_id))[2:] == before[6:]
+    assert done.tokens_before <= CONTEXT
