@@ -21,6 +21,7 @@ from clawd.runtime.compression import (
     Load,
     Wish,
     budget_tokens,
+    can_never_fit,
     choose,
     is_due,
     is_too_long,
@@ -173,6 +174,8 @@ class Room:
             await self._weigh(work, 0 if changed else known_tokens)
             if not is_too_long(settings, work.load) and (changed or not self._is_due(work.load)):
                 return changed
+            if work.count.measure is not None and can_never_fit(work.load):
+                break
             if attempt == ATTEMPTS or not await self._compress(work, attempt=attempt):
                 break
             changed = True

@@ -13,8 +13,9 @@ from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
+from clawd.wire.events import Notice
 from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
-from tests.runtime.inboxes import House
+from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, Pause, calls, says
 from tests.runtime.test_compressor import (
     BUDGET,
@@ -186,3 +187,15 @@ async def test_by_hand_a_model_is_believed_about_its_prompt_as_well(bench: Bench
     assert done.checkpoint.replaced == 6
     assert (await shown(house, conversation_id))[2:] == before[6:]
     assert done.tokens_before <= CONTEXT
+
+
+async def test_nothing_is_put_away_for_a_message_that_can_never_fit(bench: Bench) -> None:
+    house = counting(bench, plain)
+    conversation_id = await talk(house, 4)
+    before = await shown(house, conversation_id)
+    ticket = await house.send(words(9_000), conversation_id=conversation_id)
+    events = await events_of(ticket)
+    assert any(isinstance(e, Notice) and "over its budget" in e.text for e in events)
+    assert not await made(house, conversation_id)
+    assert not model_of(house).side
+    assert (await shown(house, conversation_id))[: len(before)] == before
