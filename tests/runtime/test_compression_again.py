@@ -4,11 +4,14 @@ import itertools
 from collections.abc import AsyncIterator
 
 import msgspec
+import pytest
 from typing_extensions import override
 
+from clawd.errors import ContextFullError
 from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import ChatRequest, Delta, Evaluated, Finished, Message, Usage
+from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
+from clawd.providers.ledger import PartTokens
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.prompt import PromptSettings
@@ -199,3 +202,40 @@ async def test_nothing_is_put_away_for_a_message_that_can_never_fit(bench: Bench
     assert not await made(house, conversation_id)
     assert not model_of(house).side
     assert (await shown(house, conversation_id))[: len(before)] == before
+
+
+class Cold(CountingModel):
+    """A model that counts only when it is loaded, and refuses what does not fit."""
+
+    is_loaded = False
+
+    @override
+    async def count_parts(self, request: ChatRequest) -> PartTokens:
+        counted = await super().count_parts(request)
+        if self.is_loaded:
+            return counted
+        return msgspec.structs.replace(counted, counts=(1,) * len(counted.parts), is_estimate=True)
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        self.is_loaded = True
+        if tokens_of(request) > self.context_size:
+            yield Failed(error=ContextFullError("the prompt does not fit"))
+            return
+        async for delta in super().chat(request):
+            yield delta
+
+
+async def test_a_prompt_that_did_not_fit_after_all_is_made_to_fit(bench: Bench) -> None:
+    house = counting(bench, plain)
+    model = house.model = Cold(20_000, lambda _: says(words(400)), says("It was long."))
+    conversation_id = await talk(house, 15)
+    house.restart()
+    model.is_loaded, model.context_size = False, CONTEXT
+    house.change(prompt=PromptSettings(operator="Be kind."))
+    finished = await house.say("go on", conversation_id)
+    assert finished.text == words(400)
+    assert len(await made(house, conversation_id)) == 1
+    assert model.sizes[-1] <= BUDGET
+    with pytest.raises(ContextFullError):
+        await house.say(words(9_000), conversation_id)
