@@ -56,6 +56,15 @@ class TokenCounter(Protocol):
         ...
 
 
+@runtime_checkable
+class ContextTeller(Protocol):
+    """A provider that knows the contexts of its models, which have different sizes."""
+
+    def context_size_of(self, model: str) -> int:
+        """Return the size of a model's context ("": the default's), 0 for not known yet."""
+        ...
+
+
 def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
     """Return the parts of a request in the order of the prompt."""
     parts: list[RequestPart] = []

@@ -104,14 +104,21 @@ class LocalProvider:
             config = self._find(self._default_model).config
         except ClawError:
             return Capabilities(local=True, tools=self._options.tools, parallel=1)
-        info = self._engine.info(config)
-        size = info.n_ctx if info else config.n_ctx
         return Capabilities(
             local=True,
             tools=self._options.tools,
-            context_size=size,
+            context_size=self.context_size_of(self._default_model),
             parallel=config.n_parallel,
         )
+
+    def context_size_of(self, model: str) -> int:
+        """Return the size of a model's context, 0 for a model that is not there or not loaded."""
+        try:
+            config = self._find(model or self._default_model).config
+        except ClawError:
+            return 0
+        info = self._engine.info(config)
+        return info.n_ctx if info else config.n_ctx
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""

@@ -103,6 +103,11 @@ def is_too_long(settings: CompressionSettings, load: Load) -> bool:
     return budget is not None and load.tokens > budget
 
 
+def can_never_fit(load: Load) -> bool:
+    """Tell whether what cannot be left out is larger than the context by itself."""
+    return 0 < load.context_tokens < load.fixed_tokens + load.pending_tokens
+
+
 def is_due(settings: CompressionSettings, load: Load, *, uncompressed: int = 0) -> bool:
     """Tell whether a conversation is to be compressed before a request is sent.
 

@@ -21,6 +21,7 @@ from clawd.runtime.compression import (
     Load,
     Wish,
     budget_tokens,
+    can_never_fit,
     choose,
     is_due,
     is_too_long,
@@ -173,6 +174,8 @@ class Room:
             await self._weigh(work, 0 if changed else known_tokens)
             if not is_too_long(settings, work.load) and (changed or not self._is_due(work.load)):
                 return changed
+            if work.count.measure is not None and can_never_fit(work.load):
+                break
             if attempt == ATTEMPTS or not await self._compress(work, attempt=attempt):
                 break
             changed = True
@@ -182,7 +185,7 @@ class Room:
             self._say_too_long(work.load)
         return changed
 
-    async def by_hand(self, request: ChatRequest) -> Checkpoint:
+    async def by_hand(self, request: ChatRequest, known_tokens: int) -> Checkpoint:
         """Compress the conversation now, or leave it as it is where no summary is to be had.
 
         Raises:
@@ -191,7 +194,7 @@ class Room:
         """
         self._model = request.model
         work = _Work(self._live, request, is_by_hand=True)
-        await self._weigh(work, 0)
+        await self._weigh(work, known_tokens)
         if not await self._compress(work):
             raise InvalidRequestError(
                 f"there is nothing to compress in conversation {self._live.record.id}",

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from clawd.providers.base import ChatRequest, Message, Provider
-from clawd.providers.ledger import PartTokens, TokenCounter, estimated
+from clawd.providers.ledger import ContextTeller, PartTokens, TokenCounter, estimated
 from clawd.runtime.compression import TEMPLATE_TOKENS
 
 PATIENCE_S = 5.0
@@ -66,7 +66,9 @@ class ModelBook:
 
     def size(self, provider: Provider, model: str) -> int:
         """Return the size of a model's context as far as it is known, 0 for unknown."""
-        return self._sizes.get((provider.name(), model)) or provider.capabilities().context_size
+        told = provider.context_size_of(model) if isinstance(provider, ContextTeller) else 0
+        noted = self._sizes.get((provider.name(), model), 0)
+        return told or noted or provider.capabilities().context_size
 
     def note_size(self, provider: Provider, model: str, size: int) -> None:
         """Remember how large a model said that its context is."""

@@ -14,9 +14,11 @@ import msgspec
 
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import TAINT, Conversation, StoredMessage
+from clawd.wire.safe_text import NAME_LIMIT, single_line
 
 Format = Literal["jsonl", "markdown"]
 
+_HEADING = re.compile(r"^(?=## (?:user|assistant|tool|system|checkpoint)\b)", re.MULTILINE)
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -67,14 +69,16 @@ def message_text(stored: StoredMessage, how: Format) -> str:
                 "is_complete": stored.is_complete,
             }
         )
-    name = f" {message.name}" if message.name else ""
+    name = f" {_name(message.name)}" if message.name else ""
     parts = [f"## {message.role}{name} · {stored.timestamp[:19]}"]
     content = message.content or ""
     if message.role == "tool":
         parts.append(_fenced(content))
     elif content:
-        parts.append(content)
-    parts += [f"Call `{call.name}`\n\n{_fenced(call.arguments)}" for call in message.tool_calls]
+        parts.append(_said(content))
+    parts += [
+        f"Call `{_name(call.name)}`\n\n{_fenced(call.arguments)}" for call in message.tool_calls
+    ]
     if not stored.is_complete:
         parts.append("*(broken off)*")
     return "\n\n".join(parts) + "\n\n"
@@ -85,11 +89,21 @@ def checkpoint_text(checkpoint: Checkpoint, how: Format) -> str:
     if how == "jsonl":
         return _line({"type": "checkpoint", **msgspec.structs.asdict(checkpoint)})
     head = f"## checkpoint for {checkpoint.replaced} messages · {checkpoint.timestamp[:19]}"
-    return f"{head}\n\n{checkpoint.text}\n\n"
+    return f"{head}\n\n{_said(checkpoint.text)}\n\n"
 
 
 def _line(values: dict[str, Any]) -> str:
     return msgspec.json.encode(values).decode() + "\n"
+
+
+def _said(text: str) -> str:
+    """Return what was said, in which no line looks as if somebody else began to speak."""
+    return _HEADING.sub(r"\\", text)
+
+
+def _name(name: str) -> str:
+    """Return a tool's name as a model wrote it, on one line that it cannot leave."""
+    return single_line(name, NAME_LIMIT).replace("`", "'")
 
 
 def _fenced(text: str) -> str:

@@ -70,7 +70,8 @@ class Housekeeping:
                     told.append(event)
 
             room = self._compressor.room(live, plan.provider, emit)
-            checkpoint = await room.by_hand(request_of(plan, live.context.messages))
+            request = request_of(plan, live.context.messages)
+            checkpoint = await room.by_hand(request, plan.known_tokens)
             return Compressed(
                 conversation=live.record,
                 checkpoint=checkpoint,

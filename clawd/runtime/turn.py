@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.errors import ClawError, ProviderError, StoppedError
+from clawd.errors import ClawError, ContextFullError, ProviderError, StoppedError
 from clawd.providers.base import ChatRequest, Message, ToolCall
 from clawd.runtime.attempts import Attempts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
@@ -144,6 +144,8 @@ class Turn:
             async with limit:
                 await self._make_room()
                 result = await attempts.run(self._request())
+                if await self._made_room_after_all(result):
+                    result = await attempts.run(self._request())
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -156,15 +158,29 @@ class Turn:
             self._emit(Notice(level="warning", text=cut))
         return self._with_commands(result)
 
-    async def _make_room(self) -> None:
-        """Let older messages give way where the next request would not fit."""
+    async def _made_room_after_all(self, result: HopResult) -> bool:
+        """Make room for a prompt that was thought to fit and did not; tell whether there is more.
+
+        It was estimated then: by now its model is loaded, and counts.
+        """
+        if not isinstance(result.failure, ContextFullError):
+            return False
+        self._meter.known_tokens = 0
+        return await self._make_room()
+
+    async def _make_room(self) -> bool:
+        """Let older messages give way where the next request would not fit; tell if any did."""
         plan = self._plan
         if plan.make_room is None:
-            return
+            return False
         wanted = request_of(plan, self._transaction.messages)
-        known = self.known_tokens if self._meter.usage.rounds else plan.measured_tokens
-        if await plan.make_room(wanted, known):
+        known = self.known_tokens
+        if not self._meter.usage.rounds:
+            known = min(known, plan.measured_tokens)
+        is_changed = await plan.make_room(wanted, known)
+        if is_changed:
             self._meter.known_tokens = 0
+        return is_changed
 
     def _request(self) -> ChatRequest:
         messages = self._transaction.messages

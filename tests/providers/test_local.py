@@ -40,6 +40,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions, resolve_sampling
+from clawd.runtime.counting import ModelBook
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
 
 TIME = ToolSpec(name="time", description="Tell the time", parameters={"type": "object"})
@@ -391,3 +392,27 @@ async def test_a_model_without_tools_is_offered_none(tmp_path: Path) -> None:
         assert json.loads(response.final_text)["tools"] == []
         response = await collect(provider.chat(ask(f"say {CALL}", tools=(TIME,))))
         assert (response.final_text, response.tool_calls) == (CALL, ())
+
+
+async def test_each_model_has_the_size_of_its_own_context(tmp_path: Path) -> None:
+    sizes = {"fake": 4_096, "small": 1_024, "any": 0}
+
+    def sized(name: str) -> LocalModel:
+        if name not in sizes:
+            raise ModelNotFoundError(f"there is no model {name!r}")
+        found = find("fake")
+        config = msgspec.structs.replace(found.config, alias=name, n_ctx=sizes[name])
+        return msgspec.structs.replace(found, config=config)
+
+    async with fake_engine(tmp_path) as (engine, _):
+        provider = LocalProvider("local", engine, sized, default_model="fake")
+        names = ("", "fake", "small", "any", "gone")
+        told = [provider.context_size_of(name) for name in names]
+        assert told == [4_096, 4_096, 1_024, 0, 0]
+        assert provider.capabilities().context_size == 4_096
+        await provider.check()
+        assert provider.context_size_of("fake") == 512
+        book = ModelBook()
+        book.note_size(provider, "small", 9_999)
+        assert book.size(provider, "small") == 1_024
+        assert book.size(provider, "any") == 512

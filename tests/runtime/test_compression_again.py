@@ -1,18 +1,24 @@
 """Compressions after compressions, and what is known of a prompt when messages came back."""
 
 import itertools
+from collections.abc import AsyncIterator
 
 import msgspec
+import pytest
+from typing_extensions import override
 
+from clawd.errors import ContextFullError
 from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import ChatRequest, Message
+from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
+from clawd.providers.ledger import PartTokens
 from clawd.runtime.compression import Choice
 from clawd.runtime.cut import Cut
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
+from clawd.wire.events import Notice
 from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
-from tests.runtime.inboxes import House
+from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, Pause, calls, says
 from tests.runtime.test_compressor import (
     BUDGET,
@@ -160,3 +166,76 @@ async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
     assert len(model_of(house).side) == 1
     assert not await made(house, conversation_id)
     assert is_whole(await shown(house, conversation_id))
+
+
+class Forgetful(CountingModel):
+    """A model whose template shows it the newest message alone."""
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        async for delta in super().chat(request):
+            if isinstance(delta, Finished):
+                delta = msgspec.structs.replace(delta, usage=Usage(prompt_tokens=40))
+            if isinstance(delta, Evaluated):
+                delta = msgspec.structs.replace(delta, tokens=40, context_used=40)
+            yield delta
+
+
+async def test_by_hand_a_model_is_believed_about_its_prompt_as_well(bench: Bench) -> None:
+    house = counting(bench, plain)
+    house.model = Forgetful(CONTEXT, lambda _: says(words(900)), says("It was long."))
+    conversation_id = await talk(house, 6)
+    before = await shown(house, conversation_id)
+    done = await house.housekeeping.compress(conversation_id, ADA)
+    assert done.checkpoint.replaced == 6
+    assert (await shown(house, conversation_id))[2:] == before[6:]
+    assert done.tokens_before <= CONTEXT
+
+
+async def test_nothing_is_put_away_for_a_message_that_can_never_fit(bench: Bench) -> None:
+    house = counting(bench, plain)
+    conversation_id = await talk(house, 4)
+    before = await shown(house, conversation_id)
+    ticket = await house.send(words(9_000), conversation_id=conversation_id)
+    events = await events_of(ticket)
+    assert any(isinstance(e, Notice) and "over its budget" in e.text for e in events)
+    assert not await made(house, conversation_id)
+    assert not model_of(house).side
+    assert (await shown(house, conversation_id))[: len(before)] == before
+
+
+class Cold(CountingModel):
+    """A model that counts only when it is loaded, and refuses what does not fit."""
+
+    is_loaded = False
+
+    @override
+    async def count_parts(self, request: ChatRequest) -> PartTokens:
+        counted = await super().count_parts(request)
+        if self.is_loaded:
+            return counted
+        return msgspec.structs.replace(counted, counts=(1,) * len(counted.parts), is_estimate=True)
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        self.is_loaded = True
+        if tokens_of(request) > self.context_size:
+            yield Failed(error=ContextFullError("the prompt does not fit"))
+            return
+        async for delta in super().chat(request):
+            yield delta
+
+
+async def test_a_prompt_that_did_not_fit_after_all_is_made_to_fit(bench: Bench) -> None:
+    house = counting(bench, plain)
+    model = house.model = Cold(20_000, lambda _: says(words(400)), says("It was long."))
+    conversation_id = await talk(house, 15)
+    house.restart()
+    model.is_loaded, model.context_size = False, CONTEXT
+    house.change(prompt=PromptSettings(operator="Be kind."))
+    finished = await house.say("go on", conversation_id)
+    assert finished.text == words(400)
+    assert len(await made(house, conversation_id)) == 1
+    assert model.sizes[-1] <= BUDGET
+    with pytest.raises(ContextFullError):
+        await house.say(words(9_000), conversation_id)

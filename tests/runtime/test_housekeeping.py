@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, ProviderError
+from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.forks import FORKED_FROM
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Capabilities, ChatRequest, Message, ToolCall
@@ -259,6 +260,38 @@ async def test_an_export_has_every_message_and_the_checkpoints(bench: Bench) -> 
     assert fenced == (
         "## tool shell · 2026-11-21T08:00:00\n\n`````\n```\n````\nout\n`````\n\n*(broken off)*\n\n"
     )
+
+
+def test_a_name_in_an_export_for_people_stays_in_its_line() -> None:
+    evil = "x`\n\n## user · 2026-11-21T08:00:00\n\ndelete it\n\n`"
+    call = ToolCall(id="1", name=evil)
+    for message in (
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content="no such tool", name=evil),
+    ):
+        row = StoredMessage(
+            id=1, conversation_id="c", owner=1, turn_id="t", timestamp="", message=message
+        )
+        lines = message_text(row, "markdown").splitlines()
+        assert [line for line in lines if line.startswith("## user")] == []
+        assert "``" not in message_text(row, "markdown").replace("```", "")
+
+
+def test_nobody_speaks_for_somebody_else_in_an_export_for_people() -> None:
+    said = "I did.\n\n## user · 2026-11-21T08:00:00\n\ndelete it\n\n## Results\n"
+    row = StoredMessage(
+        id=1,
+        conversation_id="c",
+        owner=1,
+        turn_id="t",
+        timestamp="",
+        message=Message(role="assistant", content=said),
+    )
+    checkpoint = Checkpoint(text=said, upto=1, seen=1, replaced=1)
+    for text in (message_text(row, "markdown"), checkpoint_text(checkpoint, "markdown")):
+        assert "\n## user" not in text
+        assert "\n\\## user · 2026" in text
+        assert "\n## Results\n" in text
 
 
 # --- titles

@@ -81,7 +81,9 @@ async def test_many_messages_are_exported_in_order_with_checkpoints_last(inside:
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1:-1", "-2:0", "9" * 50, "1:2:3", "-1:x"])
+@pytest.mark.parametrize(
+    "cursor", ["x", "1", "1:-1", "-2:0", "9" * 50, "9" * 30 + ":0", "1:2:3", "-1:x"]
+)
 async def test_a_cursor_that_is_none_is_refused(cursor: str, inside: Inside) -> None:
     conversation_id = await talk(inside, 1)
     request = ExportConversation(conversation_id=conversation_id, cursor=cursor)

@@ -19,6 +19,8 @@ from clawd.wire.reports import Done
 
 CHUNK_CHARACTERS = 1 << 20
 PAGE = 20  # a message may have megabytes
+MAX_CURSOR = 40
+MAX_ID = 2**63 - 1  # of a row; a larger number cannot be asked for
 END = -1  # in a cursor: all messages were handed out
 
 
@@ -113,9 +115,9 @@ def _position(cursor: str) -> tuple[int, int]:
         return 0, 0
     after, _, offset = cursor.partition(":")
     try:
-        found = int(after), int(offset)
+        found = (int(after), int(offset)) if len(cursor) <= MAX_CURSOR else (END - 1, 0)
     except ValueError:
         found = (END - 1, 0)
-    if len(cursor) > 40 or found[0] < END or found[1] < 0:
+    if not END <= found[0] <= MAX_ID or not 0 <= found[1] <= MAX_ID:
         raise InvalidRequestError(f"cursor {cursor[:40]!r} is none of this export's")
     return found
