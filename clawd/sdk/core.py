@@ -90,7 +90,8 @@ class Core:
 
     async def restart(self, base: str) -> None:
         """Put another system prompt in force, and forget the history."""
-        before, self.wishes.base = self.wishes.base, base
+        before = self.wishes.base
+        self.wishes.set_base(base)
         try:
             await self.refresh()
         except BaseException:

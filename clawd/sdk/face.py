@@ -110,7 +110,7 @@ class Face:
     def system(self, text: str) -> Self:
         """Say who the model is, in place of clawd's own words for that."""
         self._core.check_wish(self._owned)
-        self._core.wishes.base = text
+        self._core.wishes.set_base(text)
         return self
 
     def no_builtin_system(self) -> Self:
@@ -125,7 +125,7 @@ class Face:
         A function is asked when the session begins and at every `refresh_system`.
         """
         self._core.check_wish(self._owned)
-        self._core.wishes.texts.append(text)
+        self._core.wishes.append(text)
         return self
 
     def preamble_options(self, **flags: Unpack[PreambleFlags]) -> Self:

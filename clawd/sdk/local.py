@@ -4,6 +4,7 @@ Imported when a session begins and not before: it brings every library of the da
 """
 
 import asyncio
+import logging
 import os
 import shutil
 import tempfile
@@ -29,6 +30,10 @@ from clawd.service.inprocess import InProcessDaemon
 from clawd.tools.base import Tool
 
 ALREADY_RUNNING = "already_running"
+
+# The program says what of these logs is shown; else Python would print their warnings.
+for _each in ("clawd", "stamina"):
+    logging.getLogger(_each).addHandler(logging.NullHandler())
 
 
 class LocalBackend(Backend):
