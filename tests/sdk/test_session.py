@@ -485,3 +485,11 @@ def test_what_is_no_text_is_refused_at_once(mistake: Callable[[Session], Any]) -
 @pytest.mark.parametrize("key", ["", ".", "a..b", 5])
 def test_a_setting_without_a_name_is_refused_at_once(key: Any) -> None:
     assert "no key" in error_of(lambda: Session.local(settings={key: 1})).message
+
+
+def test_a_long_history_comes_whole_and_in_order(tmp_path: Path) -> None:
+    with local(tmp_path, compression__enabled=False) as session:
+        for number in range(110):
+            session.chat(f"message {number}")
+        told = [said.content for said in session.history()]
+    assert told == [f"message {number // 2}" for number in range(220)]
