@@ -42,7 +42,7 @@ class Care:
         plan = prepared.plan
         room = self.compressor.room(live, plan.provider, emit, message=plan.message)
         request = request_of(plan, (*live.context.messages, plan.message))
-        if await room.make(request, plan.known_tokens):
+        if await room.make(request, plan.measured_tokens):
             # What was cut away is shown again in the block of this message, so it is made anew.
             prepared = await prepare(emit_once)
             plan = prepared.plan

@@ -92,13 +92,9 @@ class LiveConversation:
             self.speakers |= {words.speaker}
         self.read = read
 
-    def known_tokens(self, provider: str, model: str, fixed: str) -> int:
-        """Return how many tokens of it this model has read, 0 for none or unknown.
-
-        `fixed` is the mark of the system prompt and the tools that it is to read it with.
-        """
-        read = self.read
-        is_same = (read.provider, read.model, read.fixed) == (provider, model, fixed)
+    def known_tokens(self, provider: str, model: str) -> int:
+        """Return how many tokens of it this model has read, 0 for none or unknown."""
+        is_same = (self.read.provider, self.read.model) == (provider, model)
         return self.read.tokens if is_same else 0
 
 

@@ -116,19 +116,10 @@ class Preparation:
         # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
         workspace = settings.resolve_workspace(live.record.workspace)
         hints = hints_for(provider, live.hints, incoming.hints)
-        emit(
-            TurnStarted(
-                conversation_id=live.record.id,
-                turn_id=turn_id,
-                provider=provider.name(),
-                model=model,
-                workspace=str(workspace),
-            )
-        )
         live.hints = hints
+        emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
         offer = self._offered(settings, agent)
-        can_read = READER in offer.names and provider.capabilities().tools
-        short = await self._shortened(live, incoming.text) if can_read else ""
+        short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
         scope = self._person.scope(
@@ -153,7 +144,8 @@ class Preparation:
             sampling=Sampling(preset=incoming.preset or agent.preset),
             hints=hints,
             fixed=fixed,
-            known_tokens=live.known_tokens(provider.name(), model, fixed),
+            known_tokens=live.known_tokens(provider.name(), model),
+            is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
@@ -195,12 +187,16 @@ class Preparation:
             tools=tuple(tool.name for tool in offer.shown),
         )
 
-    async def _shortened(self, live: LiveConversation, text: str) -> str:
+    async def _shortened(
+        self, live: LiveConversation, text: str, offer: Offer, provider: Provider
+    ) -> str:
         """Return what stands for a text that is too long; "" for one that is not.
 
         To be called before the block is made, which lists what is kept.
         """
         limit = self._settings().max_inline_message_bytes
+        if READER not in offer.names or not provider.capabilities().tools:
+            return ""
         if self._sessions is None or len(text.encode(errors="replace")) <= limit:
             return ""
         owner = live.record.owner
@@ -279,6 +275,18 @@ def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None)
         return preamble.render()
     preamble.adopt(msgspec.structs.replace(inputs, tools=()))
     return with_instructions(preamble.render(), inputs.tools)
+
+
+def _started(
+    live: LiveConversation, turn_id: str, *, provider: Provider, model: str, workspace: Path
+) -> TurnStarted:
+    return TurnStarted(
+        conversation_id=live.record.id,
+        turn_id=turn_id,
+        provider=provider.name(),
+        model=model,
+        workspace=str(workspace),
+    )
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

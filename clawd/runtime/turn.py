@@ -162,7 +162,8 @@ class Turn:
         if plan.make_room is None:
             return
         wanted = request_of(plan, self._transaction.messages)
-        if await plan.make_room(wanted, self.known_tokens):
+        known = self.known_tokens if self._meter.usage.rounds else plan.measured_tokens
+        if await plan.make_room(wanted, known):
             self._meter.known_tokens = 0
 
     def _request(self) -> ChatRequest:

@@ -39,6 +39,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
         fixed: the `fixed_mark` of the system prompt and the tools.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
+        is_continued: that prompt began with the same system prompt and tools; if not, its length
+            says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
         make_room: asked before every request; None lets everything be sent.
@@ -56,8 +58,14 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     hints: dict[str, str] = {}
     fixed: str = ""
     known_tokens: int = 0
+    is_continued: bool = True
     calls_tools: bool = True
     make_room: MakeRoom | None = None
+
+    @property
+    def measured_tokens(self) -> int:
+        """The known tokens as far as the length of the next prompt can be told by them."""
+        return self.known_tokens if self.is_continued else 0
 
 
 def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:

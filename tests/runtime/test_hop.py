@@ -107,10 +107,9 @@ async def test_how_far_a_conversation_was_read_is_kept_for_the_model_that_read_i
     house, conversation_id = await known_after(bench, says("ok"))
     for _ in range(2):
         live = await house.book.load(conversation_id, ADA)
-        assert live.known_tokens("mock", "small", live.read.fixed) == 5
-        assert live.known_tokens("mock", "big", live.read.fixed) == 0
-        assert live.known_tokens("cloud", "small", live.read.fixed) == 0
-        assert live.known_tokens("mock", "small", "other tools") == 0
+        assert live.known_tokens("mock", "small") == 5
+        assert live.known_tokens("mock", "big") == 0
+        assert live.known_tokens("cloud", "small") == 0
         house.restart()
 
 
@@ -118,4 +117,4 @@ async def test_calls_that_were_never_made_are_not_counted_as_read(bench: Bench) 
     again = calls(("probe", '{"text":"a"}'))
     house, conversation_id = await known_after(bench, again, max_tool_rounds=0)
     live = await house.book.load(conversation_id, ADA)
-    assert live.known_tokens("mock", "small", live.read.fixed) == 3
+    assert live.known_tokens("mock", "small") == 3
