@@ -488,7 +488,7 @@ def test_a_setting_without_a_name_is_refused_at_once(key: Any) -> None:
 
 
 def test_a_long_history_comes_whole_and_in_order(tmp_path: Path) -> None:
-    with local(tmp_path, compression__enabled=False) as session:
+    with local(tmp_path, compression__at_messages=1000) as session:
         for number in range(110):
             session.chat(f"message {number}")
         told = [said.content for said in session.history()]
