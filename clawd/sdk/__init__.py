@@ -8,8 +8,6 @@
 `AsyncSession` is the same for asyncio. Nothing heavy is loaded before the first use.
 """
 
-import logging
-
 from clawd.errors import ClawError
 from clawd.sdk.aio import AsyncReply, AsyncSession
 from clawd.sdk.blocking import Reply, Session
@@ -36,5 +34,3 @@ __all__ = [
     "ToolUse",
     "function_tool",
 ]
-
-logging.getLogger("clawd").addHandler(logging.NullHandler())  # the program says what is shown

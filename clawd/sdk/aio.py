@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
-from clawd.sdk.face import NOBODY, Face
+from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
@@ -119,7 +119,7 @@ class AsyncSession(Face):
 
     async def set_system(self, text: str) -> None:
         """Replace the base of the system prompt, and begin a new conversation."""
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         await self._core.restart(text)
 
     async def render_system(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
-from clawd.sdk.face import NOBODY, Face
+from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.loop_thread import LoopThread
 from clawd.sdk.plans import DaemonPlan, LocalPlan
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
@@ -115,7 +115,7 @@ class Session(Face):
 
     def set_system(self, text: str) -> Self:
         """Replace the base of the system prompt, and begin a new conversation."""
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         self.run(self._core.restart(text))
         return self
 

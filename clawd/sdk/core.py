@@ -12,7 +12,7 @@ from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
 from clawd.sdk.results import Said
 from clawd.sdk.wishes import Prompt, Wishes
 from clawd.wire.events import TurnFinished
-from clawd.wire.method import PAGE_LIMIT, Method
+from clawd.wire.method import Method
 from clawd.wire.methods import OpenConversation, SendMessage, ShowConversation
 from clawd.wire.prompt_methods import ShowPrompt
 
@@ -90,7 +90,8 @@ class Core:
 
     async def restart(self, base: str) -> None:
         """Put another system prompt in force, and forget the history."""
-        before, self.wishes.base = self.wishes.base, base
+        before = self.wishes.base
+        self.wishes.set_base(base)
         try:
             await self.refresh()
         except BaseException:
@@ -126,9 +127,7 @@ class Core:
         said: list[Said] = []
         cursor = ""
         while True:
-            asked = ShowConversation(
-                conversation_id=self.conversation_id, cursor=cursor, limit=PAGE_LIMIT
-            )
+            asked = ShowConversation(conversation_id=self.conversation_id, cursor=cursor)
             page = await client.call(asked)
             said += [Said(role=m.role, content=m.content, name=m.name) for m in page.messages]
             cursor = page.cursor

@@ -1,7 +1,7 @@
 """What a session is told before and while it runs; the same for its two faces."""
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Self
+from typing import Self
 
 from typing_extensions import Unpack
 
@@ -29,6 +29,7 @@ TokenCallback = Callable[[str], object]
 ApprovalCallback = Callable[[ApprovalRequested], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 QuestionCallback = Callable[[QuestionAsked], str | Awaitable[str]]
 
+OWNED = "its prompt and its tools"
 NOBODY = "Nobody is here who could answer."
 
 
@@ -37,8 +38,6 @@ class Face:
 
     Make one with `local`, `remote` or `daemon`. Nothing is loaded before the first use.
     """
-
-    _owned: ClassVar[str] = "its prompt and its tools"
 
     def __init__(self, plan: LocalPlan | DaemonPlan) -> None:
         self._core = Core(plan)
@@ -109,13 +108,13 @@ class Face:
 
     def system(self, text: str) -> Self:
         """Say who the model is, in place of clawd's own words for that."""
-        self._core.check_wish(self._owned)
-        self._core.wishes.base = text
+        self._core.check_wish(OWNED)
+        self._core.wishes.set_base(text)
         return self
 
     def no_builtin_system(self) -> Self:
         """Leave all of clawd's own text out of the system prompt."""
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         self._core.wishes.own_text_only = True
         return self
 
@@ -124,8 +123,8 @@ class Face:
 
         A function is asked when the session begins and at every `refresh_system`.
         """
-        self._core.check_wish(self._owned)
-        self._core.wishes.texts.append(text)
+        self._core.check_wish(OWNED)
+        self._core.wishes.append(text)
         return self
 
     def preamble_options(self, **flags: Unpack[PreambleFlags]) -> Self:
@@ -134,13 +133,13 @@ class Face:
         Raises:
             InvalidRequestError: there is no such fragment.
         """
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         self._core.wishes.set_flags(flags)
         return self
 
     def with_default_tools(self, wanted: bool) -> Self:  # noqa: FBT001 - reads as a sentence
         """Say whether clawd's own tools are offered beside those that are added."""
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         self._core.wishes.default_tools = wanted
         self._core.wishes.generation += 1
         return self
@@ -174,7 +173,7 @@ class Face:
         Raises:
             InvalidRequestError: it cannot be told to a model; says what is missing.
         """
-        self._core.check_wish(self._owned)
+        self._core.check_wish(OWNED)
         options = ToolOptions(
             name=name, risk=risk, outward=outward, untrusted=untrusted, timeout_s=timeout_s
         )

@@ -109,6 +109,9 @@ def function_tool(function: Function, options: ToolOptions | None = None) -> Fun
         InvalidRequestError: it has no docstring, no type hints, or one that JSON cannot hold.
     """
     options = options or ToolOptions()
+    given: object = function
+    if not callable(given) or inspect.isclass(given):
+        raise InvalidRequestError(f"{given!r} is no function", hint="Give the function itself.")
     name = options.name or getattr(function, "__name__", type(function).__name__)
     told = read_docstring(inspect.getdoc(function))
     if not told.short:
@@ -136,12 +139,22 @@ def _hints_of(function: Function, name: str) -> dict[str, Any]:
         raise InvalidRequestError(f"the type hints of {name} cannot be read: {error}") from error
 
 
+def _signature(function: Function, name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the parameters of {name} cannot be read: {error}",
+            hint="Write a function around it that has type hints.",
+        ) from error
+
+
 def _parameters(
     function: Function, hints: dict[str, Any], described: dict[str, str], name: str
 ) -> Schema:
     properties: dict[str, Schema] = {}
     required: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _signature(function, name).parameters.values():
         where = f"{name}({parameter.name})"
         if parameter.kind in _VARIADIC or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise InvalidRequestError(f"{where}: a model gives arguments by name; give it a name")

@@ -4,6 +4,7 @@ Imported when a session begins and not before: it brings every library of the da
 """
 
 import asyncio
+import logging
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from typing_extensions import override
 from clawd.config.load import Loaded, load
 from clawd.engine.models import EMBEDDED, ModelFolder
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, InvalidRequestError, ModelNotFoundError
+from clawd.errors import ClawError, InvalidRequestError, ModelNotFoundError, StorageError
 from clawd.paths import expanded, layout
 from clawd.providers.base import Provider
 from clawd.runtime.prompt import PreambleOptions
@@ -29,6 +30,10 @@ from clawd.service.inprocess import InProcessDaemon
 from clawd.tools.base import Tool
 
 ALREADY_RUNNING = "already_running"
+
+# The program says what of these logs is shown; else Python would print their warnings.
+for _each in ("clawd", "stamina"):
+    logging.getLogger(_each).addHandler(logging.NullHandler())
 
 
 class LocalBackend(Backend):
@@ -90,7 +95,13 @@ class LocalBackend(Backend):
         return self._daemon
 
     def _temporary_home(self) -> Path:
-        home = Path(tempfile.mkdtemp(prefix="clawd-session-"))
+        try:
+            home = Path(tempfile.mkdtemp(prefix="clawd-session-"))
+        except OSError as error:
+            raise StorageError(
+                f"no temporary home can be made: {error}",
+                hint="Give the session a home of its own: Session.local(home=...).",
+            ) from error
         # Not TemporaryDirectory: it warns when a program ends without having closed its session.
         self._remove_home = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
         return home

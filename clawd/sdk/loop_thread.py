@@ -2,18 +2,20 @@
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401 - what registers for the exit later runs earlier
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from clawd.errors import InvalidRequestError
 
 T = TypeVar("T")
 
+_POOL_THREADS = 4
+
 # `atexit` comes too late: by then the thread pools are gone, and closing needs them. They end in
-# this way, too.
+# this way, too, and were imported above: what registers later runs earlier.
 _at_exit: Callable[..., object] = getattr(threading, "_register_atexit", atexit.register)
 
 
@@ -77,16 +79,17 @@ class LoopThread:
             if self.is_closed:
                 raise InvalidRequestError("the session is closed", hint="Make a new one.")
             if self._loop is None:
-                loop = asyncio.new_event_loop()
+                loop, pool = asyncio.new_event_loop(), _warm_pool()
+                loop.set_default_executor(pool)
                 self._thread = threading.Thread(
-                    target=self._serve, args=(loop,), name="clawd-sdk", daemon=True
+                    target=self._serve, args=(loop, pool), name="clawd-sdk", daemon=True
                 )
                 self._thread.start()
                 self._loop = loop
                 _at_exit(_close_at_exit, weakref.ref(self))
             return self._loop
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
         # A method, so that a running thread keeps its session until the exit closes it.
         asyncio.set_event_loop(loop)
         try:
@@ -94,7 +97,7 @@ class LoopThread:
         finally:
             _cancel_all(loop)
             loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.run_until_complete(loop.shutdown_default_executor())
+            pool.shutdown()  # by ourselves: the loop would start a thread for it
             loop.close()
 
     def _check_caller(self) -> None:
@@ -107,6 +110,15 @@ class LoopThread:
             hint="Use AsyncSession: `async with AsyncSession.local() as session: "
             "await session.chat(...)`.",
         )
+
+
+def _warm_pool() -> ThreadPoolExecutor:
+    """Return a pool with threads: at the exit of Python 3.12 none can be started any more."""
+    pool = ThreadPoolExecutor(thread_name_prefix="clawd-sdk-pool")
+    together = threading.Barrier(_POOL_THREADS)
+    for _ in range(_POOL_THREADS):
+        pool.submit(together.wait)
+    return pool
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -91,12 +91,18 @@ def local_plan(model: AnyPath | None, where: Where) -> LocalPlan:
             f"a local session takes no {', '.join(sorted(unknown))}",
             hint=f"It takes {', '.join(Where.__annotations__)}.",
         )
+    settings: dict[Any, Any] = dict(where.get("settings") or {})
+    if wrong := [key for key in settings if not isinstance(key, str) or not all(key.split("."))]:
+        raise InvalidRequestError(
+            f"{wrong[0]!r} is no key of the configuration",
+            hint='A dotted name, as in settings={"security.autonomy": "readonly"}.',
+        )
     return LocalPlan(
         model=str(model or ""),
         config=_path(where.get("config")),
         home=_path(where.get("home")),
         workspace=_path(where.get("workspace")),
-        settings=dict(where.get("settings") or {}),
+        settings=settings,
     )
 
 

@@ -63,6 +63,30 @@ class Wishes:
         self.default_tools = True
         self.generation = 0
 
+    def set_base(self, text: str) -> None:
+        """Replace the base.
+
+        Raises:
+            InvalidRequestError: it is no text.
+        """
+        given: object = text
+        if not isinstance(given, str):
+            raise InvalidRequestError(f"the system prompt is a text, not a {type(given).__name__}")
+        self.base = given
+
+    def append(self, text: Text) -> None:
+        """Add a text, or a function that returns one.
+
+        Raises:
+            InvalidRequestError: it is neither.
+        """
+        given: object = text
+        if not isinstance(given, str) and not callable(given):
+            raise InvalidRequestError(
+                f"system_append takes a text or a function, not a {type(given).__name__}"
+            )
+        self.texts.append(text)
+
     def set_flags(self, flags: PreambleFlags) -> None:
         """Switch fragments on or off.
 

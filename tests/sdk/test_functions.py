@@ -4,13 +4,14 @@ import asyncio
 import enum
 import threading
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk import ApprovalRequested, Session, ToolOptions, ToolResult, function_tool
-from clawd.tools.base import Tool
+from clawd.security.risk import Assessment
+from clawd.tools.base import Arguments, Tool, ToolContext
 from tests.sdk.rig import calling, error_of, receipt_lines, scripted, told_by
 
 
@@ -261,10 +262,39 @@ def test_a_name_that_is_no_tool_name_or_is_taken_is_refused(tmp_path: Path) -> N
         assert session.chat("again").text == "again"  # it goes on without the tool
 
 
-def test_a_tool_of_ones_own_class_is_offered_and_says_its_own_risk(tmp_path: Path) -> None:
-    tool: Tool = function_tool(wait_for, ToolOptions(name="pause", risk="medium"))
-    error = error_of(lambda: Session.local().add_tool(tool, risk="low", timeout_s=1.0))
+@pytest.mark.parametrize("thing", [5, "text", None, int, dict, Colour, min, print])
+def test_what_is_no_function_of_a_programs_own_is_refused(thing: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        Session.local().add_tool(thing)
+
+
+class Pause(Tool):
+    """A tool of a program's own class."""
+
+    name = "pause"
+    short = "Pause a little."
+    parameters: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"seconds": {"type": "integer"}},
+        "required": ["seconds"],
+    }
+    outward = False
+
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return Assessment(risk="low" if arguments["seconds"] < 10 else "medium")
+
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        return ToolResult(success=True, output=f"paused in {context.workspace.name}")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(3, "allowed"), (30, "denied")])
+def test_a_tool_of_ones_own_class_judges_itself(tmp_path: Path, seconds: int, status: str) -> None:
+    with Session.local(**scripted(tmp_path, *calling("pause", {"seconds": seconds}))) as session:
+        (call,) = session.add_tool(Pause()).chat("go").calls
+    assert call.status == status
+    assert (call.output == "paused in workspace") is (status == "allowed")
+
+
+def test_what_a_tool_says_itself_is_not_said_again(tmp_path: Path) -> None:
+    error = error_of(lambda: Session.local().add_tool(Pause(), risk="low", timeout_s=1.0))
     assert error.code == "invalid_request"
-    with Session.local(**scripted(tmp_path, *calling("pause", {"seconds": 1}))) as session:
-        session.add_tool(tool).on_approval(lambda _question: "once")
-        assert session.chat("go").text == '{"waited":1}'

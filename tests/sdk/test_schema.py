@@ -2,12 +2,17 @@
 
 import enum
 from collections.abc import Mapping, Sequence
+from types import GenericAlias
 from typing import Annotated, Any, Literal, Optional
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.schema import schema_of, takes_none
+from clawd.tools.schema import decode_arguments
 
 
 class Colour(enum.Enum):
@@ -72,3 +77,50 @@ def test_what_a_model_cannot_give_is_refused_by_name(hint: Any, why: str) -> Non
 )
 def test_none_is_seen(hint: Any, answer: bool) -> None:
     assert takes_none(hint) is answer
+
+
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    Colour: st.sampled_from(Colour),
+    Literal["a", "b"]: st.sampled_from(["a", "b"]),
+}
+
+
+def deeper(hints: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """Return hints over hints, each with the values that it takes."""
+    return st.one_of(
+        hints.map(lambda one: (GenericAlias(list, (one[0],)), st.lists(one[1], max_size=3))),
+        hints.map(
+            lambda one: (
+                GenericAlias(dict, (str, one[0])),
+                st.dictionaries(PLAIN[str], one[1], max_size=3),
+            )
+        ),
+        hints.map(
+            lambda one: (
+                GenericAlias(tuple, (one[0], ...)),
+                st.lists(one[1], max_size=3).map(tuple),
+            )
+        ),
+    )
+
+
+HINTS = st.recursive(st.sampled_from(sorted(PLAIN.items(), key=str)), deeper, max_leaves=3)
+
+
+@given(st.data())
+def test_what_a_model_sends_comes_to_a_function_as_it_was_meant(data: st.DataObject) -> None:
+    hint, values = data.draw(HINTS)
+    value = data.draw(values)
+    schema = {
+        "type": "object",
+        "properties": {"x": schema_of(hint, where="f(x)")},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    sent = msgspec.json.encode({"x": value}).decode()
+    arguments = decode_arguments(sent, schema)
+    assert msgspec.convert(arguments["x"], hint, strict=False) == value

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -466,3 +467,29 @@ def test_a_reload_keeps_what_the_program_said(tmp_path: Path) -> None:
         session.call(Reload())
         assert session.render_system() == before.replace("2024-01", "2025-02") != before
         assert session.chat("write").denied == 1
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda s: s.system(5),
+        lambda s: s.set_system(None),
+        lambda s: s.system_append(None),
+        lambda s: s.system_append(["x"]),
+    ],
+)
+def test_what_is_no_text_is_refused_at_once(mistake: Callable[[Session], Any]) -> None:
+    assert error_of(lambda: mistake(Session.local())).code == "invalid_request"
+
+
+@pytest.mark.parametrize("key", ["", ".", "a..b", 5])
+def test_a_setting_without_a_name_is_refused_at_once(key: Any) -> None:
+    assert "no key" in error_of(lambda: Session.local(settings={key: 1})).message
+
+
+def test_a_long_history_comes_whole_and_in_order(tmp_path: Path) -> None:
+    with local(tmp_path, compression__at_messages=1000) as session:
+        for number in range(110):
+            session.chat(f"message {number}")
+        told = [said.content for said in session.history()]
+    assert told == [f"message {number // 2}" for number in range(220)]
