@@ -279,8 +279,9 @@ def _named_action(
             return {"action": rest.pop(real)} | rest
     if len(rest) == 1:  # {"read": {"path": …}}
         ((name, value),) = rest.items()
-        if isinstance(value, dict) and name in choices:
-            return {"action": name} | value
+        is_inner = isinstance(value, dict) and name in choices
+        if is_inner and value.get("action") in (None, "", name):
+            return {**value, "action": name}
     return rest
 
 
