@@ -159,10 +159,7 @@ class Turn:
         return self._with_commands(result)
 
     async def _made_room_after_all(self, result: HopResult) -> bool:
-        """Make room for a prompt that was thought to fit and did not; tell whether there is more.
-
-        It was estimated then: by now its model is loaded, and counts.
-        """
+        """Make room for a prompt that was estimated to fit and did not; tell whether there is."""
         if not isinstance(result.failure, ContextFullError):
             return False
         self._meter.known_tokens = 0
