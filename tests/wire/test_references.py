@@ -46,7 +46,7 @@ NEARLY = [
     "file + session://x",
     "./file+session://x",
     "a/../file+session://x",
-    "/work/file+session://x",
+    "/srv/file+session://x",
     "a\\file+session:\\x",
     '"file+session://x"',
     "`file+session://x`",

@@ -9,6 +9,7 @@ MAX_BYTES = 1 << 20
 
 
 def outline(path, depth):
+    """Return the headings down to this depth, one a line, each set in by its level."""
     lines, is_code = [], False
     with pathlib.Path(path).open(encoding="utf-8", errors="replace") as file:
         for line in file.read(MAX_BYTES).splitlines():
@@ -21,6 +22,7 @@ def outline(path, depth):
 
 
 def answer(request):
+    """Return the answer to a request."""
     arguments = request["arguments"]
     try:
         found = outline(arguments["path"], arguments.get("depth", 6))
