@@ -10,7 +10,7 @@ from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread
 from clawd.tools.builtin.deps import FileTool
 from clawd.tools.session_files import SessionFolder
-from clawd.wire.references import looks_like_reference
+from clawd.wire.references import looks_like_reference, no_path
 
 SEARCH_LIMIT_S = 10.0
 
@@ -46,13 +46,17 @@ class ActingTool(FileTool):
             ClawError: it cannot be done.
         """
 
-    async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
-        """Do it on session files; for tools that take them.
+    async def act_on_session(
+        self,
+        arguments: Arguments,
+        files: SessionFolder,  # noqa: ARG002 - for those that take them
+    ) -> ToolResult:
+        """Do it on session files; a tool that does not take them refuses.
 
         Raises:
             ClawError: it cannot be done.
         """
-        raise NotImplementedError(f"{self.name} takes no session files")
+        raise no_path(str(arguments["path"]))
 
     async def _on_session(self, arguments: Arguments, context: ToolContext) -> ToolResult | None:
         """Return what came of a call on session files; None when it is on others."""
