@@ -89,7 +89,7 @@ def manifest_of(tree: Tree) -> PluginManifest:
     except (ValueError, msgspec.ValidationError) as error:
         raise _wrong(str(error)) from error
     except RecursionError as error:
-        raise _wrong("it is nested too deeply") from error
+        raise _wrong(f"it is nested too deeply: at most {MAX_SCHEMA_DEPTH} levels") from error
     tools = tuple(msgspec.structs.replace(each, schema=_closed(each)) for each in manifest.tools)
     return msgspec.structs.replace(manifest, tools=tools)
 
