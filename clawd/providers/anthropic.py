@@ -153,15 +153,7 @@ class AnthropicProvider:
         Raises:
             ProviderError: the server cannot be reached or refuses.
         """
-        text = await self._server.get("/models?limit=1000")
-        try:
-            listed = msgspec.json.decode(text, type=_ModelList)
-        except (msgspec.DecodeError, RecursionError):
-            return f"{self._url} answered, without a list of models"
-        ids = [model.id for model in listed.data]
-        model = self._settings.model
-        found = "is one of them" if model in ids else "is none of them"
-        return f"{self._url} answered with {len(ids)} models; {model} {found}"
+        return await self._server.listed("/models?limit=1000", model=self._settings.model)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -189,11 +181,3 @@ class AnthropicProvider:
             retry=settings.retry,
         )
         return HttpServer(http, connections, self._key, refusal=refusal_in)
-
-
-class _Model(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-
-
-class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    data: list[_Model]

@@ -36,6 +36,14 @@ _OK = 200
 _AUTH_STATUSES = frozenset({401, 403})
 
 
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+
+
+class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    data: list[_Model]
+
+
 class Answer(Protocol):
     """An answer on its way, in one dialect.
 
@@ -171,6 +179,21 @@ class HttpServer:
                     return await _read_all(response, b"")
         except ProviderError as error:
             raise self._redacted(error) from error
+
+    async def listed(self, path: str, *, model: str) -> str:
+        """Ask for the list of models and say of one whether it is in it.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        url, text = self._settings.url, await self.get(path)
+        try:
+            models = msgspec.json.decode(text, type=_ModelList)
+        except (msgspec.DecodeError, RecursionError):
+            return f"{url} answered, without a list of models"
+        ids = [each.id for each in models.data]
+        found = "is one of them" if model in ids else "is none of them"
+        return f"{url} answered with {len(ids)} models; {model} {found}"
 
     async def _open(self, path: str, data: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send the request and wait for the first bytes of the answer."""
