@@ -32,6 +32,7 @@ from clawd.receipts.record import new_ulid
 
 _INSERT = f"INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)"
 _SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
+ERASE_DUE = "erase_due"  # a setting: the conversation that was deleted last and not erased yet
 _OWNED = ":owner IS NULL OR owner = :owner"
 
 
@@ -185,8 +186,7 @@ class Conversations:
 
         def act(connection: sqlite3.Connection) -> None:
             find_conversation(connection, conversation_id, owner)
-            connection.execute("DELETE FROM messages WHERE conversation_id = ?", (conversation_id,))
-            connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
+            forget_conversation(connection, conversation_id)
 
         await self._database.write(act)
 
@@ -213,6 +213,15 @@ class Conversations:
         gone = await self._database.write(forget)
         await self._database.write_alone(_pack)
         return gone
+
+
+def forget_conversation(connection: sqlite3.Connection, conversation_id: str) -> None:
+    """Delete a conversation and its messages, and note that their words are to be erased."""
+    connection.execute("DELETE FROM messages WHERE conversation_id = ?", (conversation_id,))
+    connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
+    connection.execute(
+        "REPLACE INTO settings (name, value) VALUES (?, ?)", (ERASE_DUE, conversation_id)
+    )
 
 
 def find_conversation(

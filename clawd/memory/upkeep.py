@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from clawd.errors import InvalidRequestError, StorageError
+from clawd.memory.conversations import ERASE_DUE, forget_conversation
 from clawd.memory.writer import Database
 
 INDEXES = ("messages_fts", "messages_trigrams")
@@ -93,11 +94,23 @@ class Upkeep:
 
         await self._database.write(act)
 
+    async def is_erase_due(self) -> bool:
+        """Tell whether something was deleted and not erased, as when the daemon was killed then."""
+        return await self._database.read(_deleted_last) is not None
+
     async def erase(self) -> None:
         """Take what was deleted out of the search indexes and of the log beside the file."""
+        last = await self._database.read(_deleted_last)
         for index in INDEXES:
             while await self._database.write(_merge_step(index)):
                 pass
+        await self._database.write(
+            lambda c: (
+                c.execute(
+                    "DELETE FROM settings WHERE name = ? AND value = ?", (ERASE_DUE, last)
+                ).rowcount
+            )
+        )
         await self._database.write_alone(
             lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         )
@@ -236,8 +249,7 @@ def _forget(some: Collection[_Old]) -> Callable[[sqlite3.Connection], list[str]]
         for old in some:
             known = "SELECT 1 FROM conversations WHERE id = ? AND updated_at = ?"
             if connection.execute(known, old).fetchone() is not None:
-                connection.execute("DELETE FROM messages WHERE conversation_id = ?", (old.id,))
-                connection.execute("DELETE FROM conversations WHERE id = ?", (old.id,))
+                forget_conversation(connection, old.id)
                 gone.append(old.id)
         return gone
 
@@ -247,6 +259,12 @@ def _forget(some: Collection[_Old]) -> Callable[[sqlite3.Connection], list[str]]
 def _forget_contents(before: str) -> Callable[[sqlite3.Connection], int]:
     """Return what deletes arguments and results of old receipts; their hashes stay in the chain."""
     return lambda c: c.execute("DELETE FROM contents WHERE created_at < ?", (before,)).rowcount
+
+
+def _deleted_last(connection: sqlite3.Connection) -> str | None:
+    query = "SELECT value FROM settings WHERE name = ?"
+    row = connection.execute(query, (ERASE_DUE,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _merge_step(index: str) -> Callable[[sqlite3.Connection], bool]:

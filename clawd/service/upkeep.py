@@ -85,9 +85,15 @@ class MemoryKeeper:
             self.erase_soon()
         return len(pruned.conversations)
 
+    async def _resume(self) -> None:
+        """Erase what a daemon before this one deleted and did not get to erase."""
+        if await self._upkeep.is_erase_due():
+            self._is_due = True
+
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         next_look = loop.time()
+        await self._tried(self._resume())
         while True:
             if loop.time() >= next_look:
                 await self._tried(self.look())

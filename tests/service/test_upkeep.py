@@ -147,3 +147,17 @@ async def test_what_a_look_that_failed_had_deleted_is_erased(tmp_path: Path) -> 
             await asyncio.sleep(0.01)
     await house.keeper.close()
     await memory.close()
+
+
+async def test_what_a_killed_daemon_deleted_is_erased_by_the_next_one(house: _House) -> None:
+    made = await begun(house.memory, "xyloquartz")
+    await begun(house.memory, "plain words")
+    await house.memory.conversations.delete(made.id, owner=ANNA)
+    assert b"xyloquartz" in _files(house.memory)
+    house.keeper.start()
+    async with asyncio.timeout(LIMIT_S):
+        while await house.memory.upkeep.is_erase_due():
+            await asyncio.sleep(0.01)
+    await house.keeper.close()
+    assert b"xyloquartz" not in _files(house.memory)
+    assert await house.memory.search.find("plain", owner=ANNA)
