@@ -1,0 +1,112 @@
+"""The HTTP application: its routes, and what every handler finds in it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from clawd.channels.http.errors import error_response
+from clawd.channels.http.exchange import Caller, Generations
+from clawd.engine.supervisor import Engine
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.providers.base import Provider
+from clawd.runtime.calls import Calls
+from clawd.runtime.inbox import Inbox
+from clawd.runtime.settings import RuntimeSettings
+from clawd.security.principal import Principal
+from clawd.wire.method import Method
+from clawd.wire.reports import ModelList
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
+
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+TOO_LARGE, NOT_ALLOWED = 413, 405
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway(msgspec.Struct, frozen=True, kw_only=True):
+    """What handlers work with; connected by service/http.
+
+    Attributes:
+        generations: runs requests to models.
+        invoke: runs a method of the control socket for a principal, with the same checks.
+        calls: makes single tool calls.
+        inbox: takes messages.
+        providers: returns the providers by name.
+        settings: returns the settings in force.
+        engine: holds local models.
+        models: reads the folder of local models; called off the loop.
+        version: of clawd.
+    """
+
+    generations: Generations
+    invoke: Invoke
+    calls: Calls
+    inbox: Inbox
+    providers: Callable[[], Mapping[str, Provider]]
+    settings: Callable[[], RuntimeSettings]
+    engine: Engine
+    models: Callable[[], ModelList]
+    version: str = ""
+
+
+GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Return who sent a request; the middleware about keys has put it there.
+
+    Raises:
+        ForbiddenError: nobody has: a handler is never reached without.
+    """
+    caller = request.get(CALLER)
+    if not isinstance(caller, Caller):
+        raise ForbiddenError("nobody vouches for this request")
+    return caller
+
+
+@web.middleware
+async def tell_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell every error in the envelope of the path; the outermost handler of a request."""
+    try:
+        return await handler(request)
+    except ClawError as error:
+        return error_response(request.path, error)
+    except web.HTTPRequestEntityTooLarge as error:
+        told = InvalidRequestError(f"the body is over {error.text or 'the limit'}")
+        return error_response(request.path, told, TOO_LARGE)
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        told = InvalidRequestError(f"{request.method} is not for this path; it takes {allowed}")
+        response = error_response(request.path, told, NOT_ALLOWED)
+        response.headers["Allow"] = allowed
+        return response
+    except web.HTTPNotFound:
+        return error_response(request.path, NotFoundError(f"there is nothing at {request.path}"))
+    except web.HTTPException:
+        raise
+    except ConnectionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect ends its request, not the daemon
+        _log.error("a request failed with a defect", exc_info=error)
+        return error_response(request.path, error)
+
+
+def make_app(
+    gateway: Gateway, routes: list[web.RouteDef], middlewares: list[Any] | None = None
+) -> web.Application:
+    """Return the application.
+
+    Args:
+        gateway: what handlers work with.
+        routes: of all dialects.
+        middlewares: run before the handlers, outermost first; one of them sets the caller.
+    """
+    app = web.Application(middlewares=[tell_errors, *(middlewares or [])])
+    app[GATEWAY] = gateway
+    app.router.add_routes(routes)
+    return app

@@ -1,0 +1,106 @@
+"""Errors as each dialect's clients know them: an HTTP status, and the envelope of the path."""
+
+from typing import Any, Literal
+
+from aiohttp import web
+
+from clawd.errors import BusyError, ClawError, ContextFullError, ProviderError
+
+Envelope = Literal["openai", "anthropic", "ollama"]
+
+_STATUS = {
+    "invalid_request": 400,
+    "context_full": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "estop": 403,
+    "not_found": 404,
+    "model_not_found": 404,
+    "too_large": 413,
+    "rate_limited": 429,
+    "cancelled": 499,
+    "not_supported": 501,
+    "provider": 502,
+    "busy": 503,
+    "model_load": 503,
+    "worker_died": 503,
+    "sandbox_unavailable": 503,
+}
+_OPENAI_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def envelope_of(path: str) -> Envelope:
+    """Return whose words the clients of a path read."""
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    return "ollama" if path.startswith("/api/") else "openai"
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status that tells an error."""
+    if isinstance(error, ProviderError):
+        if error.kind == "timeout":
+            return 504
+        return 400 if error.status == 400 else 502
+    return _STATUS.get(error.code, 500) if isinstance(error, ClawError) else 500
+
+
+def message_of(error: Exception) -> str:
+    """Return what a person is told; a defect of ours stays in the log."""
+    if not isinstance(error, ClawError):
+        return f"the request failed inside the daemon: {type(error).__name__}"
+    return f"{error.message}. {error.hint}" if error.hint else error.message
+
+
+def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]:
+    """Return the JSON value that tells an error to the clients of a dialect."""
+    message = message_of(error)
+    if envelope == "ollama":
+        return {"error": message}
+    if envelope == "anthropic":
+        kind = _ANTHROPIC_TYPES.get(status, "api_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    told: dict[str, Any] = {
+        "message": message,
+        "type": _OPENAI_TYPES.get(status, "server_error"),
+        "param": None,
+        "code": error.code if isinstance(error, ClawError) else "internal",
+    }
+    data = error.data if isinstance(error, ClawError) and error.data else {}
+    if data.get("param"):
+        told["param"] = data["param"]
+    if isinstance(error, ContextFullError):
+        told["type"] = "exceed_context_size_error"
+        told["code"] = "context_length_exceeded"
+        told |= {name: data[name] for name in ("n_prompt_tokens", "n_ctx") if name in data}
+    return {"error": told}
+
+
+def error_response(path: str, error: Exception, status: int = 0) -> web.Response:
+    """Return the response that tells an error to whoever asked for this path."""
+    status = status or status_of(error)
+    response = web.json_response(body_of(envelope_of(path), error, status), status=status)
+    if isinstance(error, BusyError):
+        response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    return response

@@ -1,0 +1,59 @@
+"""The HTTP gateway of a daemon: its parts, and its routes."""
+
+from typing import Any
+
+from aiohttp import web
+
+from clawd import __version__
+from clawd.channels.http.app import Gateway, Invoke
+from clawd.channels.http.generations import ModelGenerations
+from clawd.errors import ForbiddenError
+from clawd.security.principal import Principal
+from clawd.service.build import Daemon
+from clawd.wire.events import Event
+from clawd.wire.method import Method, method_name
+
+
+class DirectCall:
+    """A request that came through another door than the control socket, as its handler sees it."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.ends = True
+        self.on_answer: Any = None
+
+    async def emit(self, event: Event) -> None:
+        """Take an event; whoever calls a method this way wants its result alone."""
+
+
+def gateway_of(daemon: Daemon) -> Gateway:
+    """Return what the handlers of a daemon's gateway work with."""
+    parts = daemon.handlers.parts
+    return Gateway(
+        generations=ModelGenerations(parts.providers, lambda: daemon.state.runtime),
+        invoke=invoke_of(daemon),
+        calls=parts.calls,
+        inbox=parts.inbox,
+        providers=parts.providers,
+        settings=lambda: daemon.state.runtime,
+        engine=daemon.engine,
+        models=parts.models,
+        version=__version__,
+    )
+
+
+def invoke_of(daemon: Daemon) -> Invoke:
+    """Return what runs a method of the control socket for a principal."""
+
+    async def invoke(params: Method[Any], principal: Principal) -> Any:
+        name = method_name(type(params))
+        if type(params).admin and not principal.is_admin:
+            raise ForbiddenError(f"{name} needs an admin")
+        return await getattr(daemon.handlers, name)(params, DirectCall(principal))
+
+    return invoke
+
+
+def routes_of() -> list[web.RouteDef]:
+    """Return the routes of every dialect."""
+    return []
