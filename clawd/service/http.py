@@ -7,6 +7,7 @@ from aiohttp import web
 from clawd import __version__
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
@@ -57,4 +58,4 @@ def invoke_of(daemon: Daemon) -> Invoke:
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return []
+    return [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES, *models.ROUTES]
