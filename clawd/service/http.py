@@ -9,6 +9,7 @@ from clawd import __version__
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.errors import ForbiddenError
 from clawd.runtime.continuity import Continuity
 from clawd.security.principal import Principal
@@ -80,4 +81,4 @@ def invoke_of(daemon: Daemon) -> Invoke:
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return []
+    return [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES, *models.ROUTES]
