@@ -35,7 +35,7 @@ def _host(text: str) -> str:
 def _origin(text: str) -> str:
     try:
         parts = urlsplit(text)
-        is_whole = (parts.port or 1) and parts.hostname is not None and is_host(parts.hostname)
+        is_whole = parts.port != 0 and parts.hostname is not None and is_host(parts.hostname)
     except ValueError:
         is_whole = False
         parts = urlsplit("")

@@ -8,6 +8,7 @@ from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.checkpoints import Checkpoints
 from clawd.memory.conversations import Conversations
 from clawd.memory.forks import Forks
+from clawd.memory.keys import MemoryKeys
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
@@ -35,6 +36,7 @@ class Memory:
         session_files: what belongs to a conversation beside its messages.
         upkeep: backups, checks, and what goes in the end.
         plans: what is to be done.
+        keys: what is kept of the keys of the HTTP gateway.
     """
 
     def __init__(self, database: Database) -> None:
@@ -49,6 +51,7 @@ class Memory:
         self.session_files = SessionFiles(database)
         self.upkeep = Upkeep(database)
         self.plans = Plans(database)
+        self.keys = MemoryKeys(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":
