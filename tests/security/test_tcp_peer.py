@@ -154,7 +154,7 @@ subprocess.run(inside, close_fds=False)
 
 
 def test_a_process_in_the_cgroup_of_the_tools_is_refused(listener: socket.socket) -> None:
-    own = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[-1]
+    own = Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[-1]
     policy = PeerPolicy(mode="user", owner_uid=os.getuid(), tools_cgroup=own)
     refused = pytest.raises(ForbiddenError, match="tools' cgroup")
     with client(listener) as (connection, _), refused:
