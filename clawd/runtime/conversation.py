@@ -27,6 +27,7 @@ from clawd.security.taint import TaintBook
 
 MAX_OPEN = 64
 HINTS = "hints"
+CLIENT = "client"
 
 _log = logging.getLogger(__name__)
 
@@ -168,6 +169,41 @@ class ConversationBook:
             yield
         finally:
             live.calls -= 1
+
+    async def of_client(
+        self, principal: Principal, settings: RuntimeSettings, label: str, lasting: str
+    ) -> LiveConversation:
+        """Return the conversation of a client that calls tools by itself.
+
+        Args:
+            principal: whose it is.
+            settings: in force.
+            label: what it is called when it is new.
+            lasting: the name under which it is found again; "" always makes a new one.
+
+        Raises:
+            ClawError: the workspace is not allowed.
+        """
+        if lasting:
+            found = await self._conversations.with_fact(CLIENT, lasting, owner=principal.uid)
+            if found is not None:
+                return await self.load(found.id, principal)
+        live = await self.create(principal, settings, workspace="", agent="")
+        live.record = await self._conversations.note(
+            live.record.id, owner=principal.uid, facts={CLIENT: lasting}, title=label
+        )
+        return live
+
+    async def keep_taint(self, conversation_id: str, principal: Principal) -> None:
+        """Write down what untrusted text a conversation was given by calls outside of turns."""
+        sources = list(self._taint.sources(conversation_id))
+        live = self._live.get(conversation_id)
+        if live is None or sources == live.record.metadata.get(TAINT, []):
+            return
+        owner = None if principal.is_admin else principal.uid
+        live.record = await self._conversations.note(
+            conversation_id, owner=owner, facts={TAINT: sources}
+        )
 
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""

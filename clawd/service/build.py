@@ -24,6 +24,7 @@ from clawd.runtime.facts import Facts
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
+from clawd.runtime.tool_client import ToolClients
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
@@ -223,10 +224,17 @@ class Daemon:
             journal=self.journal,
             sandbox_level=self._sandbox_level(),
         )
+        calls = Calls(dispatcher, person, lambda: self.state.runtime)
         return Parts(
             inbox=self.inbox,
             housekeeping=housekeeping_of(self.inbox, self.memory),
-            calls=Calls(dispatcher, person, lambda: self.state.runtime),
+            calls=calls,
+            tool_clients=ToolClients(
+                self.registry,
+                calls=calls,
+                book=self.inbox.book,
+                settings=lambda: self.state.runtime,
+            ),
             memory=self.memory,
             changes=self.changes,
             receipts_path=config.receipts.path,

@@ -1,13 +1,18 @@
 """The HTTP gateway of a daemon: its parts, and its routes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
 from clawd.channels.http.app import Gateway, Invoke
+from clawd.channels.http.exchange import Caller
 from clawd.channels.http.generations import ModelGenerations
 from clawd.errors import ForbiddenError
+from clawd.mcp.door import ToolDoor
+from clawd.mcp.mount import DOOR, Mount
+from clawd.runtime.tool_client import ClientKind
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.wire.events import Event
@@ -52,6 +57,38 @@ def invoke_of(daemon: Daemon) -> Invoke:
         return await getattr(daemon.handlers, name)(params, DirectCall(principal))
 
     return invoke
+
+
+def mcp_mount() -> Mount:
+    """Return the MCP server of a gateway; it loads nothing before its first client comes."""
+
+    def make() -> Any:
+        from clawd.mcp.server import make_server
+
+        def door_of(ctx: Any) -> ToolDoor:
+            found: ToolDoor = ctx.request.scope["state"][DOOR]
+            return found
+
+        return make_server(door_of, version=__version__)
+
+    return Mount(make)
+
+
+def mcp_doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
+    """Return what finds the tools of a caller; a key's calls belong to one conversation."""
+    clients = daemon.handlers.parts.tool_clients
+    kind = ClientKind(
+        label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.tools_allow
+    )
+    doors: dict[tuple[int, str], ToolDoor] = {}
+
+    def door_of(caller: Caller) -> ToolDoor:
+        at = (caller.principal.uid, caller.key_id)
+        if at not in doors:
+            doors[at] = clients.door(caller.principal, kind, lasting=f"mcp:{caller.key_id}")
+        return doors[at]
+
+    return door_of
 
 
 def routes_of() -> list[web.RouteDef]:

@@ -19,6 +19,7 @@ from clawd.wire import (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    serving_methods,
     session_methods,
 )
 from clawd.wire.changes import ChangeList
@@ -288,6 +289,7 @@ _HOMES = {
     policy_methods.__name__,
     prompt_methods.__name__,
     receipt_methods.__name__,
+    serving_methods.__name__,
     session_methods.__name__,
 }
 

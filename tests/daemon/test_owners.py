@@ -94,6 +94,7 @@ from clawd.wire.receipt_methods import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.serving_methods import END, ServeMcp
 from clawd.wire.session_methods import (
     DeleteSessionFile,
     ListSessionFiles,
@@ -177,6 +178,8 @@ class World:
         frames: list[ServerFrame] = []
         if isinstance(params, FollowConversation) and await self.is_followed(params, client):
             client.send(Cancel(id=1))
+        if isinstance(params, ServeMcp):
+            client.send(Answer(id=1, question=END, value=""))
         while isinstance(frame := await client.read(), EventFrame):
             frames.append(frame)
         client.close()
@@ -299,6 +302,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         about(World.conversation, FollowConversation, "conversation_id"),
         ("cancelled", "not_found", "cancelled"),
     ),
+    "serve_mcp": (plain(ServeMcp()), EVERYBODY),
     "cancel_turn": (
         about(World.conversation, CancelTurn, "conversation_id"),
         ("ok", "not_found", "ok"),

@@ -26,6 +26,7 @@ from clawd.wire import (
     prompt_reports,
     receipt_methods,
     reports,
+    serving_methods,
     session_methods,
     session_reports,
 )
@@ -44,6 +45,7 @@ METHOD_MODULES = (
     policy_methods,
     prompt_methods,
     receipt_methods,
+    serving_methods,
     session_methods,
 )
 REPORT_MODULES = (
@@ -138,6 +140,7 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "serve_mcp",
         "save_knowledge",
         "append_knowledge",
         "delete_knowledge",

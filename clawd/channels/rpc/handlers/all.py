@@ -11,6 +11,7 @@ from clawd.channels.rpc.handlers.policy import PolicyHandlers
 from clawd.channels.rpc.handlers.prompts import PromptHandlers
 from clawd.channels.rpc.handlers.records import RecordHandlers
 from clawd.channels.rpc.handlers.service import ServiceHandlers
+from clawd.channels.rpc.handlers.serving import ServingHandlers
 from clawd.channels.rpc.handlers.session_files import SessionFileHandlers
 from clawd.channels.rpc.handlers.turns import TurnHandlers
 from clawd.channels.rpc.handlers.upkeep import UpkeepHandlers
@@ -31,5 +32,6 @@ class Handlers(
     ModelHandlers,
     UpkeepHandlers,
     SessionFileHandlers,
+    ServingHandlers,
 ):
     """An async method for every method of the wire."""

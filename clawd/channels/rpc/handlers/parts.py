@@ -23,6 +23,7 @@ from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
 from clawd.runtime.replay import Judge, PolicyChange
+from clawd.runtime.tool_client import ToolClients
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
@@ -44,6 +45,7 @@ class Parts:
     """The parts of one daemon that handlers call.
 
     Attributes:
+        tool_clients: makes the doors of clients that call tools by themselves.
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
         plugins: what is installed; its methods block.
         reload_tools: reads manifests and plugins again and puts the tools in force.
@@ -73,6 +75,7 @@ class Parts:
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry
+    tool_clients: ToolClients
     tool_problems: Callable[[], tuple[Problem, ...]]
     plugins: PluginStore
     reload_tools: Callable[[], Awaitable[None]]
