@@ -38,6 +38,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         settings=lambda: daemon.state.runtime,
         engine=daemon.engine,
         models=parts.models,
+        provider_lines=parts.provider_lines,
         version=__version__,
     )
 

@@ -17,7 +17,7 @@ from clawd.runtime.inbox import Inbox
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.wire.method import Method
-from clawd.wire.reports import ModelList
+from clawd.wire.reports import ModelList, ProviderLine
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
@@ -40,6 +40,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         settings: returns the settings in force.
         engine: holds local models.
         models: reads the folder of local models; called off the loop.
+        provider_lines: returns what the config says of the providers.
+        ping_s: returns after how much silence a stream gets a sign of life.
         version: of clawd.
     """
 
@@ -51,6 +53,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     settings: Callable[[], RuntimeSettings]
     engine: Engine
     models: Callable[[], ModelList]
+    provider_lines: Callable[[], tuple[ProviderLine, ...]] = lambda: ()
+    ping_s: Callable[[], float] = lambda: 1.0
     version: str = ""
 
 

@@ -1,7 +1,7 @@
 """POST /v1/embeddings, and what every dialect's embeddings are made with.
 
-    {"model": "…", "input": "a text" | ["a text", [1, 2, 3]] | [1, 2, 3],
-     "encoding_format": "float" | "base64", "dimensions": 768}
+{"model": "…", "input": "a text" | ["a text", [1, 2, 3]] | [1, 2, 3],
+ "encoding_format": "float" | "base64", "dimensions": 768}
 """
 
 import base64
