@@ -5,8 +5,12 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
+from clawd.channels.http import root
+from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.ollama import models as ollama_models
+from clawd.channels.http.ollama import routes as ollama_routes
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
@@ -57,4 +61,9 @@ def invoke_of(daemon: Daemon) -> Invoke:
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return []
+    return [
+        *root.ROUTES,
+        *anthropic_routes.ROUTES,
+        *ollama_routes.ROUTES,
+        *ollama_models.ROUTES,
+    ]

@@ -1,4 +1,4 @@
-"""JSON for streams in which a line ends an event, whatever the reader takes for the end of a line."""
+"""JSON for streams in which a line ends an event, whatever a reader takes for a line's end."""
 
 from typing import Any
 

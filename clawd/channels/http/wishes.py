@@ -1,7 +1,7 @@
 """What clients of any dialect ask for in headers.
 
-    X-Clawd-Inject: off           without clawd's own system prompt and tools
-    X-Clawd-Conversation: conv-…  the conversation here that the message belongs to
+X-Clawd-Inject: off           without clawd's own system prompt and tools
+X-Clawd-Conversation: conv-…  the conversation here that the message belongs to
 """
 
 import msgspec

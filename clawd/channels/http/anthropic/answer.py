@@ -65,15 +65,11 @@ class AnthropicAnswer:
         """Return what an event becomes."""
         match event:
             case Evaluated():
-                if self._evaluated is None:
-                    self._evaluated = event
+                self._evaluated = self._evaluated or event
                 return [*self._started(), *self._told(event)]
-            case Reasoning():
-                if not self._shows_thoughts:
-                    return self._started()
-                return [*self._started(), *self._blocks.take(event)]
-            case Text() | CallDelta():
-                return [*self._started(), *self._blocks.take(event)]
+            case Text() | Reasoning() | CallDelta():
+                is_hidden = isinstance(event, Reasoning) and not self._shows_thoughts
+                return [*self._started(), *([] if is_hidden else self._blocks.take(event))]
             case Finished():
                 return [*self._started(), *self._blocks.end(), *self._ended(event)]
             case Failed():
@@ -93,7 +89,12 @@ class AnthropicAnswer:
         if answered.text:
             content.append({"type": "text", "text": answered.text})
         content += [
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call.arguments)}
+            {
+                "type": "tool_use",
+                "id": call.id,
+                "name": call.name,
+                "input": object_of(call.arguments),
+            }
             for call in answered.calls
         ]
         self._model = generation.model
@@ -199,18 +200,14 @@ class _Blocks:
 
     def _open(self, event: _Content) -> list[bytes]:
         self._index += 1
-        match event:
-            case Text():
-                self._kind = "text"
-                start = _STARTS["text"]
-            case Reasoning():
-                self._kind = "thinking"
-                start = _STARTS["thinking"]
-            case CallDelta():
-                self._kind, self._call, self._arguments = "tool_use", event.index, []
-                self.has_calls = True
-                call_id = event.id or f"toolu_{secrets.token_hex(12)}"
-                start = {"type": "tool_use", "id": call_id, "name": event.name, "input": {}}
+        if isinstance(event, CallDelta):
+            self._kind, self._call, self._arguments = "tool_use", event.index, []
+            self.has_calls = True
+            call_id = event.id or f"toolu_{secrets.token_hex(12)}"
+            start = {"type": "tool_use", "id": call_id, "name": event.name, "input": {}}
+        else:
+            self._kind = "text" if isinstance(event, Text) else "thinking"
+            start = _STARTS[self._kind]
         return [self._event("content_block_start", content_block=start)]
 
     def _append(self, event: _Content) -> list[bytes]:
@@ -226,16 +223,15 @@ class _Blocks:
                 return [self._delta("input_json_delta", partial_json=event.arguments)]
 
     def _close(self) -> list[bytes]:
+        if not self._kind:
+            return []
         told: list[bytes] = []
-        match self._kind:
-            case "":
-                return []
-            case "thinking":
-                told.append(self._delta("signature_delta", signature=""))
-            case "tool_use":
-                self._closed_calls.add(self._call)
-                if not self._arguments:
-                    told.append(self._delta("input_json_delta", partial_json="{}"))
+        if self._kind == "thinking":
+            told.append(self._delta("signature_delta", signature=""))
+        if self._kind == "tool_use":
+            self._closed_calls.add(self._call)
+            if not self._arguments:
+                told.append(self._delta("input_json_delta", partial_json="{}"))
         self._kind = ""
         return [*told, self._event("content_block_stop")]
 

@@ -1,7 +1,7 @@
 """The content blocks of Anthropic's messages as messages of ours. Pure.
 
-    user       tool_result blocks first, as messages of role tool; then what the user says
-    assistant  text and tool_use; thoughts stay out, no template shows old ones
+user       tool_result blocks first, as messages of role tool; then what the user says
+assistant  text and tool_use; thoughts stay out, no template shows old ones
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ class Turns:
         inner = f"{where}.content"
         parts = _blocks(inner, block.get("content"))
         text = "\n".join(text_of(f"{inner}[{number}]", part) for number, part in enumerate(parts))
-        if field(block, "is_error", bool, False) and not text.startswith(_FAILURES):
+        if field(block, "is_error", bool, default=False) and not text.startswith(_FAILURES):
             text = _FAILED + text
         name = self._names.get(call_id, "")
         return Message(role="tool", content=text, tool_call_id=call_id, name=name)

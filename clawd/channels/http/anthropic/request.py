@@ -91,7 +91,7 @@ def _tools(given: list[Any]) -> tuple[ToolSpec, ...]:
 def _choice(body: dict[str, Any], tools: tuple[ToolSpec, ...]) -> tuple[str, bool | None]:
     """Return the choice in our words, and whether several calls are welcome."""
     choice = field(body, "tool_choice", dict[str, Any], {})
-    parallel = False if field(choice, "disable_parallel_tool_use", bool, False) else None
+    parallel = False if field(choice, "disable_parallel_tool_use", bool, default=False) else None
     kind = field(choice, "type", str, "auto")
     if kind in {"auto", "none"}:
         return kind, parallel

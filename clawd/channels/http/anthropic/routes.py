@@ -22,7 +22,7 @@ _CHARACTERS_PER_TOKEN = 4
 async def post_messages(request: web.Request) -> web.StreamResponse:
     """Answer POST /v1/messages."""
     body = await read_object(request)
-    stream = field(body, "stream", bool, False)
+    stream = field(body, "stream", bool, default=False)
     asked = with_headers(request_of(body), request)
     dialect = AnthropicAnswer(
         shows_thoughts=shows_thoughts(body),

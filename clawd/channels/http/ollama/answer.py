@@ -1,6 +1,7 @@
 """An answer in the words of Ollama's /api/chat and /api/generate: whole, or a JSON value a line.
 
-    {"model": "…", "created_at": "…", "message": {"role": "assistant", "content": "He"}, "done": false}
+    {"model": "…", "created_at": "…", "message": {"role": "assistant", "content": "He"},
+     "done": false}
     {"model": "…", "created_at": "…", "message": {…}, "done": true, "done_reason": "stop",
      "total_duration": 1, "load_duration": 1, "prompt_eval_count": 1, "prompt_eval_duration": 1,
      "eval_count": 1, "eval_duration": 1}

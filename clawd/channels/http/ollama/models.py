@@ -6,7 +6,7 @@ pushing and deleting them is answered with 501.
 
 import asyncio
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from clawd.errors import ClawError
 from clawd.providers.local import LocalProvider
 from clawd.wire.methods import ListLoadedModels, LoadModel
 
-_NEVER = datetime(2318, 1, 1, tzinfo=UTC)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _CANNOT = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
@@ -68,7 +67,6 @@ async def get_ps(request: web.Request) -> web.Response:
                 "size": line.size_bytes,
                 "digest": _digest(offered, at),
                 "details": _details(infos.get(line.path), is_local=True),
-                "expires_at": _stamp(_expires_at(line.last_used_at)),
                 "size_vram": 0,
                 "context_length": line.context_size,
             }

@@ -1,7 +1,7 @@
 """Bodies of Ollama's /api/chat and /api/generate as requests of ours. Pure.
 
     {"model": "…", "messages": [{"role": "user", "content": "…"}], "tools": [], "stream": false,
-     "format": "json" | {schema}, "think": true, "keep_alive": "5m", "options": {"num_predict": 128}}
+     "format": "json" | {schema}, "think": true, "keep_alive": "5m", "options": {"seed": 1}}
 
 Arguments of calls are objects here, and calls need no ids: a result belongs to the oldest open call
 of its tool.
@@ -67,7 +67,7 @@ def generate_request(body: dict[str, Any]) -> ModelRequest:
         sampling=_sampling(field(body, "options", dict[str, Any], {})),
         model=model_of(body),
     )
-    if field(body, "raw", bool, False):
+    if field(body, "raw", bool, default=False):
         return msgspec.structs.replace(asked, prompt=prompt)
     return msgspec.structs.replace(
         asked,
@@ -121,9 +121,7 @@ def keep_alive_s(body: dict[str, Any]) -> float | None:
         return sign * float(rest)
     if not re.fullmatch(f"(?:{_DURATION.pattern})+", rest):
         raise invalid("keep_alive", 'expected seconds, or a duration such as "5m" or "1h30m"')
-    return sign * sum(
-        float(found[1]) * _UNITS_S[found[2]] for found in _DURATION.finditer(rest)
-    )
+    return sign * sum(float(found[1]) * _UNITS_S[found[2]] for found in _DURATION.finditer(rest))
 
 
 class _History:
@@ -223,7 +221,9 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     stops = [stop] if isinstance(stop, str) else field(options, "stop", list[str], [])
     most = field(options, "num_predict", int, 0)
     top_k = field(options, "top_k", int, 0)
-    numbers = {name: _number(options, name, limit) for name, limit in _FLOATS.items()}
+    numbers: dict[str, Any] = {
+        name: _number(options, name, limit) for name, limit in _FLOATS.items()
+    }
     seed = options.get("seed")
     return Sampling(
         **numbers,

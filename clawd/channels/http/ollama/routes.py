@@ -80,7 +80,7 @@ async def _answered(
     """Answer a request, or load or unload a model where there is nothing to answer."""
     dialect = OllamaAnswer(form, shows_thoughts=shows_thoughts(body))
     stays_s = keep_alive_s(body)
-    stream = field(body, "stream", bool, True)
+    stream = field(body, "stream", bool, default=True)
     gateway, caller = request.app[GATEWAY], caller_of(request)
     if asked is None:
         model = model_of(body)
