@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from clawd.channels.http.exchange import Answered, Folding, GatewayEvent
-from clawd.providers.base import CallDelta, Reasoning, Text
+from clawd.providers.base import CallDelta, Reasoning, StopReason, Text
 from tests.channels.http.told import EVALUATED, finished
 
 TEXTS = st.text(
@@ -53,13 +53,13 @@ def answers(draw: st.DrawFn) -> list[GatewayEvent]:
     """Return the events of one answer."""
     said, called = draw(_said()), draw(_called())
     before: list[GatewayEvent] = [EVALUATED] if draw(st.booleans()) else []
-    reason = draw(st.sampled_from(["stop", "length"])) if not called else "tool_calls"
+    reasons: list[StopReason] = ["tool_calls"] if called else ["stop", "length"]
     said_in = [draw(st.integers(0, len(called))) for _ in said]
     mixed: list[GatewayEvent] = []
     for place in range(len(called) + 1):
         mixed += [event for event, there in zip(said, said_in, strict=True) if there == place]
         mixed += called[place : place + 1]
-    return [*before, *mixed, finished(reason)]
+    return [*before, *mixed, finished(draw(st.sampled_from(reasons)))]
 
 
 def folded(events: list[GatewayEvent]) -> Answered:

@@ -1,10 +1,12 @@
 """Requests without a prompt: they load a model, or unload it with `"keep_alive": 0`."""
 
+import contextlib
 from typing import Literal
 
 from clawd.channels.http.app import Gateway
-from clawd.channels.http.catalogue import find
+from clawd.channels.http.catalogue import Choice, find
 from clawd.channels.http.exchange import Caller
+from clawd.engine.models import EMBEDDED
 from clawd.errors import NotFoundError
 from clawd.providers.local import LocalProvider
 from clawd.wire.methods import LoadModel, UnloadModel
@@ -22,16 +24,21 @@ async def load_or_unload(
         ForbiddenError: unloading is for admins.
         ClawError: it cannot be loaded.
     """
-    choice = await find(gateway, model)
-    leaves = keep_alive_s == 0
-    if not isinstance(choice.provider, LocalProvider):
-        return "unload" if leaves else "load"
-    name = choice.model or gateway.settings().default_model
-    if not leaves:
-        await gateway.invoke(LoadModel(name=name), caller.principal)
+    name = local_model_of(gateway, await find(gateway, model))
+    if keep_alive_s != 0:
+        if name:
+            await gateway.invoke(LoadModel(name=name), caller.principal)
         return "load"
-    try:
-        await gateway.invoke(UnloadModel(name=name), caller.principal)
-    except NotFoundError:
-        return "unload"
+    if name:
+        with contextlib.suppress(NotFoundError):  # it was not loaded
+            await gateway.invoke(UnloadModel(name=name), caller.principal)
     return "unload"
+
+
+def local_model_of(gateway: Gateway, choice: Choice) -> str:
+    """Return the name of the model of this machine that a choice is; empty for another server's."""
+    if not isinstance(choice.provider, LocalProvider):
+        return ""
+    provider = choice.provider.name()
+    configured = (line.model for line in gateway.provider_lines() if line.name == provider)
+    return choice.model or next(configured, "") or EMBEDDED

@@ -14,15 +14,17 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import read_object
-from clawd.channels.http.catalogue import OfferedModel, find, listed
+from clawd.channels.http.catalogue import find, listed
+from clawd.channels.http.ollama.loading import local_model_of
 from clawd.channels.http.ollama.request import model_of
 from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.errors import ClawError
-from clawd.providers.local import LocalProvider
 from clawd.wire.methods import ListLoadedModels, LoadModel
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_UNKNOWN = "unknown"
+_THINKING = ("<think>", "enable_thinking", "reasoning_content")
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _CANNOT = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
 
@@ -39,7 +41,7 @@ async def get_tags(request: web.Request) -> web.Response:
             "model": model.name,
             "modified_at": _stamp(at),
             "size": model.size_bytes,
-            "digest": _digest(model, at),
+            "digest": _digest(model.name, model.path, at),
             "details": _details(infos.get(model.path), is_local=model.is_local),
         }
         for model, at in zip(models, changed, strict=True)
@@ -57,15 +59,12 @@ async def get_ps(request: web.Request) -> web.Response:
         if line.state != "ready":
             continue
         at = await asyncio.to_thread(_changed_at, line.path)
-        offered = OfferedModel(
-            name=line.name, provider="", path=line.path, size_bytes=line.size_bytes
-        )
         lines.append(
             {
                 "name": line.name,
                 "model": line.name,
                 "size": line.size_bytes,
-                "digest": _digest(offered, at),
+                "digest": _digest(line.name, line.path, at),
                 "details": _details(infos.get(line.path), is_local=True),
                 "size_vram": 0,
                 "context_length": line.context_size,
@@ -78,31 +77,22 @@ async def post_show(request: web.Request) -> web.Response:
     """Answer POST /api/show: what a model is; loads it, for nobody else can tell."""
     gateway = request.app[GATEWAY]
     choice = await find(gateway, model_of(await read_object(request)))
-    capabilities = ["completion"]
-    if choice.provider.capabilities().tools:
-        capabilities.append("tools")
+    able = choice.provider.capabilities()
     told: dict[str, Any] = {
         "modelfile": "",
         "parameters": "",
         "template": "",
         "details": _details(None, is_local=False),
-        "model_info": {"general.architecture": "unknown"},
-        "capabilities": capabilities,
+        "model_info": {"general.architecture": _UNKNOWN},
+        "capabilities": ["completion", "tools"] if able.tools else ["completion"],
         "modified_at": _stamp(_EPOCH),
     }
-    if not isinstance(choice.provider, LocalProvider):
-        size = choice.provider.capabilities().context_size
-        if size:
-            told["model_info"]["unknown.context_length"] = size
-        return web.json_response(told)
-    name = choice.model or gateway.settings().default_model
-    line = await gateway.invoke(LoadModel(name=name), caller_of(request).principal)
-    info = _infos(gateway).get(line.path)
-    told["details"] = _details(info, is_local=True)
-    told["modified_at"] = _stamp(await asyncio.to_thread(_changed_at, line.path))
-    if info is not None:
-        told["template"] = info.chat_template
-        told["model_info"] = _model_info(info)
+    if name := local_model_of(gateway, choice):
+        line = await gateway.invoke(LoadModel(name=name), caller_of(request).principal)
+        at = await asyncio.to_thread(_changed_at, line.path)
+        told |= {"modified_at": _stamp(at)} | _shown(_infos(gateway).get(line.path), told)
+    elif able.context_size:
+        told["model_info"][f"{_UNKNOWN}.context_length"] = able.context_size
     return web.json_response(told)
 
 
@@ -126,12 +116,21 @@ def _infos(gateway: Gateway) -> dict[str, ModelInfo]:
     return {each.path: each.info for each in known if each.info is not None}
 
 
-def _model_info(info: ModelInfo) -> dict[str, Any]:
+def _shown(info: ModelInfo | None, told: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of a loaded model; `context_length` is what can be used of it here."""
+    if info is None:
+        return {}
+    thinks = any(mark in info.chat_template for mark in _THINKING)
     return {
-        "general.architecture": info.architecture,
-        "general.parameter_count": info.n_params,
-        f"{info.architecture}.context_length": info.n_ctx_train or info.n_ctx,
-        f"{info.architecture}.vocab_size": info.n_vocab,
+        "template": info.chat_template,
+        "details": _details(info, is_local=True),
+        "capabilities": [*told["capabilities"], *(["thinking"] if thinks else [])],
+        "model_info": {
+            "general.architecture": info.architecture,
+            "general.parameter_count": info.n_params,
+            f"{info.architecture}.context_length": info.n_ctx,
+            f"{info.architecture}.vocab_size": info.n_vocab,
+        },
     }
 
 
@@ -154,9 +153,9 @@ def _size(parameters: int) -> str:
     return str(parameters)
 
 
-def _digest(model: OfferedModel, changed_at: datetime) -> str:
+def _digest(name: str, path: str, changed_at: datetime) -> str:
     """Return what is another one when the model is another one; its content is not read for it."""
-    mark = f"{model.name}\0{model.path}\0{model.size_bytes}\0{changed_at.isoformat()}"
+    mark = f"{name}\0{path}\0{changed_at.isoformat()}"
     return hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()
 
 

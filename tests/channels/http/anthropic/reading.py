@@ -17,7 +17,8 @@ def message_of(events: list[tuple[str, Any]]) -> dict[str, Any]:
         _take(message["content"], name, value)
     assert not any("open" in block for block in message["content"])
     end = told[-2][1]
-    return message | end["delta"] | {"usage": message["usage"] | end["usage"]}
+    usage: dict[str, Any] = {"usage": message["usage"] | end["usage"]}
+    return message | dict(end["delta"]) | usage
 
 
 def _take(content: list[dict[str, Any]], name: str, value: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ def test_a_stream_is_just_these_events() -> None:
 
 
 def test_a_call_without_arguments_is_an_empty_object() -> None:
-    events = [CallDelta(index=0, id="c", name="now"), finished("tool_calls")]
+    events: list[GatewayEvent] = [CallDelta(index=0, id="c", name="now"), finished("tool_calls")]
     (block,) = message_of(reread_sse(streamed(events)))["content"]
     assert block == {"type": "tool_use", "id": "c", "name": "now", "input": {}}
 
@@ -136,7 +136,7 @@ def test_why_an_answer_ended_is_told_in_the_words_of_the_dialect() -> None:
 
 
 def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
-    events = [EVALUATED, Reasoning(text="hm"), Text(text="yes"), finished()]
+    events: list[GatewayEvent] = [EVALUATED, Reasoning(text="hm"), Text(text="yes"), finished()]
     for message in (
         message_of(reread_sse(streamed(events, shows_thoughts=False))),
         whole(events, shows_thoughts=False),
