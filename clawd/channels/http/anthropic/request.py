@@ -13,10 +13,11 @@ from typing import Any
 from clawd.channels.http.anthropic.blocks import Turns, text_of
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
-from clawd.providers.base import Sampling, ToolSpec
+from clawd.providers.base import Message, Sampling, ToolSpec
 
 _OWN_TOOLS = frozenset({"", "custom"})
 _PRIVATE = "x-anthropic-"
+_NOTHING_SAID = (Message(role="user", content=""),)
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
@@ -31,8 +32,9 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
         turns.add(f"messages[{number}]", message)
     tools = _tools(field(body, "tools", list[Any], []))
     choice, parallel = _choice(body, tools)
+    messages = turns.messages()
     return ModelRequest(
-        messages=turns.messages(),
+        messages=messages or _NOTHING_SAID,
         system=_system(body.get("system"), turns.system),
         tools=tools,
         tool_choice=choice,
@@ -40,6 +42,7 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
         response_format=_format(body),
         sampling=_sampling(body),
         model=field(body, "model", str, ""),
+        is_plain=not messages,
     )
 
 

@@ -174,7 +174,8 @@ class _History:
         call_id = field(message, "tool_call_id", str, "")
         fitting = [call for call in self._open if call_id and call.id == call_id]
         fitting = fitting or [call for call in self._open if name and call.name == name]
-        call = next(iter(fitting or ([] if name or call_id else self._open)), None)
+        # A client that names another tool, or none, means the call that waits longest.
+        call = next(iter(fitting or self._open), None)
         if call is not None:
             self._open.remove(call)
             call_id, name = call.id, call.name

@@ -80,8 +80,11 @@ def test_what_a_user_says_is_a_text_or_blocks(content: Any, expected: Any) -> No
 
 
 def test_no_messages_are_a_request_too() -> None:
-    assert request_of({"model": "m", "messages": []}).messages == ()
-    assert request_of({"model": "m"}).messages == ()
+    for body_without in ({"model": "m", "messages": []}, {"model": "m"}):
+        asked = request_of(body_without)
+        assert asked.messages == (Message(role="user", content=""),)
+        assert asked.is_plain
+    assert not request_of(body(user("hi"))).is_plain
 
 
 @pytest.mark.parametrize(

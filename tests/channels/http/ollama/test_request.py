@@ -82,8 +82,10 @@ def test_ids_are_kept_where_there_are_some_and_a_nameless_result_is_the_next_one
     assert nameless.messages[-1] == Message(
         role="tool", content="whose?", tool_call_id="call_1", name="b"
     )
-    lost = chat_request(chat(HI, called("b"), answered("of another", tool_name="c")))
-    assert lost.messages[-1] == Message(role="tool", content="of another", name="c")
+    another = chat_request(chat(HI, called("b"), answered("whose?", tool_name="c")))
+    assert another.messages == nameless.messages
+    lost = chat_request(chat(HI, answered("of none", tool_name="c")))
+    assert lost.messages[-1] == Message(role="tool", content="of none", name="c")
 
 
 def test_arguments_may_be_text_as_other_dialects_have_them() -> None:
