@@ -6,10 +6,14 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
+from clawd.channels.http import root
+from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.exchange import Caller
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.ollama import models as ollama_models
+from clawd.channels.http.ollama import routes as ollama_routes
 from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.errors import ForbiddenError
 from clawd.mcp.door import ToolDoor
@@ -117,4 +121,13 @@ def mcp_doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES, *models.ROUTES]
+    return [
+        *root.ROUTES,
+        *chat.ROUTES,
+        *completions.ROUTES,
+        *responses.ROUTES,
+        *models.ROUTES,
+        *anthropic_routes.ROUTES,
+        *ollama_routes.ROUTES,
+        *ollama_models.ROUTES,
+    ]
