@@ -21,6 +21,7 @@ COMMANDS = {
     "estop": "Stop every tool at once, or allow them again.",
     "files": "List, read, add and delete the files of a conversation.",
     "init": "Create home, config and workspace.",
+    "key": "Make, list and revoke keys for the HTTP gateway.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
     "mcp": "Serve clawd's tools to MCP clients.",
     "memory": "List, search, show and clear conversations.",

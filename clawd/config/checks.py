@@ -146,6 +146,13 @@ def _addresses(tree: Tree) -> Iterator[Problem]:
             yield refused((*key, index), address, "host:port, as 127.0.0.1:8080 or [::1]:8080")
 
 
+def _tls(tree: Tree) -> Iterator[Problem]:
+    at = ("channels", "http")
+    key, cert = value_at(tree, (*at, "tls_key")), value_at(tree, (*at, "tls_cert"))
+    if key and not cert:
+        yield Problem((*at, "tls_key"), " stands alone: expected a tls_cert beside it")
+
+
 def _is_host_and_port(address: str) -> bool:
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
@@ -175,4 +182,5 @@ _CHECKS: tuple[Callable[[Tree], Iterator[Problem]], ...] = (
     _rpc_servers,
     _domains,
     _addresses,
+    _tls,
 )

@@ -13,6 +13,7 @@ from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
 from clawd.config.prompt import PromptSection
@@ -98,6 +99,7 @@ def render_default_config(layout: Layout) -> str:
     plain: list[tuple[Key, type[Section]]] = [
         (("security",), SecuritySection),
         (("channels", "cli"), CliSection),
+        (("channels", "http"), HttpSection),
         (("memory",), MemorySection),
         (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),

@@ -13,6 +13,7 @@ from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
@@ -210,6 +211,7 @@ class ChannelsSection(Section):
     """The doors through which people and programs talk to the model."""
 
     cli: CliSection = CliSection()
+    http: HttpSection = HttpSection()
 
 
 class MemorySection(Section):

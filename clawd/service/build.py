@@ -30,6 +30,7 @@ from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
+from clawd.security.keys import KeyBook
 from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
@@ -80,8 +81,10 @@ class Daemon:
         self._began = Began()
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
+        self.gateway_address = ""
         self.state: State
         self.memory: Memory
+        self.keys: KeyBook
         self.changes: Changes
         self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
@@ -129,6 +132,8 @@ class Daemon:
         config, layout = self.loaded.config, self.loaded.layout
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
+        self.keys = KeyBook(self.memory.keys)
+        await self.keys.load()
         if config.receipts.enabled:
             self.chain = await ReceiptChain.open(
                 config.receipts.path, key_path=layout.checkpoint_key
@@ -236,6 +241,7 @@ class Daemon:
                 settings=lambda: self.state.runtime,
             ),
             memory=self.memory,
+            keys=self.keys,
             changes=self.changes,
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
@@ -308,6 +314,7 @@ class Daemon:
             inbox=self.inbox,
             approvals=self.approvals,
             rules=self.rules,
+            gateway=lambda: self.gateway_address,
         )
 
     def _dispatch_settings(self) -> DispatchSettings:

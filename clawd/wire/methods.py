@@ -12,6 +12,7 @@ import msgspec
 
 from clawd.wire import (
     conversation_methods,
+    key_methods,
     knowledge_methods,
     memory_methods,
     plan_methods,
@@ -282,6 +283,7 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 _HOMES = {
     __name__,
     conversation_methods.__name__,
+    key_methods.__name__,
     knowledge_methods.__name__,
     memory_methods.__name__,
     plan_methods.__name__,

@@ -17,6 +17,7 @@ ONE_SHOT = [
     "estop",
     "files",
     "init",
+    "key",
     "knowledge",
     "mcp",
     "memory",

@@ -30,6 +30,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
 from clawd.wire.knowledge_methods import (
     AppendKnowledge,
     DeleteKnowledge,
@@ -150,6 +151,10 @@ class World:
         asked = await self.approval()
         return AnswerApproval(approval_id=asked.approval_id, digest=asked.digest, answer="deny")
 
+    async def key(self) -> str:
+        """Let Ada have a key; return its id."""
+        return self.mark((await self.inside.ask(CreateKey(name=WORDS), ADA)).line.id)
+
     async def note(self) -> None:
         """Let Ada know something, under a keyword that is hers alone."""
         await self.inside.ask(SaveKnowledge(keywords="elephant jumbo7", content=WORDS), ADA)
@@ -222,6 +227,14 @@ def about_all(params: Method[Any]) -> Make:
         await world.receipt()
         await world.rule()
         await world.approval()
+        return params
+
+    return make
+
+
+def about_key(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        await world.key()
         return params
 
     return make
@@ -345,6 +358,9 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         OWN_BY_ID,
     ),
     "delete_session_file": (about_file(DeleteSessionFile, name="jumbo.txt"), OWN_BY_ID),
+    "create_key": (plain(CreateKey(scopes=("admin",))), ADMINS),
+    "list_keys": (about_key(ListKeys()), OWN),
+    "revoke_key": (about(World.key, RevokeKey, "key"), OWN_BY_ID),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),

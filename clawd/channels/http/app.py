@@ -1,5 +1,6 @@
 """The HTTP application: its routes, and what every handler finds in it."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.settings import RuntimeSettings
+from clawd.security.keys import Scope
 from clawd.security.principal import Principal
 from clawd.wire.method import Method
 from clawd.wire.reports import ModelList, ProviderLine
@@ -24,6 +26,7 @@ Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 TOO_LARGE, NOT_ALLOWED = 413, 405
+MAX_BODY_BYTES = 8 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
+"""Set when the daemon ends: streams that have no end of their own end then."""
 
 
 def caller_of(request: web.Request) -> Caller:
@@ -70,6 +75,21 @@ def caller_of(request: web.Request) -> Caller:
     caller = request.get(CALLER)
     if not isinstance(caller, Caller):
         raise ForbiddenError("nobody vouches for this request")
+    return caller
+
+
+def allowed(request: web.Request, scope: Scope) -> Caller:
+    """Return who sent a request, if its key allows what the scope stands for.
+
+    Raises:
+        ForbiddenError: it does not.
+    """
+    caller = caller_of(request)
+    if scope not in caller.scopes:
+        raise ForbiddenError(
+            f"this needs a key with scope {scope}",
+            hint=f"Make one: clawctl key create --scope {scope}",
+        )
     return caller
 
 
@@ -101,7 +121,12 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def make_app(
-    gateway: Gateway, routes: list[web.RouteDef], middlewares: list[Any] | None = None
+    gateway: Gateway,
+    routes: list[web.RouteDef],
+    middlewares: list[Any] | None = None,
+    *,
+    outermost: list[Any] | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> web.Application:
     """Return the application.
 
@@ -109,8 +134,14 @@ def make_app(
         gateway: what handlers work with.
         routes: of all dialects.
         middlewares: run before the handlers, outermost first; one of them sets the caller.
+        outermost: run around all that, and see errors as responses.
+        max_body_bytes: a longer body is refused.
     """
-    app = web.Application(middlewares=[tell_errors, *(middlewares or [])])
+    app = web.Application(
+        middlewares=[*(outermost or []), tell_errors, *(middlewares or [])],
+        client_max_size=max_body_bytes,
+    )
     app[GATEWAY] = gateway
+    app[DRAINING] = asyncio.Event()
     app.router.add_routes(routes)
     return app

@@ -3,6 +3,7 @@
 from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
+from clawd.channels.rpc.handlers.keys import KeyHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.plans import PlanHandlers
@@ -27,6 +28,7 @@ class Handlers(
     PromptHandlers,
     PluginHandlers,
     RecordHandlers,
+    KeyHandlers,
     KnowledgeHandlers,
     ExportHandlers,
     ModelHandlers,

@@ -28,6 +28,7 @@ from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
+from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
@@ -47,6 +48,7 @@ class Parts:
     Attributes:
         tool_clients: makes the doors of clients that call tools by themselves.
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
+        keys: of the HTTP gateway.
         plugins: what is installed; its methods block.
         reload_tools: reads manifests and plugins again and puts the tools in force.
         providers: returns the providers by name.
@@ -70,6 +72,7 @@ class Parts:
     housekeeping: Housekeeping
     calls: Calls
     memory: Memory
+    keys: KeyBook
     changes: Changes
     erase_soon: Callable[[], None]
     receipts_path: Path
