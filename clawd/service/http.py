@@ -9,13 +9,12 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import root
+from clawd.channels.http import mcp, root
 from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke, make_app
 from clawd.channels.http.auth import Doorman, vouching
 from clawd.channels.http.binding import addresses_of, bind, check_exposure, is_loopback, tls_of
 from clawd.channels.http.catalogue import Catalogue
-from clawd.channels.http.exchange import Caller
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.guard import Traffic, guarding, rating, reading
 from clawd.channels.http.ollama import models as ollama_models
@@ -26,13 +25,11 @@ from clawd.channels.http.rates import Rates
 from clawd.channels.http.server import Server
 from clawd.config.http import HttpSection
 from clawd.errors import ForbiddenError
-from clawd.mcp.door import ToolDoor
-from clawd.mcp.mount import DOOR, Mount
 from clawd.runtime.continuity import Continuity
-from clawd.runtime.tool_client import ClientKind
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.service.mcp_door import mcp_served
 from clawd.wire.events import Event
 from clawd.wire.key_methods import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
@@ -125,6 +122,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         engine=daemon.engine,
         models=parts.models,
         provider_lines=parts.provider_lines,
+        mcp=mcp_served(daemon),
         version=__version__,
     )
 
@@ -152,38 +150,6 @@ def invoke_of(daemon: Daemon) -> Invoke:
     return invoke
 
 
-def mcp_mount() -> Mount:
-    """Return the MCP server of a gateway; it loads nothing before its first client comes."""
-
-    def make() -> Any:
-        from clawd.mcp.server import make_server
-
-        def door_of(ctx: Any) -> ToolDoor:
-            found: ToolDoor = ctx.request.scope["state"][DOOR]
-            return found
-
-        return make_server(door_of, version=__version__)
-
-    return Mount(make)
-
-
-def mcp_doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
-    """Return what finds the tools of a caller; a key's calls belong to one conversation."""
-    clients = daemon.handlers.parts.tool_clients
-    kind = ClientKind(
-        label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.tools_allow
-    )
-    doors: dict[tuple[int, str], ToolDoor] = {}
-
-    def door_of(caller: Caller) -> ToolDoor:
-        at = (caller.principal.uid, caller.key_id)
-        if at not in doors:
-            doors[at] = clients.door(caller.principal, kind, lasting=f"mcp:{caller.key_id}")
-        return doors[at]
-
-    return door_of
-
-
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
     return [
@@ -195,4 +161,5 @@ def routes_of() -> list[web.RouteDef]:
         *anthropic_routes.ROUTES,
         *ollama_routes.ROUTES,
         *ollama_models.ROUTES,
+        *mcp.ROUTES,
     ]

@@ -12,6 +12,8 @@ from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Caller, Generations
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.mcp.door import ToolDoor
+from clawd.mcp.mount import Mount
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
@@ -31,6 +33,13 @@ MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
 
 
+class McpServed(msgspec.Struct, frozen=True, kw_only=True):
+    """The MCP server of a gateway, and what finds the tools of a caller."""
+
+    mount: Mount
+    door_of: Callable[[Caller], ToolDoor]
+
+
 class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers work with; connected by service/http.
 
@@ -45,6 +54,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         models: reads the folder of local models; called off the loop.
         provider_lines: returns what the config says of the providers.
         ping_s: returns after how much silence a stream gets a sign of life.
+        mcp: serves MCP clients; None where that is switched off.
         version: of clawd.
     """
 
@@ -58,6 +68,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], ModelList]
     provider_lines: Callable[[], tuple[ProviderLine, ...]] = lambda: ()
     ping_s: Callable[[], float] = lambda: 1.0
+    mcp: McpServed | None = None
     version: str = ""
 
 
@@ -120,6 +131,12 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
 
 
+async def _end(app: web.Application) -> None:
+    served = app[GATEWAY].mcp
+    if served is not None:
+        await served.mount.close()
+
+
 def make_app(
     gateway: Gateway,
     routes: list[web.RouteDef],
@@ -142,6 +159,7 @@ def make_app(
         client_max_size=max_body_bytes,
     )
     app[GATEWAY] = gateway
+    app.on_cleanup.append(_end)
     app[DRAINING] = asyncio.Event()
     app.router.add_routes(routes)
     return app

@@ -12,10 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from clawd.channels.http.exchange import Caller
-from clawd.channels.http.mcp import mcp_routes
-from clawd.mcp.door import ToolDoor
 from clawd.security.principal import Principal
-from clawd.service.http import mcp_doors, mcp_mount
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
 
@@ -24,19 +21,8 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 @asynccontextmanager
 async def mcp_door(folder: Path, tables: str = "") -> AsyncIterator[Served]:
-    mount = mcp_mount()
-    doors: list[Any] = []
-
-    def door_of(caller: Caller) -> ToolDoor:
-        found: ToolDoor = doors[0](caller)
-        return found
-
-    async with served(folder, tables=tables, routes=mcp_routes(mount, door_of)) as door:
-        doors.append(mcp_doors(door.inside.daemon))
-        try:
-            yield door
-        finally:
-            await mount.close()
+    async with served(folder, tables=tables) as door:
+        yield door
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
