@@ -5,11 +5,13 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http.app import Gateway, Invoke
+from clawd.channels.http import gateway, gateway_acts, health, metrics
+from clawd.channels.http.app import Gateway, Invoke, Stream, Take
 from clawd.channels.http.generations import ModelGenerations
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.service.health import health_of
 from clawd.wire.events import Event
 from clawd.wire.method import Method, method_name
 
@@ -17,13 +19,16 @@ from clawd.wire.method import Method, method_name
 class DirectCall:
     """A request that came through another door than the control socket, as its handler sees it."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
         self.ends = True
         self.on_answer: Any = None
+        self._take = take
 
     async def emit(self, event: Event) -> None:
-        """Take an event; whoever calls a method this way wants its result alone."""
+        """Give an event to whoever asked for events; without, only the result is wanted."""
+        if self._take is not None:
+            await self._take(event)
 
 
 def gateway_of(daemon: Daemon) -> Gateway:
@@ -32,6 +37,8 @@ def gateway_of(daemon: Daemon) -> Gateway:
     return Gateway(
         generations=ModelGenerations(parts.providers, lambda: daemon.state.runtime),
         invoke=invoke_of(daemon),
+        stream=stream_of(daemon),
+        health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
         providers=parts.providers,
@@ -44,16 +51,26 @@ def gateway_of(daemon: Daemon) -> Gateway:
 
 def invoke_of(daemon: Daemon) -> Invoke:
     """Return what runs a method of the control socket for a principal."""
+    stream = stream_of(daemon)
 
     async def invoke(params: Method[Any], principal: Principal) -> Any:
-        name = method_name(type(params))
-        if type(params).admin and not principal.is_admin:
-            raise ForbiddenError(f"{name} needs an admin")
-        return await getattr(daemon.handlers, name)(params, DirectCall(principal))
+        return await stream(params, principal, None)
 
     return invoke
 
 
+def stream_of(daemon: Daemon) -> Stream:
+    """Return what runs a method of the control socket and gives its events to a function."""
+
+    async def stream(params: Method[Any], principal: Principal, take: Take | None) -> Any:
+        name = method_name(type(params))
+        if type(params).admin and not principal.is_admin:
+            raise ForbiddenError(f"{name} needs an admin")
+        return await getattr(daemon.handlers, name)(params, DirectCall(principal, take))
+
+    return stream
+
+
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return []
+    return [*gateway.ROUTES, *gateway_acts.ROUTES, *health.ROUTES, *metrics.ROUTES]

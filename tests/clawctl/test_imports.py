@@ -19,6 +19,7 @@ ONE_SHOT = [
     "init",
     "knowledge",
     "memory",
+    "metrics",
     "model",
     "onboard",
     "plugin",

@@ -7,22 +7,29 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from clawd.channels.http.caller import CALLER as CALLER
+from clawd.channels.http.caller import Handler as Handler
+from clawd.channels.http.caller import caller_of as caller_of
 from clawd.channels.http.errors import error_response
-from clawd.channels.http.exchange import Caller, Generations
+from clawd.channels.http.exchange import Generations
+from clawd.channels.http.facts import Health
+from clawd.channels.http.scopes import hold_scopes
+from clawd.channels.http.traffic import count_in, count_requests
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
+from clawd.wire.events import Event
 from clawd.wire.method import Method
 from clawd.wire.reports import ModelList
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
+Take = Callable[[Event], Awaitable[None]]
+Stream = Callable[[Method[Any], Principal, Take | None], Awaitable[Any]]
 
-CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 TOO_LARGE, NOT_ALLOWED = 413, 405
 
 _log = logging.getLogger(__name__)
@@ -34,6 +41,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         generations: runs requests to models.
         invoke: runs a method of the control socket for a principal, with the same checks.
+        stream: the same, and gives its events to a function as they come.
+        health: says whether requests can be answered.
         calls: makes single tool calls.
         inbox: takes messages.
         providers: returns the providers by name.
@@ -45,6 +54,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
     generations: Generations
     invoke: Invoke
+    stream: Stream
+    health: Callable[[], Awaitable[Health]]
     calls: Calls
     inbox: Inbox
     providers: Callable[[], Mapping[str, Provider]]
@@ -55,18 +66,6 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
-
-
-def caller_of(request: web.Request) -> Caller:
-    """Return who sent a request; the middleware about keys has put it there.
-
-    Raises:
-        ForbiddenError: nobody has: a handler is never reached without.
-    """
-    caller = request.get(CALLER)
-    if not isinstance(caller, Caller):
-        raise ForbiddenError("nobody vouches for this request")
-    return caller
 
 
 @web.middleware
@@ -105,8 +104,11 @@ def make_app(
         gateway: what handlers work with.
         routes: of all dialects.
         middlewares: run before the handlers, outermost first; one of them sets the caller.
+            Requests are counted outside of them, and scopes are asked for inside.
     """
-    app = web.Application(middlewares=[tell_errors, *(middlewares or [])])
+    around = [count_requests, tell_errors, *(middlewares or []), hold_scopes]
+    app = web.Application(middlewares=around)
+    count_in(app)
     app[GATEWAY] = gateway
     app.router.add_routes(routes)
     return app

@@ -4,6 +4,7 @@ from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
+from clawd.channels.rpc.handlers.metrics import MetricHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.plugins import PluginHandlers
@@ -30,6 +31,7 @@ class Handlers(
     ExportHandlers,
     ModelHandlers,
     UpkeepHandlers,
+    MetricHandlers,
     SessionFileHandlers,
 ):
     """An async method for every method of the wire."""
