@@ -7,6 +7,7 @@ from aiohttp import web
 from clawd import __version__
 from clawd.channels.http import gateway, gateway_acts, health, metrics
 from clawd.channels.http.app import Gateway, Invoke, Stream, Take
+from clawd.channels.http.counted import CountedGenerations
 from clawd.channels.http.generations import ModelGenerations
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
@@ -34,8 +35,9 @@ class DirectCall:
 def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
     parts = daemon.handlers.parts
+    generations = ModelGenerations(parts.providers, lambda: daemon.state.runtime)
     return Gateway(
-        generations=ModelGenerations(parts.providers, lambda: daemon.state.runtime),
+        generations=CountedGenerations(generations, daemon.activity.models),
         invoke=invoke_of(daemon),
         stream=stream_of(daemon),
         health=health_of(daemon),

@@ -1,7 +1,8 @@
 """The HTTP application: its routes, and what every handler finds in it."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -13,8 +14,8 @@ from clawd.channels.http.caller import caller_of as caller_of
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Generations
 from clawd.channels.http.facts import Health
+from clawd.channels.http.request_counts import count_in, count_requests
 from clawd.channels.http.scopes import hold_scopes
-from clawd.channels.http.traffic import count_in, count_requests
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.providers.base import Provider
@@ -28,7 +29,7 @@ from clawd.wire.reports import ModelList
 
 Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
 Take = Callable[[Event], Awaitable[None]]
-Stream = Callable[[Method[Any], Principal, Take | None], Awaitable[Any]]
+Stream = Callable[[Method[Any], Principal, Take | None], Coroutine[Any, Any, Any]]
 
 TOO_LARGE, NOT_ALLOWED = 413, 405
 
@@ -66,6 +67,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
+"""Set when the daemon ends: streams that have no end of their own end then."""
 
 
 @web.middleware
@@ -110,5 +113,6 @@ def make_app(
     app = web.Application(middlewares=around)
     count_in(app)
     app[GATEWAY] = gateway
+    app[DRAINING] = asyncio.Event()
     app.router.add_routes(routes)
     return app

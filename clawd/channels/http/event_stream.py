@@ -10,26 +10,38 @@ the end. What fails before the first event is a status; after it, the event `err
 import asyncio
 import contextlib
 import time
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from clawd.channels.http.app import DRAINING
 from clawd.channels.http.errors import message_of
 from clawd.errors import ClawError
 
 PING_S = 1.0
+STALL_S = 30.0
 PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class EventStream:
-    """One stream to one client. Use it as a context; the response begins with the first event."""
+    """One stream to one client. Use it as a context; the response begins with the first event.
 
-    def __init__(self, request: web.Request, *, ping_s: float = PING_S) -> None:
+    Args:
+        request: what it answers.
+        ping_s: so much silence is told as a comment.
+        stall_s: a client that takes nothing for that long is cut off.
+    """
+
+    def __init__(
+        self, request: web.Request, *, ping_s: float = PING_S, stall_s: float = STALL_S
+    ) -> None:
         self._request = request
         self._ping_s = ping_s
+        self._stall_s = stall_s
         self._response = web.StreamResponse(headers=_HEADERS)
         self._response.content_type = "text/event-stream"
         self._starting = asyncio.Lock()
@@ -74,7 +86,7 @@ class EventStream:
         """Send an event; waits while the client is slow.
 
         Raises:
-            ConnectionError: the client left.
+            ConnectionError: the client left, or takes nothing.
         """
         data = msgspec.json.encode(value)
         await self._write(b"event: %b\ndata: %b\n\n" % (name.encode(), data))
@@ -91,7 +103,13 @@ class EventStream:
     async def _write(self, data: bytes) -> None:
         await self.start()
         self._said_at = time.monotonic()
-        await self._response.write(data)
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._response.write(data)
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionAbortedError("the client takes nothing") from None
 
     async def _ping(self) -> None:
         while True:
@@ -103,3 +121,18 @@ class EventStream:
                 await self._write(PING)
             except ConnectionError:
                 return
+
+
+async def until_drained(request: web.Request, work: Coroutine[Any, Any, Any]) -> None:
+    """Do work that has no end of its own; it is cancelled when the daemon ends."""
+    drained = asyncio.create_task(request.app[DRAINING].wait())
+    working = asyncio.create_task(work)
+    try:
+        await asyncio.wait({drained, working}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_over = working.done()
+        drained.cancel()
+        working.cancel()
+        await asyncio.wait({drained, working})
+    if is_over:
+        working.result()

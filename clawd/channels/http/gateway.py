@@ -157,7 +157,7 @@ def _function(line: ToolLine) -> dict[str, Any]:
 
 ROUTES = [
     web.get("/status", status),
-    web.get("/models", models),
+    web.get("/models/local", models),
     web.get("/tools", tools),
     web.get("/tools/{name}", tool),
     web.get("/v1/tools", tools_as_functions),

@@ -6,10 +6,11 @@ from aiohttp import web
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.bodies import AnswerBody, ChatBody, RunBody, StopBody, as_struct, body_as
 from clawd.channels.http.caller import caller_of
-from clawd.channels.http.event_stream import EventStream
+from clawd.channels.http.event_stream import EventStream, until_drained
 from clawd.channels.http.gateway import told
 from clawd.channels.http.scopes import require
 from clawd.errors import ClawError
+from clawd.runtime.hub import HubSubscription
 from clawd.wire.events import Event, TurnFailed
 from clawd.wire.methods import (
     AnswerApproval,
@@ -74,7 +75,7 @@ async def follow(request: web.Request) -> web.StreamResponse:
     async with EventStream(request) as stream:
         await stream.start()
         params = FollowConversation(conversation_id=live.record.id)
-        await gateway.stream(params, principal, stream.send_wire)
+        await until_drained(request, gateway.stream(params, principal, stream.send_wire))
     return stream.response
 
 
@@ -90,11 +91,15 @@ async def events(request: web.Request) -> web.StreamResponse:
     try:
         async with EventStream(request) as stream:
             await stream.start()
-            async for each in subscription:
-                await stream.send_wire(each.event, conversation_id=each.conversation_id)
+            await until_drained(request, _tell(subscription, stream))
     finally:
         hub.unsubscribe(subscription)
     return stream.response
+
+
+async def _tell(subscription: HubSubscription, stream: EventStream) -> None:
+    async for each in subscription:
+        await stream.send_wire(each.event, conversation_id=each.conversation_id)
 
 
 async def answer(request: web.Request) -> web.Response:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.caller import caller_of
-from clawd.channels.http.traffic import TRAFFIC, Traffic
+from clawd.channels.http.request_counts import COUNTS, RequestCounts
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricSpread
 
@@ -18,14 +18,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 async def metrics(request: web.Request) -> web.Response:
     """Return all numbers of the daemon and of the gateway."""
     report = await request.app[GATEWAY].invoke(ShowMetrics(), caller_of(request).principal)
-    families = (*report.families, *families_of(request.app[TRAFFIC]))
+    families = (*report.families, *families_of(request.app[COUNTS]))
     text = await asyncio.to_thread(text_of, families)
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
-def families_of(traffic: Traffic) -> tuple[MetricFamily, ...]:
+def families_of(counts: RequestCounts) -> tuple[MetricFamily, ...]:
     """Return the numbers of the gateway."""
-    tally, seconds = traffic.requests, traffic.seconds
+    tally, seconds = counts.requests, counts.seconds
     requests = tuple(
         MetricSample(labels=dict(zip(tally.labels, key, strict=True)), value=count)
         for key, count in tally.values().items()
@@ -44,8 +44,8 @@ def families_of(traffic: Traffic) -> tuple[MetricFamily, ...]:
             help="How long requests took.",
             spreads=(spread,),
         ),
-        _gauge("clawd_http_requests_open", "Requests that are being answered.", traffic.open),
-        _gauge("clawd_http_streams_open", "Of these, answers in pieces.", traffic.streams),
+        _gauge("clawd_http_requests_open", "Requests that are being answered.", counts.open),
+        _gauge("clawd_http_streams_open", "Of these, answers in pieces.", counts.streams),
     )
 
 

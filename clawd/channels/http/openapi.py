@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.routes_table import PUBLIC, TABLE, Row, key_of
+from clawd.channels.http.routes_table import PUBLIC, Row, row_of
 
 REF = "#/components/schemas/{name}"
 _PLACE = re.compile(r"\{([^{}]*)\}")
@@ -35,10 +35,10 @@ def document_of(router: web.UrlDispatcher, version: str) -> dict[str, Any]:
         {
             (resource.canonical, route.method)
             for route in router.routes()
-            if (resource := route.resource) is not None and route.method != "HEAD"
+            if (resource := route.resource) is not None and route.method not in {"HEAD", "*"}
         }
     )
-    rows = {place: TABLE.get(key_of(place[1], place[0])) for place in served}
+    rows = {place: row_of(place[1], place[0]) for place in served}
     kinds = [kind for row in rows.values() if row for kind in (row.body, row.answer) if kind]
     (_, schemas) = msgspec.json.schema_components(
         dict.fromkeys(kinds), schema_hook=_any, ref_template=REF

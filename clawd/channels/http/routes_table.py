@@ -87,7 +87,7 @@ _OWN = (
     _get("/openapi.json", ANY, "This document."),
     _get("/metrics", ANY, "Counters and gauges as Prometheus text."),
     _get("/status", ANY, "What the daemon is and does.", answer=StatusReport),
-    _get("/models", ANY, "The local models of this machine.", answer=ModelList),
+    _get("/models/local", ANY, "The local models of this machine.", answer=ModelList),
     _get("/tools", TOOLS, "The tools.", answer=ToolList),
     _get("/tools/{name}", TOOLS, "One tool.", answer=ToolLine),
     _post(
@@ -156,6 +156,9 @@ _OWN = (
 )
 
 
+_OF_MODELS = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+
+
 def _dialect(family: str, needs: Needs, *routes: tuple[str, str]) -> tuple[Row, ...]:
     found = []
     for route, summary in routes:
@@ -170,9 +173,17 @@ _OTHERS = (
         CHAT,
         ("GET /v1/models", "List models."),
         ("GET /v1/models/{model}", "One model."),
+        ("GET /models", "List models."),
         ("POST /v1/chat/completions", "Answer a chat."),
+        ("POST /chat/completions", "Answer a chat."),
+        ("POST /v1/chat/completions/input_tokens", "Count the tokens of a chat."),
+        ("POST /chat/completions/input_tokens", "Count the tokens of a chat."),
         ("POST /v1/completions", "Complete a text."),
+        ("POST /completions", "Complete a text."),
         ("POST /v1/responses", "Answer, in the form of the Responses API."),
+        ("POST /responses", "Answer, in the form of the Responses API."),
+        ("POST /v1/responses/input_tokens", "Count the tokens of an input."),
+        ("POST /responses/input_tokens", "Count the tokens of an input."),
     ),
     *_dialect("embeddings", CHAT, ("POST /v1/embeddings", "Embed texts.")),
     *_dialect(
@@ -201,7 +212,9 @@ _OTHERS = (
         ("GET /api/tags", "List models."),
         ("GET /api/ps", "List loaded models."),
         ("GET /api/version", "The version."),
+        *((f"* /api/{name}", "Refused: models are files here.") for name in _OF_MODELS),
     ),
+    *_dialect("ollama", PUBLIC, ("GET /", "Say that somebody is there.")),
     *_dialect("mcp", TOOLS, ("POST /mcp", "Speak MCP.")),
 )
 
@@ -213,3 +226,8 @@ def key_of(method: str, path: str) -> tuple[str, str]:
 
 ROWS: tuple[Row, ...] = (*_OWN, *_OTHERS)
 TABLE: dict[tuple[str, str], Row] = {key_of(row.method, row.path): row for row in ROWS}
+
+
+def row_of(method: str, path: str) -> Row | None:
+    """Return what the table says of a route, `*` standing for every method."""
+    return TABLE.get(key_of(method, path)) or TABLE.get(key_of("*", path))

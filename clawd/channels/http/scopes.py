@@ -4,7 +4,7 @@ from aiohttp import web
 
 from clawd.channels.http.caller import Handler, caller_of
 from clawd.channels.http.exchange import Caller
-from clawd.channels.http.routes_table import ADMIN, PUBLIC, TABLE, Needs, key_of
+from clawd.channels.http.routes_table import ADMIN, PUBLIC, Needs, row_of
 from clawd.errors import ForbiddenError
 
 
@@ -15,7 +15,7 @@ def needs_of(method: str, path: str) -> Needs:
         method: of HTTP; HEAD is as GET.
         path: of the route, as the router writes it.
     """
-    row = TABLE.get(key_of(method, path))
+    row = row_of(method, path)
     return ADMIN if row is None else row.needs
 
 

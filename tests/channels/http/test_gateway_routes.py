@@ -11,7 +11,10 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 
+from clawd.channels.http.app import DRAINING
+from clawd.channels.http.event_stream import EventStream
 from clawd.channels.http.exchange import Caller
 from clawd.security.principal import Principal
 from clawd.wire.methods import ListTools, Status
@@ -76,7 +79,7 @@ async def test_reports_are_those_of_the_control_socket(tmp_path: Path) -> None:
         )
         status, told = await door.get("/tools")
         assert msgspec.convert(told, ToolList) == await door.inside.ask(ListTools(), OWNER)
-        status, told = await door.get("/models")
+        status, told = await door.get("/models/local")
         assert status == 200 and [line["name"] for line in told["items"]] == ["embedded"]
 
 
@@ -363,3 +366,35 @@ async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path) -> None
     async with served(tmp_path) as door, door.session.get(door.url + "/events") as response:
         async with asyncio.timeout(LIMIT_S):
             assert await response.content.readline() == b": ping\n"
+
+
+@pytest.mark.parametrize("path", ["/events", "/conversations/{}/events"])
+async def test_streams_without_an_end_end_with_the_daemon(tmp_path: Path, path: str) -> None:
+    async with served(tmp_path) as door:
+        _, told = await door.post("/chat", {"message": "one"})
+        place = door.url + path.format(told["conversation_id"])
+        async with door.session.get(place) as response:
+            door.app[DRAINING].set()
+            async with asyncio.timeout(LIMIT_S):
+                await response.read()
+        assert not door.inside.daemon.hub._subscriptions
+
+
+async def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+    cut_off: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        async with EventStream(request, stall_s=0.1) as stream:
+            try:
+                while True:
+                    await stream.send("text", {"type": "text", "text": "x" * 100_000})
+            except ConnectionError:
+                cut_off.set_result(True)
+        return stream.response
+
+    async with (
+        served(tmp_path, routes=[web.get("/flood", flood)]) as door,
+        door.session.get(door.url + "/flood"),
+        asyncio.timeout(LIMIT_S),
+    ):
+        assert await cut_off

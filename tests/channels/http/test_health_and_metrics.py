@@ -6,13 +6,20 @@ import sys
 from pathlib import Path
 
 import msgspec
+from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.answering import answer
+from clawd.channels.http.app import GATEWAY
+from clawd.channels.http.caller import caller_of
+from clawd.channels.http.exchange import Caller, ModelRequest
 from clawd.channels.http.metrics import text_of
+from clawd.providers.base import Message
+from clawd.service.http import routes_of
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
 from tests.channels.http.rig import Served, served
+from tests.channels.http.test_answering import Plain
 from tests.support.inprocess import OWNER
 
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -97,6 +104,27 @@ async def test_a_provider_that_fails_is_counted(tmp_path: Path) -> None:
         await door.post("/chat", {"message": "go"})
         numbers = await scraped(door)
         assert number(numbers, "clawd_provider_errors_total", provider="mock", code="provider") == 1
+
+
+async def say(request: web.Request) -> web.StreamResponse:
+    asked = ModelRequest(messages=(Message(role="user", content="hi"),), is_plain=True)
+    generation = await request.app[GATEWAY].generations.open(asked, caller_of(request))
+    return await answer(request, generation, Plain(), stream=False)
+
+
+async def test_what_is_forwarded_to_a_model_is_counted_without_a_turn(tmp_path: Path) -> None:
+    routes = [*routes_of(), web.post("/say", say)]
+    broken = {"error": {"kind": "http", "status": 400}}
+    async with served(tmp_path, {"text": "hello"}, broken, routes=routes) as door:
+        assert (await door.post("/say", {}))[0] == 200
+        assert (await door.post("/say", {}))[0] == 400
+        numbers = await scraped(door)
+    answered = {"provider": "mock", "cache": "miss"}
+    assert number(numbers, "clawd_model_answers_total", **answered) == 1
+    failed = {"provider": "mock", "code": "provider"}
+    assert number(numbers, "clawd_provider_errors_total", **failed) == 1
+    assert number(numbers, "clawd_first_token_seconds_count") == 1
+    assert number(numbers, "clawd_turn_seconds_count") == 0
 
 
 async def test_an_open_stream_and_a_waiting_approval_are_seen(tmp_path: Path) -> None:

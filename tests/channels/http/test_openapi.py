@@ -1,6 +1,7 @@
 """The OpenAPI document: every route, no other, and nothing that leads nowhere."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ async def document(door: Served) -> Any:
     status, found = await door.get("/openapi.json")
     assert status == 200
     return found
+
+
+def plain(path: str) -> str:
+    """Return a path as its resource writes it: without what a place may hold."""
+    return re.sub(r"\{(\w+):[^{}]*\}", r"{\1}", path)
 
 
 def references(value: Any) -> Iterator[str]:
@@ -31,7 +37,8 @@ async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: 
     async with served(tmp_path) as door:
         found = await document(door)
         told = {(method.upper(), path) for path, item in found["paths"].items() for method in item}
-        assert told == {(route.method, route.path) for route in routes_of()}
+        every = {(route.method, plain(route.path)) for route in routes_of()}
+        assert told == {(method, path) for method, path in every if method != "*"}
 
 
 async def test_every_reference_leads_to_a_schema(tmp_path: Path) -> None:

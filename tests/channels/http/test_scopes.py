@@ -39,6 +39,7 @@ def test_a_family_of_routes_is_served_whole_or_not_at_all() -> None:
 def test_what_is_unknown_needs_an_admin_and_head_is_as_get() -> None:
     assert needs_of("GET", "/made/up") == ADMIN
     assert needs_of("DELETE", "/status") == ADMIN
+    assert needs_of("DELETE", "/api/delete") == needs_of("POST", "/api/chat") != ADMIN
     assert needs_of("HEAD", "/health") is PUBLIC
     assert needs_of("HEAD", "/status") == needs_of("GET", "/status") == ANY
     assert needs_of("POST", "/approvals/{other}") == ADMIN
@@ -46,7 +47,7 @@ def test_what_is_unknown_needs_an_admin_and_head_is_as_get() -> None:
 
 def test_what_changes_what_others_decided_needs_an_admin() -> None:
     public = {(row.method, row.path) for row in ROWS if row.needs is PUBLIC}
-    assert public == {("GET", "/health"), ("GET", "/v1/health")}
+    assert public == {("GET", "/"), ("GET", "/health"), ("GET", "/v1/health")}
     assert needs_of("POST", "/approvals/{id}") == ADMIN
     for row in ROWS:
         if "/tools" in row.path or "/receipts" in row.path or row.path == "/approvals":

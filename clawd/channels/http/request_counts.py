@@ -14,7 +14,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
 
 
-class Traffic:
+class RequestCounts:
     """What came over HTTP so far.
 
     Attributes:
@@ -31,16 +31,16 @@ class Traffic:
         self.seconds = Histogram()
 
 
-TRAFFIC: web.AppKey[Traffic] = web.AppKey("traffic", Traffic)
+COUNTS: web.AppKey[RequestCounts] = web.AppKey("request_counts", RequestCounts)
 
 
 @web.middleware
 async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count a request; stands outside of everything else."""
-    traffic = request.app[TRAFFIC]
+    counts = request.app[COUNTS]
     method = request.method if request.method in _METHODS else "other"
     status, began = LEFT, time.monotonic()
-    traffic.open += 1
+    counts.open += 1
     try:
         response = await handler(request)
         status = str(response.status)
@@ -49,19 +49,19 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
         status = str(error.status)
         raise
     finally:
-        traffic.open -= 1
-        traffic.streams -= bool(request.get(_IS_STREAM))
-        traffic.requests.add(method, route_of(request) or NO_ROUTE, status)
-        traffic.seconds.observe(time.monotonic() - began)
+        counts.open -= 1
+        counts.streams -= bool(request.get(_IS_STREAM))
+        counts.requests.add(method, route_of(request) or NO_ROUTE, status)
+        counts.seconds.observe(time.monotonic() - began)
 
 
 async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:
     if not isinstance(response, web.Response) and not request.get(_IS_STREAM):
         request[_IS_STREAM] = True
-        request.app[TRAFFIC].streams += 1
+        request.app[COUNTS].streams += 1
 
 
 def count_in(app: web.Application) -> None:
     """Let an application count; `count_requests` is the first of its middlewares."""
-    app[TRAFFIC] = Traffic()
+    app[COUNTS] = RequestCounts()
     app.on_response_prepare.append(_note_stream)
