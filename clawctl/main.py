@@ -25,6 +25,7 @@ COMMANDS = {
     "knowledge": "Save, find, read and edit what the model knows for you.",
     "mcp": "Serve clawd's tools to MCP clients.",
     "memory": "List, search, show and clear conversations.",
+    "metrics": "Show what the daemon counts and measures.",
     "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",
     "plugin": "Install, list, approve and remove plugins.",

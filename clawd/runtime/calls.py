@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.hub import Hub
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
@@ -42,10 +43,12 @@ class Calls:
         dispatcher: Dispatcher,
         person: PersonAtDoor,
         settings: Callable[[], RuntimeSettings],
+        hub: Hub | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._person = person
         self._settings = settings
+        self._hub = hub or Hub()
 
     async def run(
         self,
@@ -62,7 +65,13 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        scope = self._scope(principal, workspace, emit=emit, reachable=interactive)
+        tell = self._hub.teller(owner=principal.uid, conversation_id=conversation_id)
+
+        def both(event: Event) -> None:
+            tell(event)
+            emit(event)
+
+        scope = self._scope(principal, workspace, emit=both, reachable=interactive)
         scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
         return await self._dispatcher.call(request, scope)
 

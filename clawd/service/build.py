@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -12,15 +12,16 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ReceiptError, StorageError
-from clawd.memory.changes import ChangeLimits, Changes
+from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
-from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
+from clawd.runtime.activity import Activity
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts
+from clawd.runtime.hub import Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
@@ -31,27 +32,27 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
-from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
-from clawd.security.sandbox_plan import ResourceLimits
-from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
 from clawd.service.caring import care_for, housekeeping_of
-from clawd.service.facts import fact_sources
+from clawd.service.chain_check import check_of
+from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
+from clawd.service.limits import change_limits_of, keep_limits_of, sandbox_settings_of
+from clawd.service.metrics import DaemonMetrics
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import (
     LocalModels,
     State,
     engine_of,
-    forbidden_paths_of,
     knowledge_of,
 )
 from clawd.service.status import Began, DaemonStatus
+from clawd.service.stopping import on_estop, tell_estop
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.base import Tool
@@ -82,6 +83,8 @@ class Daemon:
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
+        self.hub = Hub()
+        self.activity = Activity()
         self.state: State
         self.memory: Memory
         self.keys: KeyBook
@@ -152,7 +155,9 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
-        self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.changes = await self.memory.changes(
+            layout.undo, lambda: change_limits_of(self.state.loaded)
+        )
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
@@ -164,7 +169,7 @@ class Daemon:
 
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        taint = await self._taint()
+        taint = await taint_of(self.memory.origins, self.state)
         self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
         await self._load_rules()
         self.approvals = Approvals(
@@ -195,7 +200,7 @@ class Daemon:
             settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory, taint)
+        book = ConversationBook(self.memory, taint, self.hub)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
@@ -212,11 +217,16 @@ class Daemon:
             care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
-            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+            self.memory.upkeep,
+            book=book,
+            rules=rules,
+            limits=lambda: keep_limits_of(self.state.loaded),
         )
         self.keeper.start()
         self._stack.push_async_callback(self.keeper.close)
-        self.estop.add_listener(self._on_estop(dispatcher))
+        self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
+        self.estop.add_listener(tell_estop(self.hub))
+        self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
@@ -229,7 +239,7 @@ class Daemon:
             journal=self.journal,
             sandbox_level=self._sandbox_level(),
         )
-        calls = Calls(dispatcher, person, lambda: self.state.runtime)
+        calls = Calls(dispatcher, person, lambda: self.state.runtime, self.hub)
         return Parts(
             inbox=self.inbox,
             housekeeping=housekeeping_of(self.inbox, self.memory),
@@ -260,6 +270,7 @@ class Daemon:
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
+            metrics=self._metrics().report,
             status=self._status().report,
             reload=self.reload,
             accept_receipts=self.accept_receipts,
@@ -268,14 +279,6 @@ class Daemon:
             policy_cases=self.judging.policy_cases,
         )
 
-    async def _taint(self) -> TaintBook:
-        files = FileOrigins(
-            self.memory.origins,
-            patterns=lambda: self.state.loaded.config.security.untrusted_paths,
-        )
-        await files.load()
-        return TaintBook(files)
-
     async def _load_rules(self) -> None:
         try:
             await self.rules.load()
@@ -283,23 +286,8 @@ class Daemon:
             _log.warning("standing approvals are not in force: %s", error.message)
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
-        config = loaded.config
-        return SandboxSettings(
-            mode=self.loaded.config.security.sandbox,  # another one takes a restart
-            home=self.loaded.layout.home,
-            forbidden_paths=forbidden_paths_of(loaded),
-            limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
-            writable_run_later=config.security.writable_run_later,
-            tools_cgroup=self.tools_cgroup,
-        )
-
-    def _change_limits(self) -> ChangeLimits:
-        limits = self.state.loaded.config.limits
-        return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
-
-    def _keep_limits(self) -> KeepLimits:
-        memory = self.state.loaded.config.memory
-        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
+        mode = self.loaded.config.security.sandbox
+        return sandbox_settings_of(loaded, mode, self.tools_cgroup)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(
@@ -317,6 +305,16 @@ class Daemon:
             gateway=lambda: self.gateway_address,
         )
 
+    def _metrics(self) -> DaemonMetrics:
+        return DaemonMetrics(
+            activity=self.activity,
+            engine=self.engine,
+            inbox=self.inbox,
+            approvals=self.approvals,
+            estop=self.estop,
+            chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
+        )
+
     def _dispatch_settings(self) -> DispatchSettings:
         config = self.loaded.config
         return DispatchSettings(
@@ -324,23 +322,12 @@ class Daemon:
             output_limit_bytes=config.limits.max_tool_output_bytes,
             audit_log=config.security.audit_log,
             sessions=self.memory.session_files,
+            count=self.activity.count_call,
         )
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
         return status.level if status is not None else "none"
-
-    def _on_estop(self, dispatcher: Dispatcher) -> Callable[[bool], None]:
-        def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
-            if not is_set:
-                _log.warning("emergency stop cleared")
-                return
-            denied = self.approvals.deny_all()
-            stopped = dispatcher.stop_all()
-            self.inbox.stop_generations()
-            _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
-
-        return changed
 
     # --- what handlers and the life cycle ask for
 

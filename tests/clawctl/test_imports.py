@@ -21,6 +21,7 @@ ONE_SHOT = [
     "knowledge",
     "mcp",
     "memory",
+    "metrics",
     "model",
     "onboard",
     "plugin",

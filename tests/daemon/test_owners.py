@@ -75,6 +75,7 @@ from clawd.wire.methods import (
     Status,
     UnloadModel,
 )
+from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.plugin_methods import (
     ApprovePlugin,
@@ -285,6 +286,7 @@ OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
+    "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),

@@ -5,6 +5,7 @@ from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.keys import KeyHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
+from clawd.channels.rpc.handlers.metrics import MetricHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.plugins import PluginHandlers
@@ -33,6 +34,7 @@ class Handlers(
     ExportHandlers,
     ModelHandlers,
     UpkeepHandlers,
+    MetricHandlers,
     SessionFileHandlers,
     ServingHandlers,
 ):

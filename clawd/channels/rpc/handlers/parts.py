@@ -33,6 +33,7 @@ from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
+from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
 
 MAX_CURSOR_DIGITS = 18
@@ -60,6 +61,7 @@ class Parts:
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
+        metrics: reports what is counted and measured.
         status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         accept_receipts: takes the receipt log as it stands and returns what to tell.
@@ -92,6 +94,7 @@ class Parts:
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
+    metrics: Callable[[], Awaitable[MetricsReport]]
     status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     accept_receipts: Callable[[Principal], Awaitable[str]]
