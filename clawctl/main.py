@@ -22,6 +22,7 @@ COMMANDS = {
     "files": "List, read, add and delete the files of a conversation.",
     "init": "Create home, config and workspace.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
+    "mcp": "List, connect and disconnect MCP servers, list their tools and call one.",
     "memory": "List, search, show and clear conversations.",
     "model": "List, add, load and unload the models of this machine.",
     "onboard": "Set up, start the daemon and try the model.",

@@ -108,6 +108,11 @@ class Layout:
         return self.home / "plugin_pins.json"
 
     @property
+    def mcp_pins(self) -> Path:
+        """What was first seen of each tool of MCP servers (0600)."""
+        return self.home / "mcp_tools.json"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.home / "cache"

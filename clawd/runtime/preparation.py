@@ -18,11 +18,11 @@ from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import TurnPlan, fixed_mark
+from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer
-from clawd.tools.registry import Registry
+from clawd.tools.registry import Registry, specs
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
 
@@ -147,8 +147,36 @@ class Preparation:
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
+            news=self._news(live, offer, inputs, provider, lambda: self._offered(settings, agent)),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
+
+    def _news(
+        self,
+        live: LiveConversation,
+        offer: Offer,
+        inputs: PromptInputs,
+        provider: Provider,
+        offered: Callable[[], Offer],
+    ) -> Callable[[], Beginning | None]:
+        """Return what tells a running turn of other tools than those it was prepared with."""
+        # They may have become others since they were looked at, so the first answer compares.
+        known, generation = offer, -1
+
+        def news() -> Beginning | None:
+            nonlocal known, generation
+            if self._registry.generation == generation:
+                return None
+            generation, before = self._registry.generation, known
+            known = offered()
+            # Tools that are made anew and told in the same words are no news to a model.
+            if specs(known.shown) == specs(before.shown) and known.names == before.names:
+                return None
+            others = msgspec.structs.replace(inputs, tools=known.shown)
+            system, fixed = _beginning(live, others, provider)
+            return Beginning(system=system, tools=known.shown, offered=known.names, fixed=fixed)
+
+        return news
 
     async def preview(
         self,

@@ -32,6 +32,20 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     retry_on_incomplete: bool = True
 
 
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """What every request of a turn begins with.
+
+    Attributes:
+        offered: the names of the flat tools that may be called.
+        fixed: the `fixed_mark` of the system prompt and the tools.
+    """
+
+    system: str
+    tools: tuple[Tool, ...]
+    offered: frozenset[str]
+    fixed: str
+
+
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is settled before a turn begins.
 
@@ -43,6 +57,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
             says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
+        news: returns another beginning once when the tools have become others, else None.
         make_room: asked before every request; None lets everything be sent.
     """
 
@@ -60,12 +75,27 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     known_tokens: int = 0
     is_continued: bool = True
     calls_tools: bool = True
+    news: Callable[[], Beginning | None] = lambda: None
     make_room: MakeRoom | None = None
 
     @property
     def measured_tokens(self) -> int:
         """The known tokens as far as the length of the next prompt can be told by them."""
         return self.known_tokens if self.is_continued else 0
+
+
+def renewed(plan: TurnPlan) -> TurnPlan:
+    """Return the plan with the tools there are now; the plan itself while they are the same."""
+    begin = plan.news()
+    if begin is None:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        system=begin.system,
+        tools=begin.tools,
+        fixed=begin.fixed,
+        scope=msgspec.structs.replace(plan.scope, offered=begin.offered),
+    )
 
 
 def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:

@@ -12,10 +12,10 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ReceiptError, StorageError
-from clawd.memory.changes import ChangeLimits, Changes
+from clawd.mcp.model import RemoteServers
+from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
-from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
@@ -34,19 +34,24 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
-from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.bounds import (
+    change_limits_of,
+    dispatch_settings_of,
+    keep_limits_of,
+    sandbox_settings_of,
+)
 from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.facts import fact_sources
 from clawd.service.judging import Judging
+from clawd.service.mcp import McpTools, make_servers
 from clawd.service.recovery import close_interrupted
 from clawd.service.state import (
     LocalModels,
     State,
     engine_of,
-    forbidden_paths_of,
     knowledge_of,
 )
 from clawd.service.status import Began, DaemonStatus
@@ -56,7 +61,6 @@ from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
-from clawd.tools.telling import DispatchSettings
 
 _log = logging.getLogger(__name__)
 
@@ -68,13 +72,20 @@ class Daemon:
         loaded: its configuration.
         environ: what it sees of the environment.
         owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+        servers: reaches MCP servers in another way than its own; None for its own.
     """
 
     def __init__(
-        self, loaded: Loaded, environ: Mapping[str, str], *, owns_process: bool = True
+        self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
+        *,
+        owns_process: bool = True,
+        servers: RemoteServers | None = None,
     ) -> None:
         self._environ = environ
         self._owns_process = owns_process
+        self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
         self.loaded = loaded
@@ -95,6 +106,7 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
+        self.mcp: McpTools
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -146,7 +158,9 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
-        self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.changes = await self.memory.changes(
+            layout.undo, lambda: change_limits_of(self.state.loaded)
+        )
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
@@ -168,25 +182,16 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(
-            self.memory,
-            sandbox=self.sandbox,
-            changes=self.changes,
-            knowledge=self.knowledge,
-            taint=taint,
-            additions=Additions(self.sandbox, self._environ, layout),
-        )
-        await self.toolset.refresh(self.state.loaded)
-        self.registry = registry = Registry(
-            self.toolset.tools(self.state.loaded, self.state.policy)
-        )
+        self.registry = registry = await self._tools(taint)
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=self._dispatch_settings(),
+            settings=dispatch_settings_of(
+                self.loaded, self._sandbox_level(), self.memory.session_files
+            ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint)
@@ -206,12 +211,32 @@ class Daemon:
             care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
-            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+            self.memory.upkeep,
+            book=book,
+            rules=rules,
+            limits=lambda: keep_limits_of(self.state.loaded),
         )
         self.keeper.start()
         self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(self._on_estop(dispatcher))
         self.handlers = Handlers(self._parts(dispatcher, person))
+        await self.mcp.open(self.state.loaded, self._offer_tools)
+
+    async def _tools(self, taint: TaintBook) -> Registry:
+        layout, sessions = self.loaded.layout, self.memory.session_files
+        servers = self._servers or make_servers()
+        self.mcp = McpTools(servers, layout=layout, environ=self._environ, sessions=sessions)
+        self._stack.push_async_callback(self.mcp.close)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+            additions=Additions(self.sandbox, self._environ, layout, self.mcp),
+        )
+        await self.toolset.refresh(self.state.loaded)
+        return Registry(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
@@ -232,6 +257,7 @@ class Daemon:
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            mcp=self.mcp.directory,
             tool_problems=lambda: self.toolset.problems,
             plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
@@ -269,23 +295,8 @@ class Daemon:
             _log.warning("standing approvals are not in force: %s", error.message)
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
-        config = loaded.config
-        return SandboxSettings(
-            mode=self.loaded.config.security.sandbox,  # another one takes a restart
-            home=self.loaded.layout.home,
-            forbidden_paths=forbidden_paths_of(loaded),
-            limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
-            writable_run_later=config.security.writable_run_later,
-            tools_cgroup=self.tools_cgroup,
-        )
-
-    def _change_limits(self) -> ChangeLimits:
-        limits = self.state.loaded.config.limits
-        return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
-
-    def _keep_limits(self) -> KeepLimits:
-        memory = self.state.loaded.config.memory
-        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
+        mode = self.loaded.config.security.sandbox  # another one takes a restart
+        return sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(
@@ -300,15 +311,6 @@ class Daemon:
             inbox=self.inbox,
             approvals=self.approvals,
             rules=self.rules,
-        )
-
-    def _dispatch_settings(self) -> DispatchSettings:
-        config = self.loaded.config
-        return DispatchSettings(
-            sandbox_level=self._sandbox_level(),
-            output_limit_bytes=config.limits.max_tool_output_bytes,
-            audit_log=config.security.audit_log,
-            sessions=self.memory.session_files,
         )
 
     def _sandbox_level(self) -> str:
@@ -340,6 +342,7 @@ class Daemon:
         loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.mcp.adopt(loaded)
         await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
@@ -349,6 +352,9 @@ class Daemon:
     async def reload_tools(self) -> None:
         """Read manifests and plugins again, and put the tools in force."""
         await self.toolset.refresh(self.state.loaded)
+        self._offer_tools()
+
+    def _offer_tools(self) -> None:
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def hold_tools(self, tools: Sequence[Tool], *, alone: bool) -> None:
@@ -359,7 +365,7 @@ class Daemon:
         """
         former = self.toolset.hold(tools, alone=alone)
         try:
-            self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+            self._offer_tools()
         except ClawError:
             self.toolset.hold(former.tools, alone=former.alone)
             raise

@@ -13,6 +13,7 @@ import msgspec
 from clawd.wire import (
     conversation_methods,
     knowledge_methods,
+    mcp_methods,
     memory_methods,
     plan_methods,
     plugin_methods,
@@ -282,6 +283,7 @@ _HOMES = {
     __name__,
     conversation_methods.__name__,
     knowledge_methods.__name__,
+    mcp_methods.__name__,
     memory_methods.__name__,
     plan_methods.__name__,
     plugin_methods.__name__,

@@ -18,6 +18,7 @@ ONE_SHOT = [
     "files",
     "init",
     "knowledge",
+    "mcp",
     "memory",
     "model",
     "onboard",

@@ -15,6 +15,8 @@ from clawd.wire import (
     extension_reports,
     knowledge_methods,
     knowledge_reports,
+    mcp_methods,
+    mcp_reports,
     memory_methods,
     methods,
     plan_methods,
@@ -38,6 +40,7 @@ METHOD_MODULES = (
     methods,
     conversation_methods,
     knowledge_methods,
+    mcp_methods,
     memory_methods,
     plan_methods,
     plugin_methods,
@@ -52,6 +55,7 @@ REPORT_MODULES = (
     exports,
     extension_reports,
     knowledge_reports,
+    mcp_reports,
     memory_methods,
     plans,
     policy_reports,
@@ -130,6 +134,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "approve_plugin",
         "remove_plugin",
         "reload_plugins",
+        "connect_mcp",
+        "disconnect_mcp",
     }
 
 

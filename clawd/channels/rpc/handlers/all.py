@@ -4,6 +4,7 @@ from clawd.channels.rpc.handlers.acts import ActHandlers
 from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
+from clawd.channels.rpc.handlers.mcp import McpHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.plans import PlanHandlers
 from clawd.channels.rpc.handlers.plugins import PluginHandlers
@@ -27,6 +28,7 @@ class Handlers(
     PluginHandlers,
     RecordHandlers,
     KnowledgeHandlers,
+    McpHandlers,
     ExportHandlers,
     ModelHandlers,
     UpkeepHandlers,
