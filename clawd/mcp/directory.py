@@ -19,7 +19,8 @@ from clawd.mcp.tools import McpTool
 from clawd.tools.session_files import SessionStore
 
 CHANGE_INTERVAL_S = 0.1
-"""A first change is told at once; a server that changes without end is heard so often."""
+CHANGE_BURST = 10
+"""So many changes in a row are told at once; one without end is heard once in the interval."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class ServerDirectory:
         self._changed: dict[str, frozenset[str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_waiting = False
-        self._last = float("-inf")
+        self._due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.wanted = Wanted()
         self.catalogue = Catalogue()
@@ -201,11 +202,11 @@ class ServerDirectory:
         self._tell()
 
     def _changed_something(self) -> None:
-        """Tell of a change at once, and of many in a row not more often than is good."""
-        if self._is_waiting:
+        """Tell of a change at once, but of many in a row not more often than is good."""
+        if self._is_waiting or self._seen() == self._shown:
             return
         loop = asyncio.get_running_loop()
-        wait = self._last + CHANGE_INTERVAL_S - loop.time()
+        wait = self._due - CHANGE_BURST * CHANGE_INTERVAL_S - loop.time()
         if wait <= 0:
             self._tell()
             return
@@ -215,17 +216,23 @@ class ServerDirectory:
     def _tell(self) -> None:
         """Tell that there are other tools, if there are."""
         self._is_waiting = False
-        self._last = asyncio.get_running_loop().time()
-        states = self._servers.states()
-        shown = self.wanted, tuple((s.alias, s.link == "off", s.tools) for s in states)
+        shown = self._seen()
         if shown == self._shown:
             return
+        self._due = max(self._due, asyncio.get_running_loop().time()) + CHANGE_INTERVAL_S
         self._shown = shown
         self._note()
         try:
             self._on_tools()
         except ClawError as error:
             _log.error("the tools of MCP servers could not be offered: %s", error.message)
+
+    def _seen(self) -> object:
+        """Return what the tools follow from; calls and failures are no part of it."""
+        states = self._servers.states()
+        return self.wanted, tuple(
+            (state.alias, state.link == "off", state.tools) for state in states
+        )
 
     def _note(self) -> None:
         changed = self._maker.note(self.wanted.rules)

@@ -224,7 +224,9 @@ class Daemon:
 
     async def _tools(self, taint: TaintBook) -> Registry:
         layout, sessions = self.loaded.layout, self.memory.session_files
-        servers = self._servers or make_servers()
+        servers = self._servers or make_servers(
+            self.sandbox, layout.mcp, is_stopped=self.estop.is_set
+        )
         self.mcp = McpTools(servers, layout=layout, environ=self._environ, sessions=sessions)
         self._stack.push_async_callback(self.mcp.close)
         self.toolset = Toolset(

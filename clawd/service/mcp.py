@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from clawd.config.load import Loaded
@@ -15,6 +16,7 @@ from clawd.mcp.model import RemoteServers, ServerSettings
 from clawd.mcp.pins import Pins
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
+from clawd.security.sandbox import Sandbox
 from clawd.tools.session_files import SessionStore
 
 DISABLED = "it is switched off in the config (enabled = false)"
@@ -85,8 +87,18 @@ class McpTools:
         return wanted
 
 
-def make_servers() -> RemoteServers:
-    """Return what connects the servers of a daemon."""
+def make_servers(
+    sandbox: Sandbox,  # noqa: ARG001 - what makes connections takes all three
+    folder: Path,  # noqa: ARG001
+    is_stopped: Callable[[], bool],  # noqa: ARG001
+) -> RemoteServers:
+    """Return what connects the servers of a daemon.
+
+    Args:
+        sandbox: starts those on standard input and output.
+        folder: of the home, for what is kept about them.
+        is_stopped: whether the emergency stop is set.
+    """
     return AbsentServers()
 
 
