@@ -23,7 +23,7 @@ COMMANDS = {
     "init": "Create home, config and workspace.",
     "key": "Make, list and revoke keys for the HTTP gateway.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
-    "mcp": "Serve clawd's tools to MCP clients.",
+    "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
     "memory": "List, search, show and clear conversations.",
     "metrics": "Show what the daemon counts and measures.",
     "model": "List, add, load and unload the models of this machine.",

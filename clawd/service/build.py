@@ -11,7 +11,8 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, ReceiptError, StorageError
+from clawd.errors import ClawError, StorageError
+from clawd.mcp.model import RemoteServers
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
@@ -36,15 +37,22 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
+from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.bounds import (
+    change_limits_of,
+    dispatch_settings_of,
+    keep_limits_of,
+    sandbox_settings_of,
+)
 from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.chain_check import check_of
 from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
-from clawd.service.limits import change_limits_of, keep_limits_of, sandbox_settings_of
+from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics
-from clawd.service.recovery import close_interrupted
+from clawd.service.receipts import open_receipts, reopen_receipts
 from clawd.service.state import (
     LocalModels,
     State,
@@ -59,7 +67,6 @@ from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
-from clawd.tools.telling import DispatchSettings
 
 _log = logging.getLogger(__name__)
 
@@ -71,13 +78,20 @@ class Daemon:
         loaded: its configuration.
         environ: what it sees of the environment.
         owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+        servers: reaches MCP servers in another way than its own; None for its own.
     """
 
     def __init__(
-        self, loaded: Loaded, environ: Mapping[str, str], *, owns_process: bool = True
+        self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
+        *,
+        owns_process: bool = True,
+        servers: RemoteServers | None = None,
     ) -> None:
         self._environ = environ
         self._owns_process = owns_process
+        self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
         self.loaded = loaded
@@ -102,6 +116,7 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
+        self.mcp: McpTools
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -137,17 +152,7 @@ class Daemon:
         self._stack.push_async_callback(self.memory.close)
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
-        if config.receipts.enabled:
-            self.chain = await ReceiptChain.open(
-                config.receipts.path, key_path=layout.checkpoint_key
-            )
-            self._stack.push_async_callback(self.chain.close)
-            self.anchor = Anchor(self.chain, self.memory.ledger)
-            await self.anchor.start()
-            self._stack.push_async_callback(self.anchor.close)
-            await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
-        else:
-            _log.warning("receipts are switched off: nothing is recorded, only low risk runs")
+        self.chain, self.anchor = await open_receipts(self.loaded, self.memory.ledger, self._stack)
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
         self._stack.callback(self.estop.close)
@@ -179,25 +184,19 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(
-            self.memory,
-            sandbox=self.sandbox,
-            changes=self.changes,
-            knowledge=self.knowledge,
-            taint=taint,
-            additions=Additions(self.sandbox, self._environ, layout),
-        )
-        await self.toolset.refresh(self.state.loaded)
-        self.registry = registry = Registry(
-            self.toolset.tools(self.state.loaded, self.state.policy)
-        )
+        self.registry = registry = await self._tools(taint)
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=self._dispatch_settings(),
+            settings=dispatch_settings_of(
+                self.loaded,
+                self._sandbox_level(),
+                self.memory.session_files,
+                self.activity.count_call,
+            ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint, self.hub)
@@ -228,6 +227,25 @@ class Daemon:
         self.estop.add_listener(tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
+        await self.mcp.open(self.state.loaded, self._offer_tools)
+
+    async def _tools(self, taint: TaintBook) -> Registry:
+        layout, sessions = self.loaded.layout, self.memory.session_files
+        servers = self._servers or make_servers(
+            self.sandbox, layout.mcp, is_stopped=self.estop.is_set
+        )
+        self.mcp = McpTools(servers, layout=layout, environ=self._environ, sessions=sessions)
+        self._stack.push_async_callback(self.mcp.close)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+            additions=Additions(self.sandbox, self._environ, layout, self.mcp),
+        )
+        await self.toolset.refresh(self.state.loaded)
+        return Registry(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
@@ -256,6 +274,7 @@ class Daemon:
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            mcp=self.mcp.directory,
             tool_problems=lambda: self.toolset.problems,
             plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
@@ -286,8 +305,8 @@ class Daemon:
             _log.warning("standing approvals are not in force: %s", error.message)
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
-        mode = self.loaded.config.security.sandbox
-        return sandbox_settings_of(loaded, mode, self.tools_cgroup)
+        mode = self.loaded.config.security.sandbox  # another one takes a restart
+        return sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(
@@ -315,16 +334,6 @@ class Daemon:
             chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
         )
 
-    def _dispatch_settings(self) -> DispatchSettings:
-        config = self.loaded.config
-        return DispatchSettings(
-            sandbox_level=self._sandbox_level(),
-            output_limit_bytes=config.limits.max_tool_output_bytes,
-            audit_log=config.security.audit_log,
-            sessions=self.memory.session_files,
-            count=self.activity.count_call,
-        )
-
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
         return status.level if status is not None else "none"
@@ -342,15 +351,19 @@ class Daemon:
         loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.mcp.adopt(loaded)
         await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
-        told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
+        told = [f"reloaded {loaded.path}", late, await reopen_receipts(self.chain, self.anchor)]
         return "; ".join(filter(None, told))
 
     async def reload_tools(self) -> None:
         """Read manifests and plugins again, and put the tools in force."""
         await self.toolset.refresh(self.state.loaded)
+        self._offer_tools()
+
+    def _offer_tools(self) -> None:
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def hold_tools(self, tools: Sequence[Tool], *, alone: bool) -> None:
@@ -361,27 +374,10 @@ class Daemon:
         """
         former = self.toolset.hold(tools, alone=alone)
         try:
-            self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+            self._offer_tools()
         except ClawError:
             self.toolset.hold(former.tools, alone=former.alone)
             raise
-
-    async def _reopen_receipts(self) -> str:
-        """Take receipts again after a failed write; return what to tell."""
-        if self.chain is None or self.anchor is None or not self.chain.failure:
-            return ""
-        try:
-            await self.chain.reopen()
-            await self.anchor.compare()
-        except ReceiptError as error:
-            raise ReceiptError(
-                f"the config was reloaded, but receipts still cannot be written: {error.message}",
-                hint=error.hint,
-            ) from error
-        _log.warning("receipts are written again", extra={"path": str(self.chain.path)})
-        return "receipts are written again" + (
-            self.anchor.problem and f", but {self.anchor.problem}"
-        )
 
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)

@@ -40,6 +40,13 @@ from clawd.wire.knowledge_methods import (
     SaveKnowledge,
     SearchKnowledge,
 )
+from clawd.wire.mcp_methods import (
+    ConnectMcp,
+    DisconnectMcp,
+    ListMcpServers,
+    ListMcpTools,
+    ShowMcpTool,
+)
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
@@ -398,6 +405,15 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "not_found"),
     ),
     "reload_plugins": (plain(ReloadPlugins()), ADMINS),
+    # The servers are the operator's: everybody may see what they offer, admins connect them.
+    "list_mcp_servers": (plain(ListMcpServers()), EVERYBODY),
+    "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),
+    "show_mcp_tool": (plain(ShowMcpTool(alias="none", tool="none")), ("not_found",) * 3),
+    "connect_mcp": (plain(ConnectMcp(alias="none")), ("forbidden", "forbidden", "not_found")),
+    "disconnect_mcp": (
+        plain(DisconnectMcp(alias="none")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
 }
 
 

@@ -17,6 +17,8 @@ from clawd.wire import (
     key_reports,
     knowledge_methods,
     knowledge_reports,
+    mcp_methods,
+    mcp_reports,
     memory_methods,
     methods,
     metric_methods,
@@ -44,6 +46,7 @@ METHOD_MODULES = (
     conversation_methods,
     key_methods,
     knowledge_methods,
+    mcp_methods,
     memory_methods,
     metric_methods,
     plan_methods,
@@ -61,6 +64,7 @@ REPORT_MODULES = (
     extension_reports,
     key_reports,
     knowledge_reports,
+    mcp_reports,
     memory_methods,
     metric_reports,
     plans,
@@ -140,6 +144,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "approve_plugin",
         "remove_plugin",
         "reload_plugins",
+        "connect_mcp",
+        "disconnect_mcp",
     }
 
 

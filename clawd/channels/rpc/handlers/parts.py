@@ -11,6 +11,7 @@ from typing import Any
 from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
+from clawd.mcp.directory import ServerDirectory
 from clawd.memory.changes import Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
@@ -51,6 +52,7 @@ class Parts:
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
         keys: of the HTTP gateway.
         plugins: what is installed; its methods block.
+        mcp: the MCP servers and their tools.
         reload_tools: reads manifests and plugins again and puts the tools in force.
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
@@ -83,6 +85,7 @@ class Parts:
     tool_clients: ToolClients
     tool_problems: Callable[[], tuple[Problem, ...]]
     plugins: PluginStore
+    mcp: ServerDirectory
     reload_tools: Callable[[], Awaitable[None]]
     approvals: Approvals
     rules: RuleBook
