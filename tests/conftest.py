@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from clawd.security.sandbox_landlock import landlock_problem
+from tests.clients.places import lacking
 
 
 @functools.cache
@@ -57,6 +58,11 @@ PROBES: dict[str, Callable[[], str]] = {
     "landlock": _no_landlock,
     "real_model": _no_real_model,
     "browser": _no_browser,
+    "sdks": lambda: lacking("sdks"),
+    "litellm": lambda: lacking("litellm"),
+    "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
+    "conformance": lambda: lacking("mcp"),
+    "clis": lambda: lacking("clis"),
 }
 
 

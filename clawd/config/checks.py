@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from clawd.config import mcp
 from clawd.config.expand import engine_sections
 from clawd.config.problems import Problem, nearest, refused
 from clawd.config.tree import Tree, value_at
@@ -166,6 +167,12 @@ def _is_host_and_port(address: str) -> bool:
     return _DOMAIN.fullmatch(host) is not None and not host.startswith("*")
 
 
+def _mcp(tree: Tree) -> Iterator[Problem]:
+    section = tree.get("mcp")
+    for key, value, expected in mcp.wrong_values(section) if isinstance(section, dict) else ():
+        yield refused(("mcp", *key), value, expected)
+
+
 def _texts(tree: Tree, key: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     values = value_at(tree, key)
     if isinstance(values, list | tuple):
@@ -183,4 +190,5 @@ _CHECKS: tuple[Callable[[Tree], Iterator[Problem]], ...] = (
     _domains,
     _addresses,
     _tls,
+    _mcp,
 )

@@ -15,6 +15,7 @@ from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
+from clawd.config.mcp import McpSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
 from clawd.config.session_files import SessionFilesSection
@@ -370,6 +371,7 @@ class Config(Section):
     session_files: SessionFilesSection = SessionFilesSection()
     external_tools: ExternalToolsSection
     plugins: PluginsSection = PluginsSection()
+    mcp: McpSection = McpSection()
     web: WebSection = WebSection()
 
 

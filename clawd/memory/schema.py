@@ -9,6 +9,7 @@
     plans          what is to be done, of a conversation or a workspace
     api_keys       of the HTTP gateway, each as a hash
     session_files  named contents of a conversation; their numbers in session_file_numbers
+    points         where conversations stood when a client saw them, by digests of what it saw
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -217,6 +218,24 @@ def _add_session_files(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_points(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS points (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            history TEXT NOT NULL,
+            system TEXT NOT NULL,
+            message_id INTEGER NOT NULL,
+            UNIQUE (conversation_id, history, system)
+        );
+        CREATE INDEX IF NOT EXISTS points_by_history ON points (owner, history);
+        CREATE INDEX IF NOT EXISTS points_by_owner ON points (owner, number);
+        """
+    )
+
+
 def _add_api_keys(connection: sqlite3.Connection) -> None:
     connection.executescript(
         """
@@ -241,6 +260,7 @@ STEPS: tuple[Step, ...] = (
     _add_plans,
     _add_checkpoints,
     _add_session_files,
+    _add_points,
     _add_api_keys,
 )
 

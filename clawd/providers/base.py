@@ -14,6 +14,9 @@ from clawd.errors import ProviderError
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
 
+RawPrompt = str | tuple[int, ...]
+"""A text, or token ids of the model, that no chat template touches."""
+
 CONTEXT_OPEN = "<context>\n"
 CONTEXT_CLOSE = "\n</context>\n\n"
 
@@ -40,12 +43,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
 
 
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as it is offered to a model. `parameters` is a JSON Schema of type object."""
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as it is offered to a model.
+
+    Attributes:
+        parameters: a JSON Schema of type object.
+        group: what its tokens count as, `mcp:<alias>`; empty counts with all other tools.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    group: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,15 +93,19 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         system: the system prompt; empty for none.
-        messages: the conversation, oldest first, without the system message.
+        messages: the conversation, oldest first, without the system message. A text of the
+            assistant at its end is gone on with, and the answer is what follows it.
         tools: what the model may call; empty for none.
         model: the provider's name of the model; empty for its default.
         metadata: hints for routers (`cost`, `privacy`, `size`, …) and `conversation_id`.
         tool_choice: auto, none, required, or the name of one tool.
         response_format: an OpenAI-style response format, or None for text.
+        prompt: a raw prompt to go on with, instead of system prompt, messages and tools; the
+            answer is plain text, whatever markers are in it.
+        parallel_calls: whether an answer may hold several calls; None is the provider's default.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     model: str = ""
@@ -101,6 +114,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     tool_choice: str = "auto"
     response_format: dict[str, Any] | None = None
+    prompt: RawPrompt | None = None
+    parallel_calls: bool | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +131,32 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     accepted_tokens: int = 0
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """Text of the answer, to be appended."""
+class LikelyToken(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the likeliest tokens at a place; `text` is U+FFFD where a character is not whole."""
 
     text: str
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A generated token, its natural log probability before any sampler, and the likeliest."""
+
+    text: str
+    piece: bytes
+    logprob: float
+    top: tuple[LikelyToken, ...] = ()
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """Text of the answer, to be appended.
+
+    `logprobs` has the tokens that this text is made of, where a provider can tell them: those of
+    all texts of an answer are its content, without markers and reasoning.
+    """
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
@@ -153,23 +190,6 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     elapsed_ms: float
     context_used: int
     context_size: int
-
-
-class LikelyToken(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the likeliest tokens at a place; `text` is U+FFFD where a character is not whole."""
-
-    text: str
-    piece: bytes
-    logprob: float
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """A generated token, its natural log probability before any sampler, and the likeliest."""
-
-    text: str
-    piece: bytes
-    logprob: float
-    top: tuple[LikelyToken, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):

@@ -3,24 +3,35 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http.app import Gateway, Invoke, make_app
+from clawd.channels.http import gateway, gateway_acts, health, mcp, metrics, root
+from clawd.channels.http.anthropic import routes as anthropic_routes
+from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
 from clawd.channels.http.auth import Doorman, vouching
 from clawd.channels.http.binding import addresses_of, bind, check_exposure, is_loopback, tls_of
+from clawd.channels.http.catalogue import Catalogue
+from clawd.channels.http.counted import CountedGenerations
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.guard import Traffic, guarding, rating, reading
+from clawd.channels.http.ollama import models as ollama_models
+from clawd.channels.http.ollama import routes as ollama_routes
+from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.channels.http.origins import DoorRules
 from clawd.channels.http.rates import Rates
 from clawd.channels.http.server import Server
 from clawd.config.http import HttpSection
 from clawd.errors import ForbiddenError
+from clawd.runtime.continuity import Continuity
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.service.health import health_of
+from clawd.service.mcp_door import mcp_served
 from clawd.wire.events import Event
 from clawd.wire.key_methods import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
@@ -36,13 +47,16 @@ _log = logging.getLogger(__name__)
 class DirectCall:
     """A request that came through another door than the control socket, as its handler sees it."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
         self.ends = True
         self.on_answer: Any = None
+        self._take = take
 
     async def emit(self, event: Event) -> None:
-        """Take an event; whoever calls a method this way wants its result alone."""
+        """Give an event to whoever asked for events; without, only the result is wanted."""
+        if self._take is not None:
+            await self._take(event)
 
 
 async def start_gateway(
@@ -91,34 +105,83 @@ def _door_rules(http: HttpSection) -> DoorRules:
 def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
     parts = daemon.handlers.parts
+    generations = ModelGenerations(
+        Catalogue(
+            providers=parts.providers,
+            settings=lambda: daemon.state.runtime,
+            lines=parts.provider_lines,
+            models=parts.models,
+        ),
+        parts.inbox,
+        Continuity(parts.memory, parts.inbox.book, lambda: daemon.state.runtime),
+        lambda: daemon.state.runtime,
+    )
+    daemon.estop.add_listener(_stopping(generations))
     return Gateway(
-        generations=ModelGenerations(parts.providers, lambda: daemon.state.runtime),
+        generations=CountedGenerations(generations, daemon.activity.models),
         invoke=invoke_of(daemon),
+        stream=stream_of(daemon),
+        health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
         providers=parts.providers,
         settings=lambda: daemon.state.runtime,
         engine=daemon.engine,
         models=parts.models,
+        provider_lines=parts.provider_lines,
+        ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
+        mcp=mcp_served(daemon),
         version=__version__,
     )
 
 
+def _stopping(generations: ModelGenerations) -> Callable[[bool], None]:
+    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        if is_set:
+            generations.stop()
+
+    return changed
+
+
 def invoke_of(daemon: Daemon) -> Invoke:
     """Return what runs a method of the control socket for a principal."""
+    stream = stream_of(daemon)
 
     async def invoke(params: Method[Any], principal: Principal) -> Any:
+        return await stream(params, principal, None)
+
+    return invoke
+
+
+def stream_of(daemon: Daemon) -> Stream:
+    """Return what runs a method of the control socket and gives its events to a function."""
+
+    async def stream(params: Method[Any], principal: Principal, take: Take | None) -> Any:
         name = method_name(type(params))
         if (type(params).admin or isinstance(params, _ADMIN_HERE)) and not principal.is_admin:
             raise ForbiddenError(
                 f"{name} needs an admin, and over HTTP a key with scope admin",
                 hint="Use clawctl, or make a key: clawctl key create --scope chat,tools,admin",
             )
-        return await getattr(daemon.handlers, name)(params, DirectCall(principal))
+        return await getattr(daemon.handlers, name)(params, DirectCall(principal, take))
 
-    return invoke
+    return stream
 
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return []
+    return [
+        *root.ROUTES,
+        *chat.ROUTES,
+        *completions.ROUTES,
+        *responses.ROUTES,
+        *models.ROUTES,
+        *anthropic_routes.ROUTES,
+        *ollama_routes.ROUTES,
+        *ollama_models.ROUTES,
+        *mcp.ROUTES,
+        *gateway.ROUTES,
+        *gateway_acts.ROUTES,
+        *health.ROUTES,
+        *metrics.ROUTES,
+    ]

@@ -40,6 +40,13 @@ from clawd.wire.knowledge_methods import (
     SaveKnowledge,
     SearchKnowledge,
 )
+from clawd.wire.mcp_methods import (
+    ConnectMcp,
+    DisconnectMcp,
+    ListMcpServers,
+    ListMcpTools,
+    ShowMcpTool,
+)
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
@@ -75,6 +82,7 @@ from clawd.wire.methods import (
     Status,
     UnloadModel,
 )
+from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.plugin_methods import (
     ApprovePlugin,
@@ -95,6 +103,7 @@ from clawd.wire.receipt_methods import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.serving_methods import END, ServeMcp
 from clawd.wire.session_methods import (
     DeleteSessionFile,
     ListSessionFiles,
@@ -182,6 +191,8 @@ class World:
         frames: list[ServerFrame] = []
         if isinstance(params, FollowConversation) and await self.is_followed(params, client):
             client.send(Cancel(id=1))
+        if isinstance(params, ServeMcp):
+            client.send(Answer(id=1, question=END, value=""))
         while isinstance(frame := await client.read(), EventFrame):
             frames.append(frame)
         client.close()
@@ -282,6 +293,7 @@ OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
+    "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),
@@ -312,6 +324,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         about(World.conversation, FollowConversation, "conversation_id"),
         ("cancelled", "not_found", "cancelled"),
     ),
+    "serve_mcp": (plain(ServeMcp()), EVERYBODY),
     "cancel_turn": (
         about(World.conversation, CancelTurn, "conversation_id"),
         ("ok", "not_found", "ok"),
@@ -392,6 +405,15 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "not_found"),
     ),
     "reload_plugins": (plain(ReloadPlugins()), ADMINS),
+    # The servers are the operator's: everybody may see what they offer, admins connect them.
+    "list_mcp_servers": (plain(ListMcpServers()), EVERYBODY),
+    "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),
+    "show_mcp_tool": (plain(ShowMcpTool(alias="none", tool="none")), ("not_found",) * 3),
+    "connect_mcp": (plain(ConnectMcp(alias="none")), ("forbidden", "forbidden", "not_found")),
+    "disconnect_mcp": (
+        plain(DisconnectMcp(alias="none")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
 }
 
 

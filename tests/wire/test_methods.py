@@ -17,8 +17,12 @@ from clawd.wire import (
     key_reports,
     knowledge_methods,
     knowledge_reports,
+    mcp_methods,
+    mcp_reports,
     memory_methods,
     methods,
+    metric_methods,
+    metric_reports,
     plan_methods,
     plans,
     plugin_methods,
@@ -28,6 +32,7 @@ from clawd.wire import (
     prompt_reports,
     receipt_methods,
     reports,
+    serving_methods,
     session_methods,
     session_reports,
 )
@@ -41,12 +46,15 @@ METHOD_MODULES = (
     conversation_methods,
     key_methods,
     knowledge_methods,
+    mcp_methods,
     memory_methods,
+    metric_methods,
     plan_methods,
     plugin_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
+    serving_methods,
     session_methods,
 )
 REPORT_MODULES = (
@@ -56,7 +64,9 @@ REPORT_MODULES = (
     extension_reports,
     key_reports,
     knowledge_reports,
+    mcp_reports,
     memory_methods,
+    metric_reports,
     plans,
     policy_reports,
     prompt_reports,
@@ -134,6 +144,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "approve_plugin",
         "remove_plugin",
         "reload_plugins",
+        "connect_mcp",
+        "disconnect_mcp",
     }
 
 
@@ -142,6 +154,7 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "serve_mcp",
         "save_knowledge",
         "append_knowledge",
         "delete_knowledge",

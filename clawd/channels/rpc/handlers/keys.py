@@ -22,11 +22,11 @@ class KeyHandlers(Handler):
         )
         extra = {"key": key.id, "uid": key.owner, "scopes": ",".join(key.scopes)}
         _log.info("a key was made", extra=extra)
-        return NewKey(key=text, line=self._line(key))
+        return NewKey(key=text, line=self._key_line(key))
 
     async def list_keys(self, _params: ListKeys, call: Call) -> KeyList:
         """List the caller's keys."""
-        return KeyList(items=tuple(map(self._line, self.parts.keys.visible_to(call.principal))))
+        return KeyList(items=tuple(map(self._key_line, self.parts.keys.visible_to(call.principal))))
 
     async def revoke_key(self, params: RevokeKey, call: Call) -> Done:
         """Take a key out of force."""
@@ -37,7 +37,7 @@ class KeyHandlers(Handler):
             told += "; no key is left: programs of the owner on this machine need none now"
         return Done(message=told)
 
-    def _line(self, key: ApiKey) -> KeyLine:
+    def _key_line(self, key: ApiKey) -> KeyLine:
         return KeyLine(
             id=key.id,
             name=key.name,

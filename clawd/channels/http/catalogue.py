@@ -1,0 +1,261 @@
+"""The models that can be asked for over HTTP, and which one a name means.
+
+    "" and clawd           what the configuration has as default
+    embedded, tiny:latest  a model of this machine, as `clawctl model list` names it, or by its path
+    cloud                  a provider, with its own default model
+    cloud/large            a model of a provider
+
+Every other name is refused, with those that are there: no other model answers in its place.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from clawd.channels.http.app import Gateway
+from clawd.errors import ClawError, ModelNotFoundError
+from clawd.providers.base import Provider
+from clawd.providers.ledger import ContextTeller
+from clawd.providers.local import LocalProvider
+from clawd.runtime.settings import RuntimeSettings
+from clawd.wire.reports import ModelLine, ModelList, ProviderLine
+
+DEFAULT = "clawd"
+LATEST = ":latest"
+GGUF = ".gguf"
+MAX_NAME = 512
+
+_REMOTE = frozenset({"openai-compatible", "anthropic"})
+
+
+class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be asked for.
+
+    Attributes:
+        name: what to ask for.
+        provider: who answers.
+        model: the provider's own name of it; "" for the provider's default.
+        context_size: in tokens, 0 for unknown.
+        size_bytes: of the files of a local model, 0 for others.
+        path: of the file of a local model.
+        state: of a local model: loading, ready, or stopped after its worker died; empty when it
+            is not loaded.
+        is_default: it answers where a request names none.
+    """
+
+    name: str
+    provider: str
+    model: str = ""
+    context_size: int = 0
+    size_bytes: int = 0
+    path: str = ""
+    state: str = ""
+    is_default: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its file lies on this machine."""
+        return bool(self.path)
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers a request.
+
+    Attributes:
+        name: to answer with: as it was asked for, or what stands for the default.
+        provider: who answers.
+        model: the provider's own name of the model; "" for its default.
+    """
+
+    name: str
+    provider: Provider
+    model: str
+
+
+class Catalogue:
+    """The models behind a gateway, looked at anew with every question.
+
+    Args:
+        providers: returns the providers by name.
+        settings: returns the settings in force.
+        lines: returns what the configuration says of the providers.
+        models: reads the folder of local models; called off the loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        providers: Callable[[], Mapping[str, Provider]],
+        settings: Callable[[], RuntimeSettings],
+        lines: Callable[[], tuple[ProviderLine, ...]],
+        models: Callable[[], ModelList],
+    ) -> None:
+        self._providers = providers
+        self._settings = settings
+        self._lines = lines
+        self._models = models
+
+    async def listed(self) -> tuple[OfferedModel, ...]:
+        """Return what can be asked for: the default, the local models, the other providers."""
+        settings, providers = self._settings(), self._providers()
+        found = [
+            OfferedModel(
+                name=DEFAULT,
+                provider=settings.default_provider,
+                model=settings.default_model,
+                context_size=_size(providers.get(settings.default_provider), ""),
+                is_default=True,
+            )
+        ]
+        local = self._local()
+        if local is not None:
+            found += [_offered(line, local) for line in (await self._there()).items]
+        for line in self._lines():
+            provider = providers.get(line.name)
+            if provider is None:
+                continue
+            found.append(
+                OfferedModel(
+                    name=line.name,
+                    provider=line.name,
+                    context_size=_size(provider, ""),
+                )
+            )
+        first = {each.name: each for each in reversed(found)}
+        return tuple(each for each in found if first[each.name] is each)
+
+    async def find(self, name: str) -> Choice:
+        """Return who answers to a name.
+
+        Raises:
+            ModelNotFoundError: nobody does; says which names are there.
+        """
+        asked = name.strip()
+        choice = self._configured(asked) or await self._on_this_machine(asked)
+        choice = choice or await self._of_provider(asked)
+        if choice is None:
+            names = ", ".join(model.name for model in await self.listed())
+            raise ModelNotFoundError(
+                f"there is no model {asked[:MAX_NAME]!r}; there are: {names}",
+                hint="Ask for one of them, or for PROVIDER/MODEL.",
+            )
+        return msgspec.structs.replace(choice, name=asked or choice.name)
+
+    def _configured(self, asked: str) -> Choice | None:
+        """Return who has a name by the configuration alone."""
+        settings, providers = self._settings(), self._providers()
+        plain = asked.removesuffix(LATEST)
+        default = providers.get(settings.default_provider)
+        is_default = plain in {"", DEFAULT, settings.default_model, settings.default_provider}
+        if is_default and default is not None:
+            name = settings.default_model or settings.default_provider
+            return Choice(name=name, provider=default, model=settings.default_model)
+        for known in (asked, plain):
+            if known in providers:
+                return Choice(name=known, provider=providers[known], model="")
+        for line in self._lines():
+            is_named = line.kind in _REMOTE and line.model in {asked, plain}
+            if is_named and line.name in providers:
+                return Choice(name=line.model, provider=providers[line.name], model="")
+        return None
+
+    async def _on_this_machine(self, asked: str) -> Choice | None:
+        local = self._local()
+        if local is None:
+            return None
+        there = await self._there()
+        line = _named(asked, there) or _named(asked.removesuffix(LATEST), there)
+        if line is None:
+            return None
+        return Choice(name=line.name, provider=local, model=line.name)
+
+    async def _of_provider(self, asked: str) -> Choice | None:
+        """Return who has a name `provider/model`; of a local one only models that are there."""
+        name, _, model = asked.partition("/")
+        provider = self._providers().get(name)
+        if provider is None or not model:
+            return None
+        if isinstance(provider, LocalProvider):
+            there = await self._there()
+            line = _named(model, there) or _named(model.removesuffix(LATEST), there)
+            return Choice(name=asked, provider=provider, model=line.name) if line else None
+        return Choice(name=asked, provider=provider, model=model)
+
+    def _local(self) -> LocalProvider | None:
+        """Return who runs models of this machine: the default provider if it is such a one."""
+        settings, providers = self._settings(), self._providers()
+        default = providers.get(settings.default_provider)
+        if isinstance(default, LocalProvider):
+            return default
+        return next((each for each in providers.values() if isinstance(each, LocalProvider)), None)
+
+    async def _there(self) -> ModelList:
+        return await asyncio.to_thread(self._models)
+
+
+def catalogue_of(gateway: Gateway) -> Catalogue:
+    """Return the catalogue of a gateway."""
+    return Catalogue(
+        providers=gateway.providers,
+        settings=gateway.settings,
+        lines=gateway.provider_lines,
+        models=gateway.models,
+    )
+
+
+async def listed(gateway: Gateway) -> tuple[OfferedModel, ...]:
+    """Return what can be asked for, and which of the local models are loaded."""
+    states = {each.path: each.state for each in gateway.engine.status()}
+    return tuple(
+        msgspec.structs.replace(model, state=states[model.path]) if model.path in states else model
+        for model in await catalogue_of(gateway).listed()
+    )
+
+
+async def find(gateway: Gateway, name: str) -> Choice:
+    """Return who answers to a name.
+
+    Raises:
+        ModelNotFoundError: nobody does; says which names are there.
+    """
+    return await catalogue_of(gateway).find(name)
+
+
+def _named(asked: str, there: ModelList) -> ModelLine | None:
+    """Return the local model of a name, or of a path to its file; never a file that lies elsewhere.
+
+    A path is absolute, or begins at the folder of models.
+    """
+    if not asked:
+        return None
+    plain = asked[: -len(GGUF)] if asked.lower().endswith(GGUF) else asked
+    for line in there.items:
+        paths = {line.path, line.path.removeprefix(f"{there.folder}/")}
+        if plain == line.name or not paths.isdisjoint({asked, f"{asked}{GGUF}"}):
+            return line
+    alike = [line for line in there.items if line.name.lower() == plain.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _offered(line: ModelLine, local: LocalProvider) -> OfferedModel:
+    return OfferedModel(
+        name=line.name,
+        provider=local.name(),
+        model=line.name,
+        context_size=_size(local, line.name),
+        size_bytes=line.size_bytes,
+        path=line.path,
+    )
+
+
+def _size(provider: Provider | None, model: str) -> int:
+    """Return the size of a model's context as far as it is known."""
+    if provider is None:
+        return 0
+    try:
+        if isinstance(provider, ContextTeller):
+            return provider.context_size_of(model)
+        return provider.capabilities().context_size if not model else 0
+    except ClawError:
+        return 0

@@ -1,0 +1,144 @@
+"""POST /v1/embeddings, and what every dialect's embeddings are made with.
+
+{"model": "…", "input": "a text" | ["a text", [1, 2, 3]] | [1, 2, 3],
+ "encoding_format": "float" | "base64", "dimensions": 768}
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from clawd.channels.http.app import GATEWAY, Gateway, caller_of
+from clawd.channels.http.body import field, invalid, read_object
+from clawd.channels.http.chosen import chosen_provider
+from clawd.channels.http.exchange import Caller
+from clawd.errors import ClawError
+from clawd.providers.abilities import Embedding
+from clawd.providers.base import RawPrompt
+
+MAX_INPUTS = 2048
+_MAX_TOKEN = 2**31 - 1
+_FORMATS = ("float", "base64")
+
+
+class EmbeddingResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Vectors in the order of the inputs.
+
+    Attributes:
+        vectors: little-endian float32 each, of length 1 (L2).
+        tokens: of all inputs.
+        model: the name to answer with.
+    """
+
+    vectors: tuple[bytes, ...]
+    tokens: int
+    model: str
+
+    def numbers(self) -> list[list[float]]:
+        """Return the vectors as lists of numbers."""
+        return [np.frombuffer(vector, "<f4").tolist() for vector in self.vectors]
+
+    @property
+    def size(self) -> int:
+        """How many numbers a vector has; 0 without one."""
+        return len(self.vectors[0]) // 4 if self.vectors else 0
+
+
+async def embed(
+    gateway: Gateway, caller: Caller, model: str, inputs: Sequence[RawPrompt]
+) -> EmbeddingResult:
+    """Return the embeddings of texts or token lists.
+
+    Args:
+        gateway: what handlers work with.
+        caller: who asks.
+        model: as the client named it; empty for the default.
+        inputs: in any mixture; none gives no vectors.
+
+    Raises:
+        ClawError: the model is not there, makes no embeddings, or an input does not fit.
+    """
+    del caller  # every key that reaches a model may have its vectors
+    provider, name = await chosen_provider(gateway, model)
+    if not isinstance(provider, Embedding):
+        raise ClawError(
+            f"provider {provider.name()} makes no embeddings",
+            code="not_supported",
+            hint="Use a local embedding model, or a server that has /embeddings.",
+        )
+    made = await provider.embed(name, inputs)
+    return EmbeddingResult(
+        vectors=made.vectors, tokens=made.tokens, model=model or made.model or name
+    )
+
+
+async def post_embeddings(request: web.Request) -> web.Response:
+    """Answer POST /v1/embeddings."""
+    body = await read_object(request)
+    inputs = inputs_of(body.get("input"))
+    encoding = field(body, "encoding_format", str, "float")
+    if encoding not in _FORMATS:
+        raise invalid("encoding_format", f"{encoding!r} is none of {', '.join(_FORMATS)}")
+    dimensions = field(body, "dimensions", int, 0)
+    result = await embed(
+        request.app[GATEWAY], caller_of(request), field(body, "model", str, ""), inputs
+    )
+    if dimensions and dimensions != result.size:
+        raise invalid(
+            "dimensions",
+            f"this model's vectors have {result.size} numbers and are not cut; {dimensions} asked",
+        )
+    return web.json_response(_told(result, encoding), dumps=_dumps)
+
+
+def inputs_of(value: Any, name: str = "input") -> list[RawPrompt]:
+    """Return the inputs that a field holds: a text, token ids, or a list of both.
+
+    Raises:
+        InvalidRequestError: it holds none, too many, or something else.
+    """
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise invalid(name, "expected a text, token ids, or a list of these that is not empty")
+    if _is_token(value[0]):
+        return [_tokens(value, name)]
+    if len(value) > MAX_INPUTS:
+        raise invalid(name, f"{len(value)} inputs, at most {MAX_INPUTS} at a time")
+    return [
+        each if isinstance(each, str) else _tokens(each, f"{name}[{number}]")
+        for number, each in enumerate(value)
+    ]
+
+
+def _tokens(value: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or not all(map(_is_token, value)):
+        raise invalid(name, "expected a text, or a list of token ids that is not empty")
+    return tuple(value)
+
+
+def _is_token(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_TOKEN
+
+
+def _told(result: EmbeddingResult, encoding: str) -> dict[str, Any]:
+    vectors: Sequence[Any] = result.numbers()
+    if encoding == "base64":
+        vectors = [base64.b64encode(vector).decode("ascii") for vector in result.vectors]
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(vectors)
+        ],
+        "model": result.model,
+        "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens},
+    }
+
+
+def _dumps(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,253 @@
+"""Writes answers as /v1/chat/completions does: a whole one, or chunks.
+
+    data: {"id":"chatcmpl-…","object":"chat.completion.chunk","choices":[{"index":0,
+           "delta":{"role":"assistant","content":""},"finish_reason":null}],…}
+    data: {…"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}
+    data: {…"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+    data: [DONE]
+
+What clawd does beside an answer comes as chunks without choices, and only to who asked.
+"""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clawd.channels.http.exchange import Answered, GatewayEvent, Generation
+from clawd.channels.http.openai.chat_request import Telling
+from clawd.channels.http.openai.progress import ProgressTold
+from clawd.channels.http.openai.several import answers_of, choice_of
+from clawd.channels.http.openai.wording import (
+    DONE,
+    FINGERPRINT,
+    PING,
+    STREAM_TYPE,
+    beside,
+    error_value,
+    evaluated_value,
+    logprob_value,
+    new_id,
+    of_content,
+    progress_value,
+    side_value,
+    sse,
+    timings_value,
+    usage_value,
+)
+from clawd.providers.base import (
+    CallDelta,
+    Evaluated,
+    Failed,
+    Finished,
+    Progress,
+    Reasoning,
+    StopReason,
+    Text,
+    TokenLogprob,
+)
+
+
+class _Call(msgspec.Struct):
+    """A call in a stream; its arguments wait until its name is known."""
+
+    id: str = ""
+    name: str = ""
+    waiting: str = ""
+    is_open: bool = False
+    has_arguments: bool = False
+
+
+class _Choice:
+    """One choice of a stream."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.told_logprobs = 0
+        self.calls: dict[int, _Call] = {}
+        self.evaluated: Evaluated | None = None
+
+    def take_call(self, delta: CallDelta) -> list[dict[str, Any]]:
+        """Return what of a call is to be told now: id and name once, then pieces."""
+        call = self.calls.setdefault(delta.index, _Call())
+        call.id = call.id or delta.id
+        call.name = call.name or delta.name
+        call.waiting += delta.arguments
+        return self._pieces(delta.index, call) if call.name else []
+
+    def close_calls(self) -> list[dict[str, Any]]:
+        """Return what is left to tell of the calls; arguments are never nothing."""
+        pieces: list[dict[str, Any]] = []
+        for index, call in sorted(self.calls.items()):
+            if not call.has_arguments and not call.waiting:
+                call.waiting = "{}"
+            pieces += self._pieces(index, call)
+        return pieces
+
+    @staticmethod
+    def _pieces(index: int, call: _Call) -> list[dict[str, Any]]:
+        pieces: list[dict[str, Any]] = []
+        if not call.is_open:
+            call.is_open = True
+            opening = {"name": call.name, "arguments": ""}
+            call_id = call.id or f"call_{index}"
+            pieces.append({"index": index, "id": call_id, "type": "function", "function": opening})
+        if call.waiting:
+            pieces.append({"index": index, "function": {"arguments": call.waiting}})
+            call.waiting, call.has_arguments = "", True
+        return pieces
+
+
+class ChatAnswer:
+    """One answer of /v1/chat/completions."""
+
+    content_type = STREAM_TYPE
+    ping = PING
+
+    def __init__(self, telling: Telling, *, choices: int = 1) -> None:
+        self._telling = telling
+        self._id = new_id("chatcmpl-")
+        self._created = int(time.time())
+        self._model = ""
+        self._choices = [_Choice() for _ in range(choices)]
+        self._progress = ProgressTold()
+
+    def begin(self, generation: Generation) -> Iterable[bytes]:
+        """Return the first chunk of every choice: its role."""
+        self._model = generation.model
+        for index in range(len(self._choices)):
+            yield self._chunk(index, {"role": "assistant", "content": ""})
+
+    def take(self, event: GatewayEvent) -> Iterable[bytes]:
+        """Return the chunks of an event."""
+        if isinstance(event, Finished):
+            last = self._finish(0, event) if len(self._choices) == 1 else []
+            return [*last, *self._end(event)]
+        index, inner = choice_of(event)
+        if isinstance(inner, Finished):
+            return self._finish(index, inner)
+        return list(self._told(index, inner))
+
+    def broken(self, error: Exception) -> Iterable[bytes]:
+        """Return what every client raises as an error."""
+        return (sse(error_value(error)),)
+
+    def whole(self, generation: Generation, answered: Answered) -> Any:
+        """Return a whole completion."""
+        answers = answers_of(answered)
+        told: dict[str, Any] = {
+            "id": self._id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": generation.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": [_choice(index, each) for index, each in enumerate(answers)],
+            "usage": usage_value([each.usage for each in answers]),
+        }
+        timings = timings_value(answers[0].evaluated, answers[0].finished)
+        extras = {"timings": timings, "clawd": beside(generation.conversation_id, answered)}
+        return told | {name: value for name, value in extras.items() if value is not None}
+
+    def _told(self, index: int, event: GatewayEvent) -> Iterable[bytes]:
+        choice = self._choices[index]
+        match event:
+            case Text():
+                choice.text.append(event.text)
+                choice.told_logprobs += len(event.logprobs)
+                yield self._chunk(index, {"content": event.text}, logprobs=event.logprobs)
+            case Reasoning():
+                yield self._chunk(index, {"reasoning_content": event.text})
+            case CallDelta():
+                for piece in choice.take_call(event):
+                    yield self._chunk(index, {"tool_calls": [piece]})
+            case Failed() | Finished():
+                pass
+            case Progress() | Evaluated():
+                choice.evaluated = event if isinstance(event, Evaluated) else choice.evaluated
+                if index == 0:
+                    yield from self._prompt(event)
+            case _:
+                if self._telling.events:
+                    yield self._beside(side_value(event))
+
+    def _prompt(self, event: Progress | Evaluated) -> Iterable[bytes]:
+        told = self._progress
+        steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
+        for step in steps:
+            if self._telling.llama_progress:
+                yield sse(self._frame([]) | {"prompt_progress": told.value(step)})
+            if self._telling.progress:
+                yield self._beside(progress_value(step.processed, step.cached, step.total))
+        if isinstance(event, Evaluated) and self._telling.progress:
+            yield self._beside(evaluated_value(event))
+
+    def _finish(self, index: int, finished: Finished) -> list[bytes]:
+        choice = self._choices[index]
+        chunks = [self._chunk(index, {"tool_calls": [piece]}) for piece in choice.close_calls()]
+        if finished.logprobs and not choice.told_logprobs:
+            tokens = of_content(finished.logprobs, "".join(choice.text))
+            if tokens:
+                chunks.append(self._chunk(index, {"content": ""}, logprobs=tokens))
+        reason = stop_word(finished.reason, has_calls=bool(choice.calls))
+        chunks.append(self._last(index, finished, reason))
+        return chunks
+
+    def _last(self, index: int, finished: Finished, reason: str) -> bytes:
+        frame = self._frame(
+            [{"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}]
+        )
+        timings = timings_value(self._choices[index].evaluated, finished)
+        return sse(frame | ({"timings": timings} if timings is not None else {}))
+
+    def _end(self, finished: Finished) -> Iterable[bytes]:
+        if self._telling.usage:
+            yield sse(self._frame([]) | {"usage": usage_value([finished.usage])})
+        yield DONE
+
+    def _chunk(
+        self, index: int, delta: dict[str, Any], *, logprobs: tuple[TokenLogprob, ...] = ()
+    ) -> bytes:
+        told = {"content": [logprob_value(token) for token in logprobs]} if logprobs else None
+        choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": None}
+        return sse(self._frame([choice]))
+
+    def _beside(self, told: dict[str, Any]) -> bytes:
+        return sse(self._frame([]) | {"clawd": told})
+
+    def _frame(self, choices: list[Any]) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+        }
+
+
+def stop_word(reason: StopReason, *, has_calls: bool) -> str:
+    """Return why an answer ended, in OpenAI's words."""
+    if reason == "length":
+        return "length"
+    return "tool_calls" if has_calls else "stop"
+
+
+def _choice(index: int, answered: Answered) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answered.text}
+    if answered.reasoning:
+        message["reasoning_content"] = answered.reasoning
+    if answered.calls:
+        message["content"] = answered.text or None
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in answered.calls
+        ]
+    tokens = of_content(answered.logprobs, answered.text)
+    told = {"content": [logprob_value(token) for token in tokens]} if tokens else None
+    reason = stop_word(answered.finished.reason, has_calls=bool(answered.calls))
+    return {"index": index, "message": message, "logprobs": told, "finish_reason": reason}

@@ -1,0 +1,50 @@
+"""POST /v1/completions: texts and token lists that no chat template touches, gone on with."""
+
+from aiohttp import web
+
+from clawd.channels.http.answering import answer
+from clawd.channels.http.app import GATEWAY, Gateway, caller_of
+from clawd.channels.http.body import invalid, read_object
+from clawd.channels.http.chosen import chosen_provider
+from clawd.channels.http.openai.completion_answer import CompletionAnswer
+from clawd.channels.http.openai.completion_request import CompletionAsked, read_completion
+from clawd.channels.http.openai.several import open_several
+from clawd.providers.abilities import Tokenizing
+from clawd.providers.base import RawPrompt
+
+
+async def post_completions(request: web.Request) -> web.StreamResponse:
+    """Answer POST /v1/completions."""
+    asked = read_completion(await read_object(request), request)
+    gateway = request.app[GATEWAY]
+    before = await _echoed(gateway, asked)
+    generation = await open_several(gateway.generations, asked.requests, caller_of(request))
+    dialect = CompletionAnswer(asked.telling, before=before)
+    return await answer(request, generation, dialect, stream=asked.telling.stream)
+
+
+async def _echoed(gateway: Gateway, asked: CompletionAsked) -> list[str]:
+    """Return the text before each choice: nothing, or its prompt."""
+    if not asked.telling.echo:
+        return [""] * len(asked.requests)
+    model = asked.requests[0].model
+    texts: dict[RawPrompt, str] = {}
+    for prompt in asked.prompts:
+        if prompt not in texts:
+            texts[prompt] = await _text_of(gateway, model, prompt)
+    return [texts[prompt] for prompt in asked.prompts]
+
+
+async def _text_of(gateway: Gateway, model: str, prompt: RawPrompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    provider, name = await chosen_provider(gateway, model)
+    if not isinstance(provider, Tokenizing):
+        raise invalid("echo", f"provider {provider.name()} cannot tell the text of tokens")
+    return (await provider.detokenize(name, prompt)).decode(errors="replace")
+
+
+ROUTES = [
+    web.post("/v1/completions", post_completions),
+    web.post("/completions", post_completions),
+]

@@ -1,0 +1,184 @@
+"""What all of OpenAI's endpoints say alike: ids, server-sent events, usage, timings and so on."""
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from clawd import __version__
+from clawd.channels.http.errors import body_of, status_of
+from clawd.channels.http.exchange import Answered, SideEvent
+from clawd.providers.base import Evaluated, Finished, LikelyToken, TokenLogprob, Usage
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    HopReset,
+    Notice,
+    PlanChanged,
+    QuestionAsked,
+    ToolFinished,
+    ToolProgress,
+    ToolRequested,
+    ToolStarted,
+)
+
+STREAM_TYPE = "text/event-stream"
+PING = b":\n\n"
+DONE = b"data: [DONE]\n\n"
+FINGERPRINT = f"clawd-{__version__}"
+
+_EVENT_NAMES: dict[type, str] = {
+    ToolRequested: "clawd.tool_call",
+    ToolStarted: "clawd.tool_started",
+    ToolProgress: "clawd.tool_progress",
+    ToolFinished: "clawd.tool_result",
+    ApprovalRequested: "clawd.approval_requested",
+    ApprovalResolved: "clawd.approval_resolved",
+    QuestionAsked: "clawd.question",
+    PlanChanged: "clawd.plan",
+    HopReset: "clawd.reset",
+    Notice: "clawd.notice",
+}
+# Readers that split text into lines by Unicode's rules would end an event in its middle.
+_LINE_ENDS = {b"\xc2\x85": b"\\u0085", b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}
+
+
+def new_id(prefix: str) -> str:
+    """Return an id that was never given before."""
+    return prefix + secrets.token_hex(12)
+
+
+def sse(value: Any, name: str = "") -> bytes:
+    """Return one server-sent event with a JSON value; named where the dialect names them."""
+    data = msgspec.json.encode(value)
+    for raw, escaped in _LINE_ENDS.items():
+        data = data.replace(raw, escaped)
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + data + b"\n\n"
+
+
+def error_value(error: Exception) -> dict[str, Any]:
+    """Return the envelope that tells an error in the middle of a stream."""
+    return body_of("openai", error, status_of(error))
+
+
+def side_value(event: SideEvent) -> dict[str, Any]:
+    """Return what happened beside the answer, as a client is told of it."""
+    told: dict[str, Any] = {"event": _EVENT_NAMES[type(event)]}
+    fields: dict[str, Any] = msgspec.to_builtins(event)
+    fields.pop("type", None)
+    return told | fields
+
+
+def progress_value(processed: int, cached: int, total: int) -> dict[str, Any]:
+    """Return how far the evaluation of the prompt is."""
+    return {
+        "event": "clawd.prompt_progress",
+        "processed": processed,
+        "cached": cached,
+        "total": total,
+    }
+
+
+def evaluated_value(event: Evaluated) -> dict[str, Any]:
+    """Return that the prompt is evaluated."""
+    fields: dict[str, Any] = msgspec.to_builtins(event)
+    fields.pop("type", None)
+    return {"event": "clawd.prompt_eval", **fields}
+
+
+def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
+    """Return what a whole answer says of clawd's own doing; None where it did nothing."""
+    calls: dict[str, dict[str, Any]] = {}
+    notices: list[str] = []
+    for event in answered.side:
+        match event:
+            case ToolRequested():
+                calls[event.call_id] = {
+                    "id": event.call_id,
+                    "name": event.tool,
+                    "arguments": event.arguments,
+                }
+            case ToolFinished():
+                calls.setdefault(event.call_id, {"id": event.call_id, "name": event.tool}).update(
+                    status=event.status, receipt_id=event.receipt_id, duration_ms=event.duration_ms
+                )
+            case Notice():
+                notices.append(event.text)
+            case _:
+                pass
+    if not (calls or notices or conversation_id):
+        return None
+    told: dict[str, Any] = {"conversation_id": conversation_id or None}
+    return told | {"tool_calls": list(calls.values()), "notices": notices}
+
+
+def usage_value(usages: list[Usage]) -> dict[str, Any]:
+    """Return the tokens of a chat or completion, of all its choices together."""
+    prompt = sum(usage.prompt_tokens for usage in usages)
+    completion = sum(usage.completion_tokens for usage in usages)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+    }
+
+
+def timings_value(evaluated: Evaluated | None, finished: Finished) -> dict[str, Any] | None:
+    """Return how long prompt and answer took, as llama.cpp tells it; None where nobody knows."""
+    if evaluated is None and finished.tokens_per_s <= 0:
+        return None
+    usage = finished.usage
+    told: dict[str, Any] = {}
+    if evaluated is not None:
+        count = max(0, evaluated.tokens - evaluated.cached)
+        told |= {"cache_n": evaluated.cached}
+        told |= _pace("prompt", count, evaluated.elapsed_ms)
+    if finished.tokens_per_s > 0:
+        elapsed_ms = usage.completion_tokens / finished.tokens_per_s * 1000
+        told |= _pace("predicted", usage.completion_tokens, elapsed_ms)
+    if usage.drafted_tokens:
+        told |= {"draft_n": usage.drafted_tokens, "draft_n_accepted": usage.accepted_tokens}
+    return told
+
+
+def logprob_value(token: TokenLogprob) -> dict[str, Any]:
+    """Return a token of a chat answer with its log probability and the likeliest instead."""
+    return _likely(token) | {"top_logprobs": [_likely(one) for one in token.top]}
+
+
+def of_content(tokens: tuple[TokenLogprob, ...], text: str) -> tuple[TokenLogprob, ...]:
+    """Return the tokens that are the text; all of them where it cannot be found in them.
+
+    The engine tells of every token it made: reasoning, markers of it and the end are among them.
+    """
+    wanted = text.encode()
+    starts: dict[int, int] = {}
+    position = 0
+    for number, token in enumerate(tokens):
+        starts.setdefault(position, number)
+        position += len(token.piece)
+    starts[position] = len(tokens)
+    joined = b"".join(token.piece for token in tokens)
+    at = joined.rfind(wanted) if wanted else -1
+    while at >= 0:
+        if at in starts and at + len(wanted) in starts:
+            return tokens[starts[at] : starts[at + len(wanted)]]
+        at = joined.rfind(wanted, 0, at + len(wanted) - 1)
+    return tokens if text else ()
+
+
+def _likely(token: TokenLogprob | LikelyToken) -> dict[str, Any]:
+    # Certainty of nought is told as a number that JSON has.
+    logprob = min(0.0, max(-1e4, token.logprob))
+    return {"token": token.text, "logprob": logprob, "bytes": list(token.piece)}
+
+
+def _pace(name: str, count: int, elapsed_ms: float) -> dict[str, Any]:
+    return {
+        f"{name}_n": count,
+        f"{name}_ms": elapsed_ms,
+        f"{name}_per_token_ms": elapsed_ms / count if count else 0.0,
+        f"{name}_per_second": count / elapsed_ms * 1000 if elapsed_ms > 0 else 0.0,
+    }

@@ -1,0 +1,130 @@
+"""What some providers can do beside chatting: tokens, prompts, embeddings, slots. Protocols only.
+
+Ask with `isinstance`: a provider that lacks an ability simply does not have it.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from clawd.providers.base import ChatRequest, RawPrompt
+
+__all__ = [
+    "Described",
+    "Embedding",
+    "Serving",
+    "SlotState",
+    "TokenList",
+    "Tokenizing",
+    "Vectors",
+    "WrittenPrompt",
+]
+
+
+class TokenList(msgspec.Struct, frozen=True, kw_only=True):
+    """A text as tokens; a piece may end inside a UTF-8 character."""
+
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class WrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as its model reads it, and how many tokens that is."""
+
+    text: str
+    tokens: int
+
+
+class Vectors(msgspec.Struct, frozen=True, kw_only=True):
+    """Embeddings in the order of the inputs: little-endian float32 each, of length 1 (L2).
+
+    `tokens` is how many the inputs had, all together.
+    """
+
+    vectors: tuple[bytes, ...]
+    tokens: int
+    model: str
+
+
+class SlotState(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the places in which a model generates."""
+
+    id: int
+    n_ctx: int
+    is_processing: bool
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """What a loaded model is to its clients."""
+
+    name: str
+    path: str
+    n_ctx: int
+    n_parallel: int
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    embedding_size: int
+    generates: bool
+
+
+@runtime_checkable
+class Tokenizing(Protocol):
+    """A provider with the tokenizers and templates of its models; "" is the default model.
+
+    Each loads the model if need be, and raises ClawError for a model that is not there.
+    """
+
+    async def tokenize(
+        self, model: str, text: str, *, add_special: bool, parse_special: bool
+    ) -> TokenList:
+        """Cut a text into tokens.
+
+        Args:
+            model: its name.
+            text: what to cut.
+            add_special: with what the model wants at a text's beginning and end.
+            parse_special: control tokens that are written out become control tokens.
+        """
+        ...
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> bytes:
+        """Return the text of tokens; it need be no whole UTF-8.
+
+        Raises:
+            InvalidRequestError: a number that is no token of the model.
+        """
+        ...
+
+    async def render(self, request: ChatRequest) -> WrittenPrompt:
+        """Return the prompt of a request, and the `prompt_tokens` that an answer would tell."""
+        ...
+
+
+@runtime_checkable
+class Embedding(Protocol):
+    """A provider that makes embeddings."""
+
+    async def embed(self, model: str, inputs: Sequence[RawPrompt]) -> Vectors:
+        """Return a vector of each input, in their order; nothing of an empty list.
+
+        Raises:
+            InvalidRequestError: the model makes none, or an input has no tokens.
+            ContextFullError: an input is too long; tells how long.
+            ClawError: the model is not there, or failed.
+        """
+        ...
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A provider that runs models itself, and can say how."""
+
+    async def describe(self, model: str) -> Described:
+        """Return what a model is; loads it if need be."""
+        ...
+
+    async def slots(self, model: str) -> tuple[SlotState, ...]:
+        """Return the places of a model and which are busy; never loads it."""
+        ...
