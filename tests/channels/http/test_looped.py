@@ -107,7 +107,7 @@ def test_plain_words_are_never_held_back() -> None:
         assert may_be_call(text)
 
 
-pieces = st.sampled_from(["Hel", "lo", "{", '{"name":', ' "x"', "<tool_call>", "\n", " ", "`"])
+pieces = st.sampled_from(["He", "llo", "{", '{"name":', ' "x"', "<tool_call>", "\n", " ", "`"])
 hops = st.lists(
     st.one_of(pieces.map(said), st.just(RESET), st.just(TOOL), st.just(ReasoningDelta(text="r"))),
     max_size=20,
