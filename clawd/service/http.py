@@ -84,6 +84,7 @@ async def start_gateway(
         ],
         outermost=[traffic.observing()],
         max_body_bytes=http.max_body_bytes,
+        is_scoped=routes is None,
     )
     server = Server(app, traffic, http)
     await server.start(bind(addresses, http.port), tls)

@@ -143,6 +143,7 @@ def make_app(
     *,
     outermost: list[Any] | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    is_scoped: bool = True,
 ) -> web.Application:
     """Return the application.
 
@@ -152,10 +153,13 @@ def make_app(
         middlewares: run before the handlers, outermost first; one of them sets the caller.
         outermost: run around all that, and see errors as responses.
         max_body_bytes: a longer body is refused.
+        is_scoped: ask for the scopes that the table of routes names, which knows clawd's own alone.
 
     Requests are counted outside of them, and scopes are asked for inside.
     """
-    around = [count_requests, *(outermost or []), tell_errors, *(middlewares or []), hold_scopes]
+    around = [count_requests, *(outermost or []), tell_errors, *(middlewares or [])]
+    if is_scoped:
+        around.append(hold_scopes)
     app = web.Application(middlewares=around, client_max_size=max_body_bytes)
     count_in(app)
     app[GATEWAY] = gateway
