@@ -130,6 +130,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         engine=daemon.engine,
         models=parts.models,
         provider_lines=parts.provider_lines,
+        ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
         mcp=mcp_served(daemon),
         version=__version__,
     )
