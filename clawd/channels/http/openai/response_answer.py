@@ -162,7 +162,11 @@ class ResponseAnswer:
         waiting.id = waiting.id or delta.id
         waiting.name = waiting.name or delta.name
         waiting.arguments += delta.arguments
-        return self._open_call(delta.index) if waiting.name else []
+        told: list[Told] = []
+        # Items stand in the order of the calls, which need not be the order they begin in.
+        while (index := len(self._calls)) in self._waiting and self._waiting[index].name:
+            told += self._open_call(index)
+        return told
 
     def _open_call(self, index: int) -> list[Told]:
         waiting = self._waiting.pop(index)
