@@ -8,6 +8,7 @@
     checkpoints    what stands for the beginning of a conversation that was compressed
     plans          what is to be done, of a conversation or a workspace
     session_files  named contents of a conversation; their numbers in session_file_numbers
+    points         where conversations stood when a client saw them, by digests of what it saw
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -216,6 +217,24 @@ def _add_session_files(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_points(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS points (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            history TEXT NOT NULL,
+            system TEXT NOT NULL,
+            message_id INTEGER NOT NULL,
+            UNIQUE (conversation_id, history, system)
+        );
+        CREATE INDEX IF NOT EXISTS points_by_history ON points (owner, history);
+        CREATE INDEX IF NOT EXISTS points_by_owner ON points (owner, number);
+        """
+    )
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _create_changes,
@@ -223,6 +242,7 @@ STEPS: tuple[Step, ...] = (
     _add_plans,
     _add_checkpoints,
     _add_session_files,
+    _add_points,
 )
 
 

@@ -12,6 +12,7 @@ from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
 from clawd.memory.plans import Plans
+from clawd.memory.points import Points
 from clawd.memory.search import Search
 from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
@@ -35,6 +36,7 @@ class Memory:
         session_files: what belongs to a conversation beside its messages.
         upkeep: backups, checks, and what goes in the end.
         plans: what is to be done.
+        points: where conversations stood when a client saw them.
     """
 
     def __init__(self, database: Database) -> None:
@@ -49,6 +51,7 @@ class Memory:
         self.session_files = SessionFiles(database)
         self.upkeep = Upkeep(database)
         self.plans = Plans(database)
+        self.points = Points(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

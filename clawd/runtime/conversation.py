@@ -224,6 +224,14 @@ class ConversationBook:
         """Return the ids of the conversations in which something runs or waits, or is followed."""
         return frozenset(key for key, live in self._live.items() if live.is_in_use)
 
+    def busy_ids(self) -> frozenset[str]:
+        """Return the ids of the conversations in which a turn or a call runs or waits."""
+        return frozenset(key for key, live in self._live.items() if live.waiting or live.calls)
+
+    def sources(self, conversation_id: str) -> tuple[str, ...]:
+        """Return where the untrusted text of a conversation in use came from."""
+        return self._taint.sources(conversation_id)
+
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""
         for live in tuple(self._live.values()):

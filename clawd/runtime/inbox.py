@@ -118,7 +118,7 @@ class Inbox:
             raise BusyError("the daemon is shutting down", retry_after_s=5.0)
         check(incoming)
         settings = self._settings()
-        if not settings.cli_enabled:
+        if incoming.door == "socket" and not settings.cli_enabled:
             raise ForbiddenError(
                 "conversations over the socket are switched off",
                 hint="Set enabled = true in [channels.cli] of the config.",

@@ -1,19 +1,31 @@
 """A message on its way in: what a door hands over, and what of it is refused at once. Pure."""
 
+from typing import Any, Literal
+
 import msgspec
 
 from clawd.errors import InvalidRequestError
+from clawd.providers.base import Sampling
 from clawd.providers.presets import check_preset
 from clawd.providers.routing import check_hints
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+Door = Literal["socket", "http"]
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as a door hands it in; empty names mean the configured ones.
 
     `hints` are for routers (`model`, `cost`, `privacy`, `size`); the conversation keeps them until
-    an empty one takes its name back.
+    an empty one takes its name back. What follows them is for this message alone.
+
+    Attributes:
+        door: where it came in; each door has tools and a switch of its own.
+        system: instead of clawd's own system prompt; None for that one.
+        sampling: goes before the preset of the agent.
+        tool_choice: of the first request to the model; the later ones are free.
+        response_format: what the answer is held to.
     """
 
     text: str
@@ -26,6 +38,11 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     interactive: bool = False
     detach: bool = False
     hints: dict[str, str] = {}
+    door: Door = "socket"
+    system: str | None = None
+    sampling: Sampling | None = None
+    tool_choice: str = "auto"
+    response_format: dict[str, Any] | None = None
 
 
 def check(incoming: IncomingMessage) -> None:

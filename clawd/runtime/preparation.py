@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.errors import NotFoundError
-from clawd.providers.base import Message, Provider, Sampling
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.providers.base import Message, Provider, Sampling, ToolSpec
 from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
-from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.incoming import Door, IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
@@ -21,7 +21,7 @@ from clawd.runtime.stored import UserWords
 from clawd.runtime.turn_plan import TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
-from clawd.tools.offer import Offer
+from clawd.tools.offer import Offer, specs
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
@@ -43,6 +43,7 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
             it would stand before the message.
         untrusted: where untrusted text in the block came from.
         tools: names of those that are offered.
+        specs: these tools as a model is offered them.
     """
 
     workspace: Path
@@ -51,6 +52,7 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
     block: str
     untrusted: tuple[str, ...]
     tools: tuple[str, ...]
+    specs: tuple[ToolSpec, ...] = ()
 
 
 class Preparation:
@@ -118,7 +120,8 @@ class Preparation:
         hints = hints_for(provider, live.hints, incoming.hints)
         live.hints = hints
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
-        offer = self._offered(settings, agent)
+        offer = self._offered(settings, agent, incoming.door)
+        check_choice(incoming.tool_choice, offer)
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
@@ -131,7 +134,7 @@ class Preparation:
             reachable=incoming.interactive or incoming.detach,
         )
         inputs = _inputs(settings, agent, offer.shown, workspace)
-        system, fixed = _beginning(live, inputs, provider)
+        system, fixed = _beginning(live, inputs, provider, incoming.system)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
@@ -141,12 +144,14 @@ class Preparation:
             model=model,
             limits=settings.limits,
             scope=msgspec.structs.replace(scope, mode=offer.mode),
-            sampling=Sampling(preset=incoming.preset or agent.preset),
+            sampling=_sampling(incoming, agent),
             hints=hints,
             fixed=fixed,
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
+            tool_choice=incoming.tool_choice,
+            response_format=incoming.response_format,
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
@@ -157,6 +162,7 @@ class Preparation:
         *,
         agent: str,
         workspace: str,
+        door: Door = "socket",
     ) -> PromptPreview:
         """Return what a message of a conversation, or of a new one (None), would come with.
 
@@ -168,7 +174,7 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        offer = self._offered(settings, chosen)
+        offer = self._offered(settings, chosen, door)
         block = await self._block(live, principal, folder, offer.names)
         inputs = _inputs(settings, chosen, offer.shown, folder)
         provider = self._providers().get(settings.default_provider)
@@ -185,6 +191,7 @@ class Preparation:
             block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
             tools=tuple(tool.name for tool in offer.shown),
+            specs=specs(offer.shown),
         )
 
     async def _shortened(
@@ -221,10 +228,11 @@ class Preparation:
         )
         return await self._facts.block(scope, live.shown if live else {})
 
-    def _offered(self, settings: RuntimeSettings, agent: AgentSettings) -> Offer:
+    def _offered(self, settings: RuntimeSettings, agent: AgentSettings, door: Door) -> Offer:
         """Return what the channel and the agent both offer."""
+        channel = settings.http_tools_allow if door == "http" else settings.tools_allow
         by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
-        by_channel = self._registry.allowed(settings.tools_allow)
+        by_channel = self._registry.allowed(channel)
         allowed = [tool for tool in by_channel if tool.name in by_agent]
         return Offer(allowed, settings.tool_mode)
 
@@ -262,9 +270,15 @@ def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
     return live.preamble
 
 
-def _beginning(live: LiveConversation, inputs: PromptInputs, provider: Provider) -> tuple[str, str]:
-    """Return the system prompt, and the mark of it with the tools."""
-    system = _system(_preamble(live, inputs), inputs, provider)
+def _beginning(
+    live: LiveConversation, inputs: PromptInputs, provider: Provider, given: str | None
+) -> tuple[str, str]:
+    """Return the system prompt, or the given one, and the mark of it with the tools."""
+    if given is None:
+        system = _system(_preamble(live, inputs), inputs, provider)
+    else:
+        is_told = bool(inputs.tools) and not provider.capabilities().tools
+        system = with_instructions(given, inputs.tools) if is_told else given
     return system, fixed_mark(system, inputs.tools if provider.capabilities().tools else ())
 
 
@@ -292,3 +306,26 @@ def _started(
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:
     is_default = provider.name() == settings.default_provider
     return settings.default_model if is_default else ""
+
+
+def _sampling(incoming: IncomingMessage, agent: AgentSettings) -> Sampling:
+    """Return the wishes of a message; its preset goes before those of its agent."""
+    wishes = incoming.sampling or Sampling()
+    preset = incoming.preset or wishes.preset or agent.preset
+    return msgspec.structs.replace(wishes, preset=preset)
+
+
+def check_choice(choice: str, offer: Offer) -> None:
+    """Refuse the choice of a tool that is not offered.
+
+    Raises:
+        InvalidRequestError: it names such a tool, or wants one where there are none.
+    """
+    names = [tool.name for tool in offer.shown]
+    if choice == "auto" or choice in names or (choice == "required" and names):
+        return
+    told = ", ".join(names) or "none"
+    raise InvalidRequestError(
+        f"tool_choice is {choice!r}; the tools that are offered: {told}",
+        hint="Name one of them, or leave tool_choice out.",
+    )

@@ -28,6 +28,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         workspace: where a conversation works unless it names a folder.
         workspace_roots: a folder it names must lie under one of these.
         tools_allow: patterns of the names of flat tools that are offered on the socket.
+        http_tools_allow: the same for the HTTP gateway.
         tool_mode: how they are offered: flat, as `fs` and `web`, or in both ways.
         max_queued_events: kept for a slow reader before its deltas are merged.
         follower_stall_s: a reader that takes nothing for that long is cut off.
@@ -45,6 +46,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_provider: str
     default_model: str
     tools_allow: tuple[str, ...] = ("*",)
+    http_tools_allow: tuple[str, ...] = ("*",)
     tool_mode: ToolMode = "split"
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -43,6 +44,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
             says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
+        tool_choice: of the first request; what follows a result is free to end the turn.
+        response_format: what every answer is held to.
         make_room: asked before every request; None lets everything be sent.
     """
 
@@ -60,6 +63,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     known_tokens: int = 0
     is_continued: bool = True
     calls_tools: bool = True
+    tool_choice: str = "auto"
+    response_format: dict[str, Any] | None = None
     make_room: MakeRoom | None = None
 
     @property
@@ -76,6 +81,7 @@ def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:
 
 def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
     """Return what a turn asks of its provider."""
+    is_first = bool(messages) and messages[-1].role == "user"
     return ChatRequest(
         system=plan.system,
         messages=messages,
@@ -83,4 +89,6 @@ def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
         model=plan.model,
         metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
         sampling=plan.sampling,
+        tool_choice=plan.tool_choice if is_first and plan.calls_tools else "auto",
+        response_format=plan.response_format,
     )

@@ -1,14 +1,17 @@
 """The HTTP gateway of a daemon: its parts, and its routes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
 from clawd.channels.http.app import Gateway, Invoke
+from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.errors import ForbiddenError
+from clawd.runtime.continuity import Continuity
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.wire.events import Event
@@ -30,8 +33,20 @@ class DirectCall:
 def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
     parts = daemon.handlers.parts
+    generations = ModelGenerations(
+        Catalogue(
+            providers=parts.providers,
+            settings=lambda: daemon.state.runtime,
+            lines=parts.provider_lines,
+            models=parts.models,
+        ),
+        parts.inbox,
+        Continuity(parts.memory, parts.inbox.book, lambda: daemon.state.runtime),
+        lambda: daemon.state.runtime,
+    )
+    daemon.estop.add_listener(_stopping(generations))
     return Gateway(
-        generations=ModelGenerations(parts.providers, lambda: daemon.state.runtime),
+        generations=generations,
         invoke=invoke_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
@@ -42,6 +57,14 @@ def gateway_of(daemon: Daemon) -> Gateway:
         provider_lines=parts.provider_lines,
         version=__version__,
     )
+
+
+def _stopping(generations: ModelGenerations) -> Callable[[bool], None]:
+    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        if is_set:
+            generations.stop()
+
+    return changed
 
 
 def invoke_of(daemon: Daemon) -> Invoke:

@@ -176,6 +176,7 @@ class Folding:
         self._calls = CallAssembler()
         self._evaluated: Evaluated | None = None
         self._side: list[SideEvent] = []
+        self._hop = (0, 0)  # where text and reasoning of the running hop begin
 
     def add(self, event: GatewayEvent) -> Answered | None:
         """Take an event; return the answer when it is whole.
@@ -206,8 +207,17 @@ class Folding:
                     side=tuple(self._side),
                 )
             case _:
-                self._side.append(event)
+                self._take_side(event)
         return None
+
+    def _take_side(self, event: SideEvent) -> None:
+        """Take a side event; what the running hop said is void when it is asked again."""
+        self._side.append(event)
+        if isinstance(event, HopReset):
+            del self._text[self._hop[0] :]
+            del self._reasoning[self._hop[1] :]
+        elif isinstance(event, ToolRequested):
+            self._hop = len(self._text), len(self._reasoning)
 
 
 class Dialect(Protocol):

@@ -1,75 +1,197 @@
-"""Runs requests to models: those with tools of the client's own are forwarded, one pass."""
+"""Runs requests to models: one pass to a provider, or a turn of clawd's own loop.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+One pass, as a model alone would answer, where the client brings tools, wants the plain model (log
+probabilities, several choices, no tools, nothing injected, a raw prompt), goes on with something
+else than a message of the user, or shows a key that may not use clawd's tools. Else a turn.
+"""
 
-from clawd.channels.http.exchange import Caller, GatewayEvent, Generation, ModelRequest
-from clawd.errors import ModelNotFoundError, NotFoundError
-from clawd.providers.base import ChatRequest, Provider
+from collections.abc import Callable
+
+import msgspec
+
+from clawd.channels.http.catalogue import Catalogue, Choice
+from clawd.channels.http.chat_check import checked
+from clawd.channels.http.exchange import Caller, Generation, ModelRequest
+from clawd.channels.http.forwarded import (
+    Forwarded,
+    chat_request,
+    hints_of,
+    preset_word_of,
+    wishes_of,
+)
+from clawd.channels.http.looped import Looped
+from clawd.errors import ForbiddenError
+from clawd.providers.abilities import Serving, Tokenizing
+from clawd.providers.base import ChatRequest, Message
+from clawd.providers.ledger import TokenCounter, estimated
+from clawd.runtime.context import with_block
+from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
+from clawd.runtime.inbox import Inbox
+from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.settings import RuntimeSettings
+from clawd.security.principal import Principal
 
-
-class Forwarded:
-    """One pass to a provider."""
-
-    def __init__(self, provider: Provider, request: ChatRequest, *, model: str) -> None:
-        self.model = model
-        self.conversation_id = ""
-        self._events = self._run(provider, request)
-
-    def __aiter__(self) -> AsyncIterator[GatewayEvent]:
-        """Return the events."""
-        return self._events
-
-    async def aclose(self) -> None:
-        """Stop the work."""
-        await self._events.aclose()
-
-    @staticmethod
-    async def _run(provider: Provider, request: ChatRequest) -> AsyncGenerator[GatewayEvent, None]:
-        deltas = provider.chat(request)
-        try:
-            async for delta in deltas:
-                yield delta
-        finally:
-            close = getattr(deltas, "aclose", None)
-            if close is not None:
-                await close()
+TOOLS = "tools"
 
 
 class ModelGenerations:
-    """Runs requests with the providers of the daemon."""
+    """Runs requests with the providers and the loop of a daemon.
+
+    Args:
+        catalogue: knows which models there are.
+        inbox: runs turns.
+        continuity: knows which conversation a chat is.
+        settings: returns the settings in force.
+    """
 
     def __init__(
         self,
-        providers: Callable[[], Mapping[str, Provider]],
+        catalogue: Catalogue,
+        inbox: Inbox,
+        continuity: Continuity,
         settings: Callable[[], RuntimeSettings],
     ) -> None:
-        self._providers = providers
+        self._catalogue = catalogue
+        self._inbox = inbox
+        self._continuity = continuity
         self._settings = settings
+        self._passes: set[Forwarded] = set()
 
-    async def open(self, request: ModelRequest, caller: Caller) -> Generation:  # noqa: ARG002
-        """Begin a request."""
-        provider, model = self._chosen(request.model)
-        chat = ChatRequest(
-            messages=request.messages,
-            system=request.system or "",
-            tools=request.tools,
-            model=model,
-            sampling=request.sampling,
-            tool_choice=request.tool_choice,
-            response_format=request.response_format,
+    async def open(self, request: ModelRequest, caller: Caller) -> Generation:
+        """Check a request and begin it.
+
+        A model of this machine is loaded first, so that what is wrong with it is told in time.
+
+        Raises:
+            ClawError: it cannot be answered; nothing has begun.
+        """
+        request = checked(request)
+        choice = await self._catalogue.find(request.model)
+        if is_one_pass(request, caller):
+            if request.conversation_id:
+                raise ForbiddenError(
+                    "a conversation can be named only where clawd's own loop answers",
+                    hint="Send no tools, end with a message of the user, and use a key with the "
+                    "scope tools.",
+                )
+            return await self._forward(request, choice, caller)
+        return await self._run_turn(request, choice, caller)
+
+    async def count(self, request: ModelRequest, caller: Caller) -> int:
+        """Return how many tokens the prompt of a request has, or about how many.
+
+        Raises:
+            ClawError: it cannot be answered.
+        """
+        request = checked(request)
+        choice = await self._catalogue.find(request.model)
+        if is_one_pass(request, caller):
+            asked = chat_request(request, choice, caller, self._settings().prompt)
+        else:
+            asked = await self._looped_request(request, choice, caller.principal)
+        if isinstance(choice.provider, Tokenizing):
+            return (await choice.provider.render(asked)).tokens
+        if isinstance(choice.provider, TokenCounter):
+            return sum((await choice.provider.count_parts(asked)).counts)
+        return sum(estimated(asked).counts)
+
+    def stop(self) -> None:
+        """End every pass because of the emergency stop; turns are the inbox's."""
+        for running in tuple(self._passes):
+            running.stop()
+
+    async def _forward(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
+        asked = chat_request(request, choice, caller, self._settings().prompt)
+        await _ready(choice)
+        forwarded = Forwarded(choice.provider, asked, model=choice.name, ended=self._passes.discard)
+        self._passes.add(forwarded)
+        return forwarded
+
+    async def _run_turn(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
+        principal = caller.principal
+        incoming = _incoming(request, choice)
+        await _ready(choice)
+        brought = Brought(history=request.messages[:-1], system=request.system)
+        if request.conversation_id:
+            place = await self._continuity.named(request.conversation_id, principal)
+        else:
+            place = await self._continuity.place(brought, principal)
+        try:
+            ticket = await self._inbox.submit(
+                msgspec.structs.replace(incoming, conversation_id=place.conversation_id), principal
+            )
+        except BaseException:
+            await self._let_go(place, place.conversation_id, principal)
+            raise
+
+        async def told(text: str) -> None:
+            if not request.conversation_id:
+                seen = (*request.messages, Message(role="assistant", content=text))
+                await self._continuity.note(
+                    ticket.conversation_id,
+                    Brought(history=seen, system=request.system),
+                    principal,
+                )
+
+        async def closed(is_answered: bool) -> None:  # noqa: FBT001 - a callback's signature
+            gone = "" if is_answered else ticket.conversation_id
+            await self._let_go(place, gone, principal)
+
+        return Looped(ticket, model=choice.name, told=told, closed=closed)
+
+    async def _let_go(self, place: Place, unused: str, principal: Principal) -> None:
+        """Release a place; delete the conversation that was made for nothing."""
+        self._continuity.release(place)
+        if unused:
+            await self._continuity.discard(place, unused, principal)
+
+    async def _looped_request(
+        self, request: ModelRequest, choice: Choice, principal: Principal
+    ) -> ChatRequest:
+        """Return what a turn would ask first, in a new conversation."""
+        preview = await self._inbox.preparation.preview(
+            None, principal, agent="", workspace="", door="http"
         )
-        return Forwarded(provider, chat, model=request.model or model or provider.name())
+        *history, last = request.messages
+        text = with_block(preview.block, preset_word_of(request).text)
+        return ChatRequest(
+            messages=(*map(as_shown, history), msgspec.structs.replace(last, content=text)),
+            system=preview.system if request.system is None else request.system,
+            tools=preview.specs if choice.provider.capabilities().tools else (),
+            model=choice.model,
+        )
 
-    async def count(self, request: ModelRequest, caller: Caller) -> int:  # noqa: ARG002
-        """Return the tokens of the prompt."""
-        raise NotFoundError("counting comes with the next step")
 
-    def _chosen(self, name: str) -> tuple[Provider, str]:
-        settings, providers = self._settings(), self._providers()
-        if name in providers:
-            return providers[name], ""
-        default = providers[settings.default_provider]
-        if not name or name == settings.default_model:
-            return default, settings.default_model
-        raise ModelNotFoundError(f"there is no model {name!r}")
+def is_one_pass(request: ModelRequest, caller: Caller) -> bool:
+    """Tell whether a request is forwarded to the model as it is."""
+    return bool(
+        request.tools
+        or request.is_plain
+        or request.tool_choice == "none"
+        or not request.inject
+        or request.prompt is not None
+        or request.messages[-1].role != "user"
+        or TOOLS not in caller.scopes
+    )
+
+
+def _incoming(request: ModelRequest, choice: Choice) -> IncomingMessage:
+    return IncomingMessage(
+        text=preset_word_of(request).text,
+        provider=choice.provider.name(),
+        model=choice.model,
+        # Nobody sits at this door; approvals are answered from elsewhere, as for a detached turn.
+        detach=True,
+        hints=hints_of(request),
+        door="http",
+        system=request.system,
+        sampling=wishes_of(request),
+        tool_choice=request.tool_choice,
+        response_format=request.response_format,
+    )
+
+
+async def _ready(choice: Choice) -> None:
+    """Load a model of this machine, so that only its answer is waited for afterwards."""
+    if isinstance(choice.provider, Serving):
+        await choice.provider.describe(choice.model)

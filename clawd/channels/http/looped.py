@@ -1,0 +1,216 @@
+"""A turn of clawd's own loop as one answer: its events, its hops as one text, its usage as one sum.
+
+The texts of the hops stand one below the other. What may yet turn out to be a call that could not
+be read is held back until that is known, so that it need not be taken back.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import get_args
+
+import msgspec
+
+from clawd.channels.http.exchange import GatewayEvent, SideEvent
+from clawd.errors import BusyError, ClawError
+from clawd.providers.base import (
+    Delta,
+    Evaluated,
+    Failed,
+    Finished,
+    Progress,
+    Reasoning,
+    Text,
+    Usage,
+)
+from clawd.providers.toolcalls.detect import looks_like_call
+from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
+from clawd.wire.events import (
+    Event,
+    HopFinished,
+    HopReset,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolRequested,
+    TurnFinished,
+)
+
+BETWEEN_HOPS = "\n\n"
+_HELD_CHARS = 400
+_MARKER_CHARS = 40
+_MAY_BE_CALL = re.compile(
+    r'\s*(?:`{0,3}(?:j(?:s(?:on?)?)?)?\s*)?\[?\s*(?:\{\s*(?:"\w{0,8}"?\s*:?\s*)?)?'
+)
+_BARE_CALL = re.compile(r'\s*(?:```(?:json)?\s*)?\[?\s*\{\s*"(?:name|function|tool)"\s*:')
+_SIDE = get_args(SideEvent)
+
+Ending = Callable[[str], Awaitable[None]]
+"""Called once, when the turn is stored, with the text that was told."""
+
+
+class Looped:
+    """The answer of one turn.
+
+    Args:
+        ticket: of the turn.
+        model: the name to answer with.
+        told: called with the whole text before the last event; what it raises fails the answer.
+        closed: called when the turn has ended, however.
+    """
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        *,
+        model: str,
+        told: Ending,
+        closed: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        self.model = model
+        self.conversation_id = ticket.conversation_id
+        self._ticket = ticket
+        self._told = told
+        self._closed = closed
+        self._is_closed = False
+        self._is_answered = False
+        self._events = self._run()
+
+    def __aiter__(self) -> AsyncIterator[GatewayEvent]:
+        """Return the events."""
+        return self._events
+
+    async def aclose(self) -> None:
+        """Cancel the turn if it runs, and wait for its end; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._ticket.cancel()
+        try:
+            await self._events.aclose()
+            with contextlib.suppress(ClawError, TimeoutError):
+                async with asyncio.timeout(CANCEL_LIMIT_S):
+                    await self._ticket.finished()
+        finally:
+            await self._closed(self._is_answered)
+
+    async def _run(self) -> AsyncGenerator[GatewayEvent, None]:
+        telling = Telling()
+        async for event in self._ticket.events:
+            for told in telling.take(event):
+                yield told
+        if self._ticket.events.stalled:
+            yield Failed(error=BusyError("nobody took the answer", retry_after_s=1.0))
+            return
+        try:
+            finished = await self._ticket.finished()
+            await self._told(telling.text)
+        except ClawError as error:
+            yield Failed(error=error, partial=bool(telling.text))
+            return
+        self._is_answered = True
+        yield telling.finished(finished)
+
+
+class Telling:
+    """Turns the events of a turn into those of an answer."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._hop = 0  # where the text of the running hop begins
+        self._held = ""
+        self._tail = ""  # of what was told of the hop: a marker may begin in it
+        self._is_plain = False  # what the hop says is no call, by how it begins
+        self._usage = Usage()
+
+    @property
+    def text(self) -> str:
+        """What was told, without what was taken back."""
+        return "".join(self._text)
+
+    def take(self, event: Event) -> list[GatewayEvent]:
+        """Return what an event of the turn is to those who wait for the answer."""
+        told: list[GatewayEvent] = []
+        match event:
+            case TextDelta():
+                told = self._say(event.text)
+            case ReasoningDelta():
+                told = [Reasoning(text=event.text)]
+            case PromptProgress() | PromptEvaluated():
+                told = [_evaluation(event)]
+            case HopFinished():
+                self._usage = _sum(self._usage, event)
+            case HopReset():
+                del self._text[self._hop :]
+                self._begin_hop()
+                told = [event]
+            case ToolRequested():
+                told = [*self._release(), event]
+                self._begin_hop()
+            case TurnFinished():
+                told = self._release()
+            case _:
+                told = [event] if isinstance(event, _SIDE) else []
+        return told
+
+    def finished(self, turn: TurnFinished) -> Finished:
+        """Return the last event of an answer."""
+        return Finished(
+            reason="length" if turn.stop_reason == "length" else "stop",
+            usage=self._usage,
+            provider=turn.provider,
+            model=turn.model,
+            tokens_per_s=turn.usage.tokens_per_s,
+        )
+
+    def _say(self, text: str) -> list[GatewayEvent]:
+        """Tell a piece of text, or hold it back as long as a call may become of it."""
+        self._held += text
+        is_open = not self._is_plain and may_be_call(self._held)
+        if is_open or looks_like_call(self._tail + self._held):
+            return []
+        self._is_plain = True
+        return self._release()
+
+    def _release(self) -> list[GatewayEvent]:
+        text, self._held = self._held, ""
+        if not text:
+            return []
+        is_first = len(self._text) == self._hop
+        if is_first and self._hop and not self._text[-1].endswith("\n"):
+            text = BETWEEN_HOPS + text
+        self._text.append(text)
+        self._tail = text[-_MARKER_CHARS:]
+        return [Text(text=text)]
+
+    def _begin_hop(self) -> None:
+        self._hop = len(self._text)
+        self._held = self._tail = ""
+        self._is_plain = False
+
+
+def may_be_call(text: str) -> bool:
+    """Tell whether a text may be the beginning of a call that was written as plain JSON."""
+    if _BARE_CALL.match(text):
+        return True
+    return len(text) <= _HELD_CHARS and _MAY_BE_CALL.fullmatch(text) is not None
+
+
+def _evaluation(event: PromptProgress | PromptEvaluated) -> Delta:
+    if isinstance(event, PromptProgress):
+        return Progress(processed=event.processed, cached=event.cached, total=event.total)
+    return Evaluated(
+        tokens=event.tokens,
+        cached=event.cached,
+        elapsed_ms=event.elapsed_ms,
+        context_used=event.context_used,
+        context_size=event.context_size,
+    )
+
+
+def _sum(usage: Usage, hop: HopFinished) -> Usage:
+    names = Usage.__struct_fields__
+    sums = {name: getattr(usage, name) + getattr(hop.usage, name) for name in names}
+    return msgspec.structs.replace(usage, **sums)
