@@ -15,7 +15,7 @@ from clawd.engine.mailbox import ErrorFactory, GenerationEvent, Mailbox
 from clawd.engine.process import WorkerProcess, exit_reason, exit_signal
 from clawd.engine.protocol import (
     CancelGeneration,
-    CountTokens,
+    Embed,
     FromWorker,
     Generate,
     GenerationDone,
@@ -29,8 +29,10 @@ from clawd.engine.protocol import (
     Pong,
     PromptEvaluated,
     PromptProgress,
+    Question,
     Quit,
-    TokenCounts,
+    RenderPrompt,
+    Reply,
     Tokens,
 )
 from clawd.engine.settings import EngineSettings
@@ -66,7 +68,8 @@ class WorkerClient:
         )
         self._mailboxes: dict[int, Mailbox] = {}
         self._cancelling: set[int] = set()
-        self._counts: dict[int, asyncio.Future[tuple[int, ...] | None]] = {}
+        # By the question's id; for a Pong by that of its Ping, below zero.
+        self._answers: dict[int, asyncio.Future[Reply | Pong | ErrorFactory]] = {}
         self._ended = asyncio.Event()
         self._has_work = asyncio.Event()
         self._heard_at = time.monotonic()
@@ -156,34 +159,64 @@ class WorkerClient:
                 self._cancel(request.id)
             self._note_work()
 
-    async def count_tokens(self, count_id: int, texts: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the number of tokens of each text.
+    async def ask(self, question: Question) -> Reply:
+        """Return the answer to a question; cancelling it tells the worker where that takes long.
+
+        Raises:
+            WorkerDiedError: the worker died, or was dead already.
+            ClawError: what `fail_generations` was given.
+        """
+        renders = isinstance(question, RenderPrompt)
+        # The Pong says that the template has been rendered, as for a generation.
+        frames = (question, self._next_ping()) if renders else (question,)
+        self._awaits_first_sign = self._awaits_first_sign or (renders and self._is_idle)
+        answer = await self._answer(question.id, *frames)
+        assert not isinstance(answer, Pong), "a question was answered with a Pong"
+        return answer
+
+    async def state(self) -> Pong:
+        """Return what the worker is doing.
 
         Raises:
             WorkerDiedError: the worker died, or was dead already.
         """
+        ping = self._next_ping()
+        answer = await self._answer(-ping.id, ping)
+        assert isinstance(answer, Pong), "a Ping was answered with something else"
+        return answer
+
+    async def _answer(self, key: int, *frames: Question | Ping) -> Reply | Pong:
         if not self.is_alive:
             raise self._gone()
-        answer: asyncio.Future[tuple[int, ...] | None] = asyncio.get_running_loop().create_future()
-        self._counts[count_id] = answer
+        waiting: asyncio.Future[Reply | Pong | ErrorFactory] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._answers[key] = waiting
         try:
-            self._process.post(CountTokens(id=count_id, texts=texts))
+            self._process.post(*frames)
             self._note_work()
             await self._flush()
-            counts = await answer
+            answer = await waiting
         finally:
-            del self._counts[count_id]
+            del self._answers[key]
+            is_given_up = waiting.cancelled() or not waiting.done()
+            if isinstance(frames[0], Embed) and is_given_up and not self._ended.is_set():
+                self._process.post(CancelGeneration(id=key))
             self._note_work()
-        if counts is None:
-            raise self._gone()
-        return counts
+        if isinstance(answer, Reply | Pong):
+            return answer
+        raise answer()
 
     def fail_generations(self, error: ErrorFactory) -> int:
-        """End every generation with this error and tell the worker; return how many there were."""
+        """End all that is asked of it with this error; return how many generations there were."""
         for generation_id, mailbox in self._mailboxes.items():
             if not mailbox.is_finished:
                 self._process.post(CancelGeneration(id=generation_id))
             mailbox.fail(error)
+        for key, answer in self._answers.items():
+            if not answer.done():
+                self._process.post(CancelGeneration(id=key))
+                answer.set_result(error)
         return len(self._mailboxes)
 
     def kill(self, cause: KillCause, reason: str) -> None:
@@ -204,6 +237,10 @@ class WorkerClient:
             await self._ended.wait()
 
     @property
+    def _is_idle(self) -> bool:
+        return not (self._mailboxes or self._cancelling or self._answers)
+
+    @property
     def _name(self) -> str:
         return self._config.alias or self._config.path
 
@@ -219,7 +256,7 @@ class WorkerClient:
         if not self.is_alive:
             raise self._gone()
         mailbox = Mailbox()
-        is_idle = not self._mailboxes and not self._cancelling and not self._counts
+        is_idle = self._is_idle
         # In one piece, so that both are read before the next step: the Pong then says that the
         # template has been rendered.
         self._process.post(request, self._next_ping())
@@ -241,7 +278,7 @@ class WorkerClient:
             self.kill("step", f"it read nothing for {self._settings.step_timeout_s:g} s")
 
     def _note_work(self) -> None:
-        if not (self._mailboxes or self._cancelling or self._counts):
+        if self._is_idle:
             self._has_work.clear()
         elif not self._has_work.is_set():
             self._heard_at = time.monotonic()
@@ -313,14 +350,16 @@ class WorkerClient:
                     mailbox.put(frame)
                 self._cancelling.discard(frame.id)
                 self._note_work()
-            case TokenCounts():
-                answer = self._counts.get(frame.id)
-                if answer is not None and not answer.done():
-                    answer.set_result(frame.counts)
             case Pong():
                 self._pongs = frame.id
+                self._take_answer(-frame.id, frame)
             case _:
-                assert_never(frame)
+                self._take_answer(frame.id, frame)
+
+    def _take_answer(self, key: int, frame: Reply | Pong) -> None:
+        answer = self._answers.get(key)
+        if answer is not None and not answer.done():
+            answer.set_result(frame)
 
     def _end(self, returncode: int) -> None:
         self._ended.set()
@@ -331,7 +370,7 @@ class WorkerClient:
             reason=reason,
             cause=cause,
             stderr=self._process.stderr_lines(),
-            running=tuple(self._mailboxes),
+            running=(*self._mailboxes, *(key for key in self._answers if key > 0)),
             signal=exit_signal(returncode) if cause == "exited" else 0,
         )
         for mailbox in self._mailboxes.values():
@@ -339,9 +378,9 @@ class WorkerClient:
                 mailbox.fail(self._death.error)
         if not self._loaded.done():
             self._loaded.set_result(None)
-        for answer in self._counts.values():
+        for answer in self._answers.values():
             if not answer.done():
-                answer.set_result(None)
+                answer.set_result(self._death.error)
         if not self._is_quitting:
             _log.warning("engine worker %d of model %s died: %s", self.pid, self._name, reason)
             self._on_death(self._death)

@@ -5,8 +5,16 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from clawd.engine.protocol import LoadFailed
-from clawd.errors import ModelLoadError, WorkerDiedError
+from clawd.engine.protocol import GenerationFailed, LoadFailed, QuestionFailed
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ContextFullError,
+    EngineError,
+    InvalidRequestError,
+    ModelLoadError,
+    WorkerDiedError,
+)
 
 KillCause = Literal["template", "step", "other"]
 
@@ -84,3 +92,19 @@ def load_error(model: str, failed: LoadFailed) -> ModelLoadError:
     """Return what a worker says about a model that it cannot load as an error."""
     code, hint = _BY_LOAD_CODE.get(failed.code, (failed.code, _WHOLE))
     return ModelLoadError(f"model {model} cannot be loaded: {failed.message}", code=code, hint=hint)
+
+
+def failure(failed: GenerationFailed | QuestionFailed) -> ClawError:
+    """Return what a worker says about something that it cannot do as an error."""
+    message, hint = failed.message, failed.hint
+    match failed.code:
+        case "busy":
+            wait_s = failed.retry_after_s if isinstance(failed, GenerationFailed) else 1.0
+            return BusyError(message, retry_after_s=wait_s, hint=hint)
+        case "context_full":
+            counts = {"n_prompt_tokens": failed.n_prompt_tokens, "n_ctx": failed.n_ctx}
+            return ContextFullError(message, hint=hint, data=counts)
+        case "invalid_request":
+            return InvalidRequestError(message, hint=hint)
+        case _:
+            return EngineError(message, code=failed.code, hint=hint)

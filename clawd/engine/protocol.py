@@ -12,9 +12,10 @@ events of many generations interleave. Text never splits inside a UTF-8 characte
                                    ←    Tokens(id, text)*  GenerationDone(id, …)
     CancelGeneration(id)           →
                                    ←    GenerationDone(id, reason="cancelled")
+    Tokenize(id, text, …)          →
+                                   ←    TokenPieces(id, …) | QuestionFailed(id, code, …)
 """
 
-import struct
 from typing import Any, Literal
 
 import msgspec
@@ -23,10 +24,26 @@ from clawd.engine.call_frame import HERMES
 from clawd.engine.call_frame import CallFrame as CallFrame
 from clawd.engine.call_frame import ParameterForm as ParameterForm
 from clawd.engine.call_frame import StringForm as StringForm
+from clawd.engine.framing import HEADER as HEADER
+from clawd.engine.framing import MAX_FRAME_BYTES as MAX_FRAME_BYTES
+from clawd.engine.framing import FrameBuffer as FrameBuffer
+from clawd.engine.questions import ChatCall as ChatCall
+from clawd.engine.questions import ChatMessage as ChatMessage
+from clawd.engine.questions import CountTokens as CountTokens
+from clawd.engine.questions import Detokenize as Detokenize
+from clawd.engine.questions import Embed as Embed
+from clawd.engine.questions import Embedded as Embedded
+from clawd.engine.questions import Question as Question
+from clawd.engine.questions import QuestionFailed as QuestionFailed
+from clawd.engine.questions import RawPrompt as RawPrompt
+from clawd.engine.questions import Rendered as Rendered
+from clawd.engine.questions import RenderPrompt as RenderPrompt
+from clawd.engine.questions import Reply as Reply
+from clawd.engine.questions import TokenCounts as TokenCounts
+from clawd.engine.questions import Tokenize as Tokenize
+from clawd.engine.questions import TokenPieces as TokenPieces
+from clawd.engine.questions import TokenText as TokenText
 from clawd.errors import ProtocolError
-
-MAX_FRAME_BYTES = 64 * 1024 * 1024
-HEADER = struct.Struct(">I")
 
 DoneReason = Literal["stop", "length", "cancelled"]
 
@@ -119,6 +136,7 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
         schema: a JSON Schema.
         tools: a JSON Schema of the arguments by tool name.
         lazy: hold nothing until the model has begun a call by itself, then that call.
+        single: the answer ends with its first call; what is not lazy has one unless `parallel`.
         frames: the ways the model writes calls; what is not lazy is written in the first.
         thoughts: the markers around reasoning, which is left alone at the start of an answer.
         in_reasoning: the prompt ends within reasoning.
@@ -128,28 +146,11 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     schema: Any = True
     tools: dict[str, Any] = {}
     lazy: bool = False
+    single: bool = False
     parallel: bool = False
     frames: tuple[CallFrame, ...] = (HERMES,)
     thoughts: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
     in_reasoning: bool = False
-
-
-class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call of an earlier assistant message, as a chat template wants it."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as a chat template wants it."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    tool_calls: tuple[ChatCall, ...] = ()
-    tool_call_id: str = ""
-    name: str = ""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
@@ -159,27 +160,27 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Answer a conversation. `tools` are OpenAI-style function objects for the template."""
+    """Answer a conversation, or go on with a prompt. Only what is new is sent back.
+
+    Attributes:
+        messages: the conversation; a text of the assistant at its end is gone on with.
+        tools: OpenAI-style function objects for the template.
+        prompt: what no template touches; then there are neither messages nor tools.
+    """
 
     id: int
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[ChatMessage, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
     sampling: SamplingConfig = SamplingConfig()
     template_kwargs: dict[str, Any] = {}
     grammar: Grammar = Grammar()
+    prompt: RawPrompt | None = None
 
 
 class CancelGeneration(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
-    """Stop one generation within a decode step, wherever it is; unknown ids are ignored."""
+    """Stop a generation within a decode step, or an Embed; unknown ids are ignored."""
 
     id: int
-
-
-class CountTokens(msgspec.Struct, frozen=True, kw_only=True, tag="count_tokens"):
-    """Count the tokens of each text (no special tokens added); answered by TokenCounts."""
-
-    id: int
-    texts: tuple[str, ...]
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
@@ -197,7 +198,16 @@ class Quit(msgspec.Struct, frozen=True, kw_only=True, tag="quit"):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loaded model is; `fence` is what holds its worker, as `landlock+seccomp`."""
+    """What the loaded model is.
+
+    Attributes:
+        bos: the token of a text's beginning as text, or "".
+        eos: the token of its end.
+        fence: what holds its worker, as `landlock+seccomp`.
+        embedding_size: numbers in a vector of its embeddings; 0 for a model that makes none.
+        max_embedded: tokens of the longest input that it makes one of.
+        generates: False for a model that makes embeddings only.
+    """
 
     alias: str
     architecture: str
@@ -210,7 +220,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     n_parallel: int
     chat_template: str
     load_ms: float
+    bos: str = ""
+    eos: str = ""
     fence: str = ""
+    embedding_size: int = 0
+    max_embedded: int = 0
+    generates: bool = True
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
@@ -292,20 +307,19 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
 
 
 class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """A generation could not be done; `code` is a ClawError code (busy, context_full, …)."""
+    """A generation could not be done; `code` is a ClawError code (busy, context_full, …).
+
+    With context_full, `n_prompt_tokens` is what the prompt has (an estimate of one that is far
+    too long) and `n_ctx` what the context holds.
+    """
 
     id: int
     code: str
     message: str
     hint: str = ""
     retry_after_s: float = 0.0
-
-
-class TokenCounts(msgspec.Struct, frozen=True, kw_only=True, tag="token_counts"):
-    """Answers CountTokens, in the same order."""
-
-    id: int
-    counts: tuple[int, ...]
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
@@ -317,7 +331,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     cached_sequences: int
 
 
-ToWorker = Load | Generate | CancelGeneration | CountTokens | Ping | Quit
+ToWorker = Load | Generate | CancelGeneration | Question | Ping | Quit
 FromWorker = (
     Loaded
     | LoadFailed
@@ -326,7 +340,7 @@ FromWorker = (
     | Tokens
     | GenerationDone
     | GenerationFailed
-    | TokenCounts
+    | Reply
     | Pong
 )
 
@@ -369,31 +383,3 @@ def decode_from_worker(body: bytes | memoryview) -> FromWorker:
         return _from_worker.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a frame of a worker: {error}") from error
-
-
-class FrameBuffer:
-    """Cuts a byte stream into frame bodies; bounded by MAX_FRAME_BYTES."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes and return the bodies that are whole now.
-
-        Raises:
-            ProtocolError: a length over MAX_FRAME_BYTES.
-        """
-        self._data += data
-        bodies: list[bytes] = []
-        start = 0
-        while len(self._data) - start >= HEADER.size:
-            (size,) = HEADER.unpack_from(self._data, start)
-            if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"engine frame of {size} bytes is over {MAX_FRAME_BYTES}")
-            end = start + HEADER.size + size
-            if len(self._data) < end:
-                break
-            bodies.append(bytes(self._data[start + HEADER.size : end]))
-            start = end
-        del self._data[:start]
-        return bodies

@@ -18,9 +18,29 @@ from typing import Any, TypeVar
 import msgspec
 
 from clawd.engine.client import WorkerClient
+from clawd.engine.failures import failure
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
-from clawd.engine.protocol import Generate, GenerationDone, ModelConfig, ModelInfo
+from clawd.engine.protocol import (
+    CountTokens,
+    Detokenize,
+    Embed,
+    Embedded,
+    Generate,
+    GenerationDone,
+    ModelConfig,
+    ModelInfo,
+    Pong,
+    Question,
+    QuestionFailed,
+    Rendered,
+    RenderPrompt,
+    Reply,
+    TokenCounts,
+    Tokenize,
+    TokenPieces,
+    TokenText,
+)
 from clawd.engine.settings import EngineSettings
 from clawd.engine.slot import ModelStatus, Run, Slot, file_mark
 from clawd.errors import (
@@ -32,6 +52,7 @@ from clawd.errors import (
 )
 
 _T = TypeVar("_T")
+_R = TypeVar("_R", bound=Reply)
 
 _BUSY_RETRY_S = 5.0
 
@@ -106,12 +127,74 @@ class Engine:
         Raises:
             EngineError: as `load` and `generate`.
         """
-        slot, run = self._begin(config, b"")
+        reply = await self._ask(config, CountTokens(id=0, texts=tuple(texts)), TokenCounts)
+        return reply.counts
+
+    async def tokenize(self, config: ModelConfig, question: Tokenize) -> TokenPieces:
+        """Return a text's tokens; loads the model if need be, as do the next three.
+
+        Raises:
+            InvalidRequestError: the text is too long.
+            EngineError: as `load` and `generate`.
+        """
+        return await self._ask(config, question, TokenPieces)
+
+    async def detokenize(self, config: ModelConfig, tokens: Sequence[int]) -> bytes:
+        """Return the text of tokens; it need be no whole UTF-8.
+
+        Raises:
+            InvalidRequestError: a number is no token.
+            EngineError: as `load` and `generate`.
+        """
+        question = Detokenize(id=0, tokens=tuple(tokens))
+        return (await self._ask(config, question, TokenText)).data
+
+    async def render(self, config: ModelConfig, question: RenderPrompt) -> Rendered:
+        """Return the prompt that a generation with the same fields would get.
+
+        Raises:
+            InvalidRequestError: it can never fit, or a number is no token.
+            EngineError: as `load` and `generate`.
+        """
+        return await self._ask(config, question, Rendered)
+
+    async def embed(self, config: ModelConfig, question: Embed) -> Embedded:
+        """Return a vector of each input; cancelling it stops the worker behind the next one.
+
+        Raises:
+            InvalidRequestError: the model makes none, or an input has no tokens.
+            ContextFullError: an input is too long; its data gives the counts.
+            EngineError: as `load` and `generate`.
+        """
+        return await self._ask(config, question, Embedded)
+
+    async def working(self, config: ModelConfig) -> Pong | None:
+        """Return what a loaded model is doing, None for one that is not loaded; never loads.
+
+        Raises:
+            WorkerDiedError: the worker died meanwhile.
+        """
+        slot = self._slots.get(config)
+        client = slot.ready_client() if slot else None
+        if client is None or client.info is None:
+            return None
+        return await client.state()
+
+    async def _ask(self, config: ModelConfig, question: Question, kind: type[_R]) -> _R:
+        is_risky = isinstance(question, RenderPrompt | Embed)
+        slot, run = self._begin(config, _fingerprint(question) if is_risky else b"")
         try:
+            if is_risky and (refusal := slot.refusal(run, self._settings)):
+                raise refusal
             client = await self._ready(slot, run)
-            return await client.count_tokens(run.number, tuple(texts))
+            reply = await client.ask(msgspec.structs.replace(question, id=run.number))
         finally:
             self._end(slot, run)
+        if isinstance(reply, QuestionFailed):
+            raise failure(reply)
+        if not isinstance(reply, kind):
+            raise EngineError(f"the worker of model {slot.name} answered something else")
+        return reply
 
     def info(self, config: ModelConfig) -> ModelInfo | None:
         """Return what is loaded for this config, or None; never loads."""
@@ -305,7 +388,9 @@ def _cancelled() -> ClawError:
     return CancelledByUserError("the generation was cancelled")
 
 
-def _fingerprint(request: Generate) -> bytes:
+def _fingerprint(request: Generate | Question) -> bytes:
     """Hash what the model would read, not how it is sampled."""
-    prompt = (request.messages, request.tools, request.template_kwargs)
-    return hashlib.blake2b(msgspec.msgpack.encode(prompt), digest_size=16).digest()
+    read: tuple[Any, ...] = (request,)
+    if isinstance(request, Generate | RenderPrompt):
+        read = (request.messages, request.tools, request.template_kwargs, request.prompt)
+    return hashlib.blake2b(msgspec.msgpack.encode(read), digest_size=16).digest()

@@ -12,6 +12,7 @@ from clawd.errors import InvalidRequestError, ProviderError
 from clawd.providers.anthropic_answer import AnthropicAnswer, refusal_in
 from clawd.providers.anthropic_request import Block, Dialect, build_body
 from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Message
+from clawd.providers.context_error import with_counts
 from clawd.providers.http_server import (
     Connections,
     HttpServer,
@@ -141,7 +142,7 @@ class AnthropicProvider:
             else:
                 yield answer.ending()
         except (ProviderError, InvalidRequestError) as error:
-            yield Failed(error=error, partial=answer.has_content)
+            yield Failed(error=with_counts(error), partial=answer.has_content)
             return
         finally:
             if answer.has_reason:

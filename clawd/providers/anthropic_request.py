@@ -30,7 +30,11 @@ Thinking = Literal["", "adaptive", "enabled", "disabled"]
 MIN_THINKING_TOKENS = 1024
 _CACHED = {"type": "ephemeral"}
 _CACHED_MESSAGES = 2
-_CHOICES = {"none": {"type": "none"}, "required": {"type": "any"}}
+_CHOICES: dict[str, dict[str, Any]] = {
+    "auto": {"type": "auto"},
+    "none": {"type": "none"},
+    "required": {"type": "any"},
+}
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _FAILURES = ("error: ", "denied: ")
 _LOST = "error: there is no result of this call"
@@ -57,6 +61,11 @@ def build_body(request: ChatRequest, *, model: str, dialect: Dialect, kept: Kept
     Raises:
         InvalidRequestError: the request asks for what the API does not know.
     """
+    if request.prompt is not None:
+        raise InvalidRequestError(
+            "this API takes messages, not a raw prompt",
+            hint="Send the text as a message of the user, or use a local model.",
+        )
     wishes = with_preset(request.sampling or Sampling())
     max_tokens = wishes.max_tokens or dialect.max_tokens
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "stream": dialect.stream}
@@ -84,10 +93,13 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
         for tool in request.tools
     ]
     tools[-1]["cache_control"] = _CACHED
-    if request.tool_choice == "auto":
-        return {"tools": tools}
     named = {"type": "tool", "name": request.tool_choice}
-    return {"tools": tools, "tool_choice": _CHOICES.get(request.tool_choice, named)}
+    choice: dict[str, Any] = _CHOICES.get(request.tool_choice, named)
+    if request.parallel_calls is False and choice["type"] != "none":
+        choice = choice | {"disable_parallel_tool_use": True}
+    return (
+        {"tools": tools} if choice == _CHOICES["auto"] else {"tools": tools, "tool_choice": choice}
+    )
 
 
 def _shape(request: ChatRequest, wishes: Sampling) -> dict[str, Any]:

@@ -51,6 +51,8 @@ def grammar_for(request: ChatRequest, habits: Habits) -> Grammar:
         schema=True if is_required or schema is None else schema,
         tools=tools,
         lazy=schema is None and not is_required,
+        single=request.parallel_calls is False,
+        parallel=request.parallel_calls is True,
         frames=habits.frames,
         thoughts=habits.thoughts,
         in_reasoning=habits.starts_in_reasoning and bool(habits.thoughts),

@@ -168,12 +168,26 @@ class HttpServer:
         Raises:
             ProviderError: the server cannot be reached or refuses.
         """
-        url, limit_s = f"{self._settings.url}{path}", self._settings.first_byte_timeout_s
+        return await self._fetched("GET", path, None, self._settings.first_byte_timeout_s)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Send a request and return the whole body of its answer; tried once.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        return await self._fetched("POST", path, _encoded(body), self._settings.read_timeout_s)
+
+    async def _fetched(self, method: str, path: str, data: bytes | None, limit_s: float) -> bytes:
+        url, session = f"{self._settings.url}{path}", self._connections.session()
+        headers = {"Content-Type": "application/json"} if data is not None else {}
         try:
             with self._converted():
                 async with (
                     asyncio.timeout(limit_s),
-                    self._connections.session().get(url, allow_redirects=False) as response,
+                    session.request(
+                        method, url, data=data, headers=headers, allow_redirects=False
+                    ) as response,
                 ):
                     await _refuse_status(response)
                     return await _read_all(response, b"")

@@ -1,4 +1,4 @@
-"""OpenAI's chat chunks, or one whole completion, to deltas. Tolerant of what servers do. Pure."""
+"""OpenAI's chunks, or one whole completion, to deltas. Tolerant of what servers do. Pure."""
 
 import logging
 import secrets
@@ -45,6 +45,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 class _Choice(msgspec.Struct, frozen=True, kw_only=True):
     delta: _Message | None = None
     message: _Message | None = None
+    text: str | None = None
     finish_reason: str | None = None
 
 
@@ -108,6 +109,8 @@ class OpenAIAnswer:
         for choice in (chunk.choices or [])[:1]:
             if message := choice.delta or choice.message:
                 deltas += self._take_message(message)
+            elif choice.text:
+                deltas.append(Text(text=choice.text))  # of a raw prompt
             if choice.finish_reason:
                 self.has_reason = True
                 self._reason = choice.finish_reason

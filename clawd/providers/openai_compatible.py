@@ -1,13 +1,15 @@
 """The `openai-compatible` provider: any server that speaks /chat/completions, streaming or not."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Literal
 
 import msgspec
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed
+from clawd.providers.abilities import Vectors
+from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, RawPrompt
+from clawd.providers.context_error import with_counts
 from clawd.providers.http_server import (
     Connections,
     HttpServer,
@@ -16,6 +18,7 @@ from clawd.providers.http_server import (
     check_key,
 )
 from clawd.providers.openai_answer import OpenAIAnswer
+from clawd.providers.openai_embeddings import embedding_body, vectors_of
 from clawd.providers.openai_request import build_body
 from clawd.providers.retry import RetrySettings
 
@@ -94,11 +97,28 @@ class OpenAICompatibleProvider:
             yield Failed(error=error)
             return
         try:
-            async with aclosing(self._server.chat("/chat/completions", body, answer)) as deltas:
+            path = "/chat/completions" if request.prompt is None else "/completions"
+            async with aclosing(self._server.chat(path, body, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
         except ProviderError as error:
-            yield Failed(error=error, partial=answer.has_content)
+            yield Failed(error=with_counts(error), partial=answer.has_content)
+
+    async def embed(self, model: str, inputs: Sequence[RawPrompt]) -> Vectors:
+        """Return a vector of each input, in their order.
+
+        Raises:
+            ProviderError: the server cannot be reached, refuses, or answers something else.
+            ContextFullError: an input is too long.
+        """
+        name = model or self._settings.model
+        if not inputs:
+            return Vectors(vectors=(), tokens=0, model=name)
+        try:
+            data = await self._server.post("/embeddings", embedding_body(name, inputs))
+        except ProviderError as error:
+            raise with_counts(error) from error
+        return vectors_of(data, len(inputs), name)
 
     async def check(self) -> str:
         """Ask for the list of models.

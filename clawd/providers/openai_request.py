@@ -1,4 +1,4 @@
-"""A chat request as the JSON body of OpenAI's /chat/completions. Pure."""
+"""A request as the JSON body of OpenAI's /chat/completions or /completions. Pure."""
 
 from typing import Any
 
@@ -36,18 +36,33 @@ def build_body(
     max_tokens_field: str = "max_tokens",
 ) -> dict[str, Any]:
     """Return the body; a field that was not asked for is left to the server."""
+    streaming: dict[str, Any] = {"stream": stream}
+    if stream:
+        streaming["stream_options"] = {"include_usage": True}
+    if request.prompt is not None:
+        return _raw_body(request, model, max_tokens_field) | streaming
     history = request.messages if use_tool_role else without_tool_role(request.messages)
     messages = [_message(message) for message in history]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
-    body: dict[str, Any] = {"model": model, "messages": messages, "stream": stream}
-    if stream:
-        body["stream_options"] = {"include_usage": True}
+    body: dict[str, Any] = {"model": model, "messages": messages} | streaming
     body |= _sampling(request, max_tokens_field)
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         if request.tool_choice != "auto":
             body["tool_choice"] = _choice(request.tool_choice)
+        if request.parallel_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_calls
+    if request.response_format is not None:
+        body["response_format"] = request.response_format
+    return body
+
+
+def _raw_body(request: ChatRequest, model: str, max_tokens_field: str) -> dict[str, Any]:
+    """Return the body of /completions, without what is about streams."""
+    prompt = request.prompt
+    given = prompt if isinstance(prompt, str) else list(prompt or ())
+    body = {"model": model, "prompt": given} | _sampling(request, max_tokens_field)
     if request.response_format is not None:
         body["response_format"] = request.response_format
     return body

@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(r"\{\{(last_user|last_tool_result|tool_results)\}\}")
 
 
 class ScriptedProvider:
-    """Answers from a script.
+    """Answers from a script; a raw prompt counts as what the user said last.
 
     A reply whose `when` is found in the last user message goes first; else the next reply
     without `when` that was not used in this conversation (metadata `conversation_id`), and when
@@ -115,7 +115,8 @@ class ScriptedProvider:
             Reasoning(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
         ]
         deltas += [Text(text=piece) for piece in _pieces(_filled(reply.text, request))]
-        for index, call in enumerate(_offered(reply, request)):
+        calls = _offered(reply, request)
+        for index, call in enumerate(calls[:1] if request.parallel_calls is False else calls):
             self._calls += 1
             arguments = call.raw_arguments()
             half = len(arguments) // 2
@@ -149,6 +150,9 @@ def _filled(template: str, request: ChatRequest) -> str:
 
 
 def _last_user(request: ChatRequest) -> str:
+    if request.prompt is not None:
+        prompt = request.prompt
+        return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
     for message in reversed(request.messages):
         if message.role == "user":
             return strip_context_block(message.content or "")
@@ -171,7 +175,10 @@ def _pieces(text: str) -> list[str]:
 
 
 def _words(request: ChatRequest) -> int:
-    texts = (request.system, *(message.content or "" for message in request.messages))
+    if isinstance(request.prompt, tuple):
+        return len(request.prompt)
+    prompt = request.prompt or ""
+    texts = (prompt, request.system, *(message.content or "" for message in request.messages))
     return sum(len(text.split()) for text in texts)
 
 

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -297,3 +298,19 @@ def test_any_history_makes_a_request_that_the_api_takes(
         if used:
             answers = [b["tool_use_id"] for b in following["content"] if "tool_use_id" in b]
             assert sorted(answers) == sorted(used)
+
+
+def test_a_raw_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="raw prompt"):
+        body_of(ChatRequest(prompt="def f():"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind"), [("auto", "auto"), ("required", "any"), ("time", "tool")]
+)
+def test_several_calls_are_turned_off_with_the_choice(choice: str, kind: str) -> None:
+    request = ChatRequest(messages=(user("hi"),), tools=TOOLS, tool_choice=choice)
+    off = body_of(msgspec.structs.replace(request, parallel_calls=False))["tool_choice"]
+    assert (off["type"], off["disable_parallel_tool_use"]) == (kind, True)
+    on = body_of(msgspec.structs.replace(request, parallel_calls=True))
+    assert "disable_parallel_tool_use" not in on.get("tool_choice", {})

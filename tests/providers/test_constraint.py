@@ -83,3 +83,17 @@ def test_what_cannot_be_is_refused(wanted: dict[str, Any]) -> None:
 
 def test_a_named_tool_is_the_only_one_offered() -> None:
     assert offered_tools(request(tools=TOOLS, tool_choice="time")) == TOOLS[1:]
+
+
+def test_one_call_at_most_is_what_no_parallel_calls_means() -> None:
+    free = grammar_for(request(tools=TOOLS, parallel_calls=False), MISTRAL)
+    assert (free.lazy, free.single, free.parallel) == (True, True, False)
+    held = grammar_for(request(tools=TOOLS, tool_choice="required", parallel_calls=False), MISTRAL)
+    assert (held.lazy, held.single, held.parallel) == (False, True, False)
+
+
+def test_several_calls_where_one_is_required_only_when_asked_for() -> None:
+    asked = grammar_for(request(tools=TOOLS, tool_choice="required", parallel_calls=True), MISTRAL)
+    assert (asked.single, asked.parallel) == (False, True)
+    silent = grammar_for(request(tools=TOOLS, tool_choice="required"), MISTRAL)
+    assert (silent.single, silent.parallel) == (False, False)

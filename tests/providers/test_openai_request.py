@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.providers.base import ChatRequest, Message, ToolCall
+from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from clawd.providers.openai_request import build_body
 from clawd.providers.tool_text import without_tool_role
 
@@ -53,3 +53,26 @@ def test_without_the_tool_role_each_hop_extends_the_one_before() -> None:
     for earlier, later in itertools.pairwise(map(without_tool_role, requests)):
         assert later[: len(earlier)] == earlier
         assert {message.role for message in later} == {"user", "assistant"}
+
+
+def test_a_raw_prompt_is_a_body_of_completions() -> None:
+    request = ChatRequest(prompt="def f", sampling=Sampling(max_tokens=5, stop=("\n",)))
+    assert build_body(request, model="m", stream=False) == {
+        "model": "m",
+        "prompt": "def f",
+        "max_tokens": 5,
+        "stop": ["\n"],
+        "stream": False,
+    }
+    body = build_body(ChatRequest(prompt=(1, 2)), model="m", stream=True)
+    assert body["prompt"] == [1, 2]
+    assert body["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_whether_several_calls_are_welcome_is_passed_on(wanted: bool | None) -> None:
+    tool = ToolSpec(name="f", description="", parameters={"type": "object"})
+    request = ChatRequest(
+        messages=(Message(role="user", content="hi"),), tools=(tool,), parallel_calls=wanted
+    )
+    assert build_body(request, model="m", stream=True).get("parallel_tool_calls") is wanted

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.errors import ConfigError, ProviderError
@@ -21,7 +22,7 @@ from clawd.providers.base import (
     collect,
     strip_context_block,
 )
-from clawd.providers.script import load_script, parse_script
+from clawd.providers.script import Reply, Script, ScriptedCall, load_script, parse_script
 from clawd.providers.scripted import ScriptedProvider
 
 BLOCK = "<context>\nIt is Monday.\n</context>\n\n"
@@ -258,3 +259,22 @@ def test_a_script_file_is_read_and_a_missing_one_is_a_config_error(tmp_path: Pat
 )
 def test_only_the_first_context_block_is_stripped(given: str, expected: str) -> None:
     assert strip_context_block(given) == expected
+
+
+async def test_a_raw_prompt_counts_as_what_the_user_said() -> None:
+    script = Script(replies=(Reply(when="def ", text="pass"), Reply(text="{{last_user}}!")))
+    provider = ScriptedProvider(script=script)
+    first = await collect(provider.chat(ChatRequest(prompt="def f():")))
+    assert (first.final_text, first.usage.prompt_tokens) == ("pass", 2)
+    tokens = await collect(provider.chat(ChatRequest(prompt=(5, 6, 7))))
+    assert (tokens.final_text, tokens.usage.prompt_tokens) == ("5 6 7!", 3)
+
+
+async def test_of_scripted_calls_the_first_alone_comes_where_several_are_unwelcome() -> None:
+    calls = (ScriptedCall(name="a"), ScriptedCall(name="b"))
+    provider = ScriptedProvider(script=Script(replies=(Reply(tool_calls=calls),)))
+    ask = ChatRequest(messages=(Message(role="user", content="go"),))
+    both = await collect(provider.chat(ask))
+    assert [call.name for call in both.tool_calls] == ["a", "b"]
+    one = await collect(provider.chat(msgspec.structs.replace(ask, parallel_calls=False)))
+    assert [call.name for call in one.tool_calls] == ["a"]

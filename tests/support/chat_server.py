@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers /chat/completions as it is told."""
+"""A real HTTP server on loopback that answers what is posted to it as it is told."""
 
 import asyncio
 import json
@@ -32,11 +32,13 @@ class ChatServer:
         self.answers = list(answers)
         self.models = models or Answer(pieces=(b'{"data":[{"id":"m"}]}',))
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.closed = asyncio.Event()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
+        self.paths.append(request.path)
         self.headers.append(dict(request.headers))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await self.reply(request, answer)
@@ -67,7 +69,8 @@ class ChatServer:
 
 def routes(server: ChatServer) -> web.Application:
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", server.chat)
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
+        app.router.add_post(path, server.chat)
     app.router.add_get("/v1/models", server.list_models)
     return app
 

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -26,6 +27,9 @@ import msgspec
 from clawd.engine.protocol import (
     CancelGeneration,
     CountTokens,
+    Detokenize,
+    Embed,
+    Embedded,
     FrameBuffer,
     FromWorker,
     Generate,
@@ -39,9 +43,15 @@ from clawd.engine.protocol import (
     Pong,
     PromptEvaluated,
     PromptProgress,
+    QuestionFailed,
     Quit,
+    Rendered,
+    RenderPrompt,
     TokenCounts,
+    Tokenize,
+    TokenPieces,
     Tokens,
+    TokenText,
     decode_to_worker,
     encode,
 )
@@ -80,6 +90,8 @@ class FakeWorker:
                     case CountTokens():
                         counts = tuple(len(text.split()) for text in frame.texts)
                         self.send(TokenCounts(id=frame.id, counts=counts))
+                    case Tokenize() | Detokenize() | RenderPrompt() | Embed():
+                        self.answer_question(frame)
                     case Ping():
                         if not self._is_deaf:
                             self.send(Pong(id=frame.id, running=0, queued=0, cached_sequences=0))
@@ -122,7 +134,50 @@ class FakeWorker:
             case _:
                 self.send(Loaded(info=_info(config.alias)))
 
+    def answer_question(self, frame: Tokenize | Detokenize | RenderPrompt | Embed) -> None:
+        """Answer by words; `die` ends the worker, `fail` fails, `hang` is never answered."""
+        self.note(question=type(frame).__name__, id=frame.id)
+        match frame:
+            case Tokenize():
+                words = tuple(range(len(frame.text.split())))
+                pieces = tuple(word.encode() for word in frame.text.split())
+                self.send(TokenPieces(id=frame.id, tokens=words, pieces=pieces))
+            case Detokenize():
+                self.send(TokenText(id=frame.id, data=b" ".join(b"%d" % t for t in frame.tokens)))
+            case RenderPrompt():
+                self.render(frame)
+            case Embed():
+                self.embed(frame)
+
+    def render(self, frame: RenderPrompt) -> None:
+        text = "\n".join(f"{each.role}: {each.content}" for each in frame.messages)
+        deadline = time.monotonic() + 3600
+        while text.endswith("template") and time.monotonic() < deadline:
+            pass
+        self.send(Rendered(id=frame.id, text=text, tokens=len(text.split())))
+
+    def embed(self, frame: Embed) -> None:
+        match frame.inputs[0]:
+            case "die":
+                os._exit(7)
+            case "fail":
+                self.send(
+                    QuestionFailed(
+                        id=frame.id, code="context_full", message="no", n_prompt_tokens=9, n_ctx=4
+                    )
+                )
+            case "hang":
+                self._cancelled[frame.id] = threading.Event()
+            case _:
+                count = len(frame.inputs)
+                one = struct.pack("<2f", 0.6, 0.8)
+                self.send(Embedded(id=frame.id, vectors=(one,) * count, counts=(2,) * count))
+
     def generate(self, frame: Generate) -> None:
+        if frame.prompt is not None:
+            self.prefill(frame.id)
+            self.answer(frame, "raw", f"{frame.prompt}")
+            return
         word, _, rest = frame.messages[-1].content.partition(" ")
         sampling = msgspec.to_builtins(frame.sampling)
         self.note(generate=frame.id, word=word, **sampling)

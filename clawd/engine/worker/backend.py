@@ -47,13 +47,23 @@ class Vocabulary(Protocol):
         """Return the token every prompt starts with (BOS), or None."""
         ...
 
-    def tokenize(self, text: str, *, parse_special: bool) -> list[int]:
-        """Return the text's tokens, without any that stand for its beginning or end.
+    @property
+    def n_vocab(self) -> int:
+        """Return how many tokens there are, ids from 0."""
+        ...
+
+    def tokenize(self, text: str, *, parse_special: bool, add_special: bool = False) -> list[int]:
+        """Return the text's tokens.
 
         Args:
             text: what to cut into tokens.
             parse_special: control tokens written out in the text become control tokens.
+            add_special: with those that the model wants at a text's beginning and end.
         """
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """Return the token's text; a part of a UTF-8 character is possible."""
         ...
 
 

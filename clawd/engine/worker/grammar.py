@@ -33,6 +33,7 @@ class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
         markers: texts with which it begins to hold, again and again; it describes them as well.
         starts: such texts that count as the first thing of an answer only.
         is_lazy: it waits for one of these, and may end before the answer does.
+        is_last: nothing follows what it describes.
         thoughts: the markers around reasoning, which it leaves alone.
         in_reasoning: the prompt ends within reasoning.
         quarantined: tools whose schema could not be compiled, and why.
@@ -42,6 +43,7 @@ class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
     markers: tuple[bytes, ...] = ()
     starts: tuple[bytes, ...] = ()
     is_lazy: bool = False
+    is_last: bool = False
     thoughts: tuple[tuple[bytes, bytes], ...] = ((REASONING_OPEN, b"</think>"),)
     in_reasoning: bool = False
     quarantined: dict[str, str] = {}
@@ -88,6 +90,7 @@ class GrammarPlanner:
             markers=found[False] if grammar.lazy else (),
             starts=found[True] if grammar.lazy else (),
             is_lazy=grammar.lazy,
+            is_last=grammar.single,
             thoughts=tuple((begin.encode(), end.encode()) for begin, end in grammar.thoughts),
             in_reasoning=grammar.in_reasoning,
             quarantined=quarantined,
@@ -146,7 +149,7 @@ def _text(grammar: Grammar, frames: tuple[CallFrame, ...], tools: Tools) -> str:
     roots = []
     if grammar.kind == "json_schema":
         roots.append(schema_rule(rules, grammar.schema))
-    parallel = grammar.parallel or grammar.lazy
+    parallel = (grammar.parallel or grammar.lazy) and not grammar.single
     if tools or grammar.lazy:
         roots += [
             calls_rule(rules, frame, tools, lazy=grammar.lazy, parallel=parallel)

@@ -22,12 +22,14 @@ from clawd.engine.worker.remote import add_rpc_servers
 __all__ = [
     "LIBRARY_VERSION",
     "LoadError",
+    "context_of",
     "context_params",
     "lib",
     "load_file",
     "log_reasons",
     "model_params",
     "new_context",
+    "new_embedding_context",
     "pointer",
     "start",
 ]
@@ -142,14 +144,40 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
     Raises:
         LoadError: an option that it does not know, too little memory, or a bad adapter.
     """
-    # Before the context, which makes room for what the adapters compute.
-    adapters = [_adapter(model, config, each) for each in config.lora]
     params = context_params(
         config,
         n_ctx_train=int(lib.llama_model_n_ctx_train(model)),
         default_threads=_default_threads(model),
         n_sequences=n_sequences,
     )
+    return context_of(model, config, params)
+
+
+def new_embedding_context(model: Any, config: ModelConfig, *, n_tokens: int, pooling: int) -> Any:
+    """Return a context that makes one vector of up to so many tokens at a time.
+
+    Raises:
+        LoadError: too little memory, or a bad adapter.
+    """
+    params = context_params(
+        config, n_ctx_train=n_tokens, default_threads=_default_threads(model), n_sequences=1
+    )
+    params.n_ctx = max(n_tokens, MIN_CTX)
+    # A text is pooled within one physical batch only.
+    params.n_batch = params.n_ubatch = n_tokens
+    params.embeddings = True
+    params.pooling_type = pooling
+    return context_of(model, config, params)
+
+
+def context_of(model: Any, config: ModelConfig, params: Any) -> Any:
+    """Return a context with these options, the config's adapters applied.
+
+    Raises:
+        LoadError: too little memory, or a bad adapter.
+    """
+    # Before the context, which makes room for what the adapters compute.
+    adapters = [_adapter(model, config, each) for each in config.lora]
     context = lib.llama_init_from_model(model, params)
     if not context:
         raise LoadError(

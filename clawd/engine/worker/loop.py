@@ -19,6 +19,8 @@ import msgspec
 from clawd.engine.protocol import (
     CancelGeneration,
     CountTokens,
+    Detokenize,
+    Embed,
     FrameBuffer,
     FromWorker,
     Generate,
@@ -30,20 +32,24 @@ from clawd.engine.protocol import (
     ModelInfo,
     Ping,
     Pong,
+    Question,
+    QuestionFailed,
     Quit,
-    TokenCounts,
+    RenderPrompt,
+    Tokenize,
     ToWorker,
     decode_to_worker,
     encode,
 )
-from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.worker.answers import Answers
+from clawd.engine.worker.embedding import EmbeddingQueue
 from clawd.engine.worker.fingerprint import fingerprint
 from clawd.engine.worker.gbnf import SchemaError
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.llama import LoadError
 from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.planner import Planner
-from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError
+from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError, UnknownTokenError
 from clawd.engine.worker.scheduler import Scheduler, context_full
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
@@ -70,31 +76,47 @@ class Engine:
         self,
         *,
         info: ModelInfo,
-        vocabulary: Vocabulary,
-        prompts: PromptBuilder,
+        answers: Answers,
         grammars: GrammarPlanner,
         scheduler: Scheduler,
+        embeddings: EmbeddingQueue | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
-        self._vocabulary = vocabulary
-        self._prompts = prompts
+        self._answers = answers
         self._grammars = grammars
+        self._embeddings = embeddings
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether a step would do anything."""
+        makes_vectors = self._embeddings is not None and self._embeddings.has_work
+        return makes_vectors or self.scheduler.has_work
+
+    def step(self) -> list[FromWorker]:
+        """Let every generation go on, and make one vector."""
+        events = self.scheduler.step() if self.scheduler.has_work else []
+        return events + self._embeddings.step() if self._embeddings is not None else events
+
+    def rest(self) -> bool:
+        """Use a quiet moment; return whether there was something to do."""
+        return self.info.generates and self.scheduler.rest()
 
     def generate(self, request: Generate) -> list[FromWorker]:
         """Build the prompt and queue it; return why not when it cannot be."""
+        if not self.info.generates:
+            return [_generates_nothing(request.id)]
         refused = self.scheduler.refusal(request.id)
         if refused is not None:
             return [refused]
         try:
-            parts = self._prompts.build(
-                request.messages,
-                request.tools,
-                request.template_kwargs,
-                self.scheduler.histories(),
-            )
+            parts = self._answers.parts_of(request)
         except PromptTooLongError as error:
-            return [context_full(request.id, f"{error.length} characters", self.info.n_ctx)]
+            size, n_ctx = f"{error.length} characters", self.info.n_ctx
+            return [context_full(request.id, size, n_ctx, error.estimate)]
+        except UnknownTokenError as error:
+            told = f"prompt: {error}"
+            return [GenerationFailed(id=request.id, code="invalid_request", message=told)]
         try:
             grammar = self._grammars.plan(request.grammar)
         except SchemaError as error:
@@ -102,11 +124,22 @@ class Engine:
         failed = self.scheduler.submit(request.id, parts, request.sampling, grammar)
         return [failed] if failed is not None else []
 
-    def count_tokens(self, request: CountTokens) -> TokenCounts:
-        """Return the number of tokens of each text."""
-        tokenize = self._vocabulary.tokenize
-        counts = tuple(len(tokenize(text, parse_special=False)) for text in request.texts)
-        return TokenCounts(id=request.id, counts=counts)
+    def answer(self, question: Question) -> list[FromWorker]:
+        """Answer what is asked beside generations; vectors come with later steps."""
+        match question:
+            case Embed():
+                if self._embeddings is None:
+                    told = "this worker makes no embeddings"
+                    return [QuestionFailed(id=question.id, code="invalid_request", message=told)]
+                return self._embeddings.submit(question)
+            case _:
+                return [self._answers.answer(question)]
+
+    def cancel(self, number: int) -> list[FromWorker]:
+        """End a generation, or a request for vectors; unknown ids do nothing."""
+        if self._embeddings is not None:
+            self._embeddings.cancel(number)
+        return self.scheduler.cancel(number)
 
     def pong(self, request: Ping) -> Pong:
         """Return what the engine is doing."""
@@ -143,10 +176,10 @@ def load_model(load: Load) -> Engine:
     info = model.info((time.monotonic() - started) * 1000)
     return Engine(
         info=info,
-        vocabulary=model,
-        prompts=prompts,
+        answers=Answers(model, prompts, scheduler.histories),
         grammars=GrammarPlanner(model.accepts_grammar),
         scheduler=scheduler,
+        embeddings=EmbeddingQueue(model, model.embedder),
     )
 
 
@@ -223,10 +256,10 @@ class Worker:
             if self._may_step() and self._engine is not None:
                 # Who cancelled or asked must not wait for the step that comes now.
                 self._send(events)
-                events = self._engine.scheduler.step()
+                events = self._engine.step()
                 self._has_chores, self._is_resting = True, False
             elif is_quiet and self._engine is not None:
-                self._has_chores = self._is_resting = self._engine.scheduler.rest()
+                self._has_chores = self._is_resting = self._engine.rest()
             self._send(events)
         self._flush()
         if self._engine is not None:
@@ -235,7 +268,7 @@ class Worker:
     def _may_step(self) -> bool:
         return (
             self._engine is not None
-            and self._engine.scheduler.has_work
+            and self._engine.has_work
             and not self._is_over
             and len(self._unsent) < self._max_unsent_bytes
         )
@@ -290,9 +323,9 @@ class Worker:
             case Generate():
                 return engine.generate(frame)
             case CancelGeneration():
-                return engine.scheduler.cancel(frame.id)
-            case CountTokens():
-                return [engine.count_tokens(frame)]
+                return engine.cancel(frame.id)
+            case CountTokens() | Tokenize() | Detokenize() | RenderPrompt() | Embed():
+                return engine.answer(frame)
             case Ping():
                 return [engine.pong(frame)]
             case _:
@@ -332,6 +365,15 @@ class Worker:
             self._socket.sendall(self._unsent)
         except OSError as error:
             logger.warning("could not send the last events: %s", error)
+
+
+def _generates_nothing(number: int) -> GenerationFailed:
+    return GenerationFailed(
+        id=number,
+        code="invalid_request",
+        message="this model makes embeddings only, it answers nothing",
+        hint="use it at /v1/embeddings, and another model for chats",
+    )
 
 
 def _unusable_schema(number: int, error: SchemaError) -> GenerationFailed:

@@ -14,6 +14,7 @@ import numpy as np
 
 from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenLogprob
 from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.batch import Batch
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.llama import (
     LIBRARY_VERSION,
@@ -25,6 +26,7 @@ from clawd.engine.worker.llama import (
     pointer,
     start,
 )
+from clawd.engine.worker.llama_embedder import LlamaEmbedder
 from clawd.engine.worker.sampler import (
     Candidates,
     LlamaSampler,
@@ -44,55 +46,6 @@ class Special(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     is_control: bool
-
-
-class _Batch:
-    """llama_batch over numpy memory: nothing is allocated or set twice per step."""
-
-    def __init__(self, capacity: int) -> None:
-        self._tokens = np.zeros(capacity, np.int32)
-        self._positions = np.zeros(capacity, np.int32)
-        self._sequences = np.zeros(capacity, np.int32)
-        self._counts = np.ones(capacity, np.int32)
-        self._outputs = np.zeros(capacity, np.int8)
-        first = self._sequences.ctypes.data
-        self._pointers = np.arange(capacity, dtype=np.uintp) * np.uintp(4) + np.uintp(first)
-        self.raw = lib.llama_batch(
-            n_tokens=0,
-            token=pointer(self._tokens, ctypes.c_int32),
-            embd=None,
-            pos=pointer(self._positions, ctypes.c_int32),
-            n_seq_id=pointer(self._counts, ctypes.c_int32),
-            seq_id=pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
-            logits=pointer(self._outputs, ctypes.c_int8),
-        )
-        self.size = 0
-
-    def add_token(self, token: int, position: int, sequence: int) -> int:
-        row = self.size
-        self._tokens[row] = token
-        self._positions[row] = position
-        self._sequences[row] = sequence
-        self._outputs[row] = 1
-        self.size = row + 1
-        return row
-
-    def add_prompt(
-        self, tokens: Sequence[int], position: int, sequence: int, *, last_output: bool
-    ) -> int:
-        start, end = self.size, self.size + len(tokens)
-        self._tokens[start:end] = tokens
-        self._positions[start:end] = np.arange(position, position + len(tokens), dtype=np.int32)
-        self._sequences[start:end] = sequence
-        self._outputs[start:end] = 0
-        self._outputs[end - 1] = last_output
-        self.size = end
-        return end - 1
-
-    def add_draft(self, tokens: Sequence[int], position: int, sequence: int) -> None:
-        start = self.size
-        last = self.add_prompt(tokens, position, sequence, last_output=True)
-        self._outputs[start:last] = 1
 
 
 class LlamaModel:
@@ -121,7 +74,10 @@ class LlamaModel:
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         n_params = int(lib.llama_model_n_params(self._model))
         self.expected_prefill_rate = _GUESSED_FLOPS / (2 * max(n_params, 1))
-        self._batch = _Batch(self.n_batch)
+        # llama.cpp gives no memory to architectures that look at a whole text at once.
+        self.generates = bool(self._memory)
+        self.embedder = LlamaEmbedder(self._model, config, generates=self.generates)
+        self._batch = Batch(self.n_batch)
         self._pieces: list[bytes | None] = [None] * self.n_vocab
         self.special_tokens = self._find_special_tokens()
         bos = int(lib.llama_vocab_bos(self._vocab))
@@ -137,7 +93,8 @@ class LlamaModel:
             ends_generation=self.ends_generation,
             tokenize=partial(self.tokenize, parse_special=True),
         )
-        self._warm_up()
+        if self.generates:
+            self._warm_up()
 
     @property
     def binding_version(self) -> str:
@@ -181,19 +138,24 @@ class LlamaModel:
             n_parallel=self._config.n_parallel,
             chat_template=self.chat_template,
             load_ms=load_ms,
+            bos=self.bos_text,
+            eos=self.eos_text,
+            embedding_size=self.embedder.size,
+            max_embedded=self.embedder.limit if self.embedder.size else 0,
+            generates=self.generates,
         )
 
     # Vocabulary
 
-    def tokenize(self, text: str, *, parse_special: bool) -> list[int]:
-        """Return the text's tokens, without any that stand for its beginning or end."""
+    def tokenize(self, text: str, *, parse_special: bool, add_special: bool = False) -> list[int]:
+        """Return the text's tokens, with those of its beginning and end if asked for."""
         data = text.encode("utf-8", errors="replace")
-        room = len(data) + 2
+        room = len(data) + 4
         for _ in range(2):
             buffer = np.empty(room, np.int32)
             tokens = pointer(buffer, ctypes.c_int32)
             count = lib.llama_tokenize(
-                self._vocab, data, len(data), tokens, room, OFF, parse_special
+                self._vocab, data, len(data), tokens, room, add_special, parse_special
             )
             if count >= 0:
                 return list(map(int, buffer[:count].tolist()))
@@ -281,7 +243,8 @@ class LlamaModel:
         return token_logprob(self._handle, row, token, top)
 
     def close(self) -> None:
-        """Free the context and the model; nothing else may be called after it."""
+        """Free the contexts and the model; nothing else may be called after it."""
+        self.embedder.close()
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 

@@ -12,10 +12,13 @@ from typing import Any
 
 import msgspec
 
-from clawd.engine.protocol import ChatMessage
+from clawd.engine.protocol import ChatMessage, RawPrompt
 from clawd.engine.worker.backend import Vocabulary
 from clawd.engine.worker.guard import MARKER, Guard
 from clawd.engine.worker.template import ChatTemplate, RenderInput
+
+_REPLACEMENT = "\ufffd"
+_CHARACTERS_PER_TOKEN = 4
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +29,42 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     generated: bool
 
 
+def text_of(parts: Iterable[Part]) -> str:
+    """Return the text of all parts, as a tokeniser reads it."""
+    return "".join(part.text for part in parts).replace(MARKER, "")
+
+
 def tokens_of(parts: Iterable[Part]) -> list[int]:
     """Return the tokens of all parts, in order."""
     return list(itertools.chain.from_iterable(part.tokens for part in parts))
 
 
 class PromptTooLongError(Exception):
-    """The rendered text is far longer than any context; it was not even tokenised."""
+    """The rendered text is far longer than any context; it was not even tokenised.
+
+    `estimate` is about how many tokens it has.
+    """
 
     def __init__(self, length: int, limit: int) -> None:
         super().__init__(f"the prompt has {length} characters, over {limit}")
         self.length = length
+        self.estimate = length // _CHARACTERS_PER_TOKEN
+
+
+class UnknownTokenError(Exception):
+    """A number that is no token of the vocabulary."""
+
+
+def check_tokens(tokens: Iterable[int], vocabulary: Vocabulary) -> None:
+    """Make sure that all of these are tokens: llama.cpp fails a whole batch for one that is none.
+
+    Raises:
+        UnknownTokenError: one is none.
+    """
+    count = vocabulary.n_vocab
+    unknown = next((token for token in tokens if not 0 <= token < count), None)
+    if unknown is not None:
+        raise UnknownTokenError(f"{unknown} is no token of this model; it has 0 to {count - 1}")
 
 
 class PromptBuilder:
@@ -60,7 +88,7 @@ class PromptBuilder:
         """Return the prompt as parts.
 
         Args:
-            messages: the conversation.
+            messages: the conversation; a text of the assistant at its end stays open.
             tools: function objects in OpenAI's form.
             template_kwargs: further variables for the template.
             histories: the parts of the sequences that are kept.
@@ -68,13 +96,39 @@ class PromptBuilder:
         Raises:
             PromptTooLongError: the text cannot fit.
         """
+        *before, last = messages or (ChatMessage(role="user"),)
+        is_begun = bool(messages) and last.role == "assistant" and not last.tool_calls
         rendered = self._template.render(
             RenderInput(
-                messages=[self._marked(message) for message in messages],
+                messages=[self._marked(each) for each in (before if is_begun else messages)],
                 tools=self._guard.mark_value(list(tools)),
                 variables=template_kwargs,
             )
         )
+        if is_begun:
+            rendered += self._guard.mark_own(last.content)
+        return self._parts(rendered, histories)
+
+    def build_raw(
+        self, prompt: RawPrompt, histories: Iterable[tuple[Part, ...]]
+    ) -> tuple[Part, ...]:
+        """Return a prompt that no template touches as parts; written-out control tokens are such.
+
+        Raises:
+            PromptTooLongError: the text cannot fit.
+            UnknownTokenError: a number is no token.
+        """
+        if isinstance(prompt, str):
+            return self._parts(prompt.replace(MARKER, _REPLACEMENT), histories)
+        if not prompt:
+            return ()
+        check_tokens(prompt, self._vocabulary)
+        data = b"".join(map(self._vocabulary.piece, prompt))
+        # No prompt begins with a marker, so none takes over tokens that may be cut in any way.
+        text = MARKER + data.decode("utf-8", errors="replace")
+        return (Part(text=text, tokens=tuple(prompt), generated=False),)
+
+    def _parts(self, rendered: str, histories: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
         if len(rendered) > self._max_characters:
             raise PromptTooLongError(len(rendered), self._max_characters)
         known, position = self._known_parts(rendered, histories)

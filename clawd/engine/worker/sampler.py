@@ -134,7 +134,8 @@ class LlamaSampler:
             trigger = Trigger(
                 plan.markers, plan.starts, thoughts=plan.thoughts, in_reasoning=in_reasoning
             )
-        self._constraint = Constraint(self._picker, trigger, repeats=plan.is_lazy)
+        repeats = plan.is_lazy and not plan.is_last
+        self._constraint = Constraint(self._picker, trigger, repeats=repeats)
 
     def sample(self, row: int) -> int:
         """Pick a token from the last batch's output at index `row`, and remember it."""

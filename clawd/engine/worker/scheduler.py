@@ -121,7 +121,7 @@ class Scheduler:
                 id=number, code="invalid_request", message="the prompt has no tokens"
             )
         if count >= self._backend.n_ctx:
-            return context_full(number, f"{count} tokens", self._backend.n_ctx)
+            return context_full(number, f"{count} tokens", self._backend.n_ctx, count)
         try:
             generation.sampler = self._backend.new_sampler(sampling, generation.tokens)
         except ValueError as error:
@@ -313,7 +313,7 @@ class Scheduler:
                 generation.begin_drafts()
         if ending == "nothing_fits":
             return events + self._fail(
-                generation, "engine", "no token of the vocabulary goes on as the grammar wants"
+                generation, "no token of the vocabulary goes on as the grammar wants"
             )
         if ending is not None:
             return events + self._end(generation, ending)
@@ -346,8 +346,10 @@ class Scheduler:
             if newest.is_evaluated:
                 return self._end(newest, "length")
             size = f"{newest.prompt_tokens} tokens and does not fit as it is"
-            failed = context_full(newest.number, size, self._backend.n_ctx)
-            return self._fail(newest, failed.code, failed.message, failed.hint)
+            count = newest.prompt_tokens
+            return self._fail_as(
+                newest, context_full(newest.number, size, self._backend.n_ctx, count)
+            )
         slot = newest.slot
         self._leave(newest)
         if slot is not None:
@@ -359,25 +361,29 @@ class Scheduler:
         """End everything that runs: after a failed decode the memory's state is unknown."""
         events: list[FromWorker] = []
         for generation in self._running[:]:
-            events += self._fail(generation, "engine", "llama.cpp could not decode the batch")
+            events += self._fail(generation, "llama.cpp could not decode the batch")
         self._cache.reset()
         return events
 
-    def _fail(
-        self, generation: Generation, code: str, message: str, hint: str = ""
-    ) -> list[FromWorker]:
+    def _fail(self, generation: Generation, message: str) -> list[FromWorker]:
+        failed = GenerationFailed(id=generation.number, code="engine", message=message)
+        return self._fail_as(generation, failed)
+
+    def _fail_as(self, generation: Generation, failed: GenerationFailed) -> list[FromWorker]:
         generation.close()
         self._leave(generation)
-        return [GenerationFailed(id=generation.number, code=code, message=message, hint=hint)]
+        return [failed]
 
 
-def context_full(number: int, size: str, n_ctx: int) -> GenerationFailed:
+def context_full(number: int, size: str, n_ctx: int, tokens: int) -> GenerationFailed:
     """Return the answer to a prompt that does not fit."""
     return GenerationFailed(
         id=number,
         code="context_full",
         message=f"the prompt has {size}, the context holds {n_ctx} and needs room for an answer",
         hint="shorten the conversation, or raise ctx_size of the model",
+        n_prompt_tokens=tokens,
+        n_ctx=n_ctx,
     )
 
 

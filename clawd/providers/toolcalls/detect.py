@@ -63,6 +63,36 @@ def habits_of(template: str) -> Habits:
     return Habits(family.frames(template), thoughts, is_open)
 
 
+def habits_after(template: str, begun: str) -> Habits:
+    """Return how a model goes on with an answer that began with this text."""
+    habits = habits_of(template)
+    if not begun:
+        return habits
+    thoughts = _family(template).thoughts
+    opened = max((begun.rfind(opening) for opening, _ in thoughts), default=-1)
+    closed = max((begun.rfind(closing) for _, closing in thoughts), default=-1)
+    return habits._replace(starts_in_reasoning=opened > closed)
+
+
+def out_of_reasoning(template: str, begun: str) -> str:
+    """Return the beginning of an answer so that it stands behind the reasoning that prompts open.
+
+    A beginning that ends reasoning by itself is left alone, and so is an empty one.
+    """
+    family = _family(template)
+    end = prompt_end(template) if begun and habits_of(template).starts_in_reasoning else ""
+    for opening, closing in family.thoughts:
+        if end.endswith(opening) and closing not in begun:
+            return f"{closing}\n\n{begun}"
+    return begun
+
+
+def parser_of(template: str, options: ParserOptions, habits: Habits) -> ToolCallParser:
+    """Return the parser of one answer of a model with these habits."""
+    starts = habits.starts_in_reasoning
+    return _family(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
+
+
 def family_of(template: str) -> str:
     """Return the name of the first family whose template this is; `hermes` for none of them."""
     return _family(template).name

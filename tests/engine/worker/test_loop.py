@@ -30,6 +30,7 @@ from clawd.engine.protocol import (
     decode_from_worker,
     encode,
 )
+from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.loop import Engine, Worker
 from clawd.engine.worker.planner import Planner
@@ -63,18 +64,19 @@ def fake_engine(load: Load) -> Engine:
 
 
 def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
+    scheduler = Scheduler(
+        backend,
+        Planner(backend, prefill_chunk=8, speculates=True),
+        n_parallel=2,
+        max_queue=2,
+        store=store,
+    )
+    prompts = PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000)
     return Engine(
         info=INFO,
-        vocabulary=Characters(),
-        prompts=PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000),
+        answers=Answers(Characters(), prompts, scheduler.histories),
         grammars=GrammarPlanner(backend.accepts_grammar),
-        scheduler=Scheduler(
-            backend,
-            Planner(backend, prefill_chunk=8, speculates=True),
-            n_parallel=2,
-            max_queue=2,
-            store=store,
-        ),
+        scheduler=scheduler,
     )
 
 

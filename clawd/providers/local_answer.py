@@ -1,0 +1,156 @@
+"""One answer of a local model on its way: events of the engine to deltas."""
+
+import logging
+import secrets
+from typing import assert_never
+
+import msgspec
+
+from clawd.engine.failures import failure
+from clawd.engine.mailbox import GenerationEvent
+from clawd.engine.protocol import (
+    GenerationDone,
+    GenerationFailed,
+    PromptEvaluated,
+    PromptProgress,
+    Tokens,
+)
+from clawd.engine.protocol import TokenLogprob as EngineLogprob
+from clawd.errors import ProviderError
+from clawd.providers.base import (
+    CallDelta,
+    ChatRequest,
+    Delta,
+    Evaluated,
+    Failed,
+    Finished,
+    LikelyToken,
+    Progress,
+    Reasoning,
+    StopReason,
+    Text,
+    TokenLogprob,
+    Usage,
+)
+from clawd.providers.logprobs import TokenTrail
+from clawd.providers.toolcalls.base import ParsedDelta, ToolCallParser
+
+logger = logging.getLogger(__name__)
+
+
+class LocalAnswer:
+    """One answer on its way: parses the text, counts, remembers what was said."""
+
+    def __init__(self, provider: str, model: str, request: ChatRequest) -> None:
+        self.provider = provider
+        self.model = model
+        self.has_content = False
+        self.parser: ToolCallParser | None = None
+        self._tool_choice = request.tool_choice if request.tools else "auto"
+        self._has_calls = False
+        self._one_call = request.parallel_calls is False
+        self._logprobs: list[TokenLogprob] = []
+        self._trail = TokenTrail()
+
+    def take(self, event: GenerationEvent) -> list[Delta]:
+        """Return what an event of the engine is to who asked."""
+        match event:
+            case PromptProgress():
+                return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
+            case PromptEvaluated():
+                _log_quarantined(event.quarantined)
+                return [
+                    Evaluated(
+                        tokens=event.tokens,
+                        cached=event.cached,
+                        elapsed_ms=event.elapsed_ms,
+                        context_used=event.tokens,
+                        context_size=event.n_ctx,
+                    )
+                ]
+            case Tokens():
+                logprobs = [_logprob(each) for each in event.logprobs]
+                self._logprobs += logprobs
+                self._trail.push(logprobs)
+                return self._deltas(self.parser.feed(event.text) if self.parser else [])
+            case GenerationDone():
+                return self._finish(event)
+            case GenerationFailed():
+                return [Failed(error=failure(event), partial=self.has_content)]
+            case _:
+                assert_never(event)
+
+    def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for delta in parsed:
+            self.has_content = True
+            match delta:
+                case Text():
+                    logprobs = self._trail.take(delta.text)
+                    deltas.append(Text(text=delta.text, logprobs=logprobs))
+                case Reasoning():
+                    deltas.append(delta)
+                case CallDelta() if self._one_call and delta.index:
+                    continue  # of a family whose calls no grammar can tell from text
+                case CallDelta():
+                    self._has_calls = True
+                    call_id = f"call_{secrets.token_hex(6)}"
+                    deltas.append(msgspec.structs.replace(delta, id=call_id))
+                case _:
+                    assert_never(delta)
+        return deltas
+
+    def _finish(self, done: GenerationDone) -> list[Delta]:
+        deltas = self._deltas(self.parser.finish() if self.parser else [])
+        if self._lacks_call() and done.reason == "stop":
+            error = ProviderError(
+                f"the model called no tool, though tool_choice is {self._tool_choice!r}",
+                kind="invalid",
+                hint="Ask again, or use tool_choice auto.",
+            )
+            return [*deltas, Failed(error=error, partial=self.has_content)]
+        reason: StopReason = done.reason
+        if self._has_calls and reason == "stop":
+            reason = "tool_calls"
+        elapsed_s = done.elapsed_ms / 1000
+        finished = Finished(
+            reason=reason,
+            usage=Usage(
+                prompt_tokens=done.prompt_tokens,
+                cached_tokens=done.cached_tokens,
+                completion_tokens=done.completion_tokens,
+                drafted_tokens=done.drafted_tokens,
+                accepted_tokens=done.accepted_tokens,
+            ),
+            provider=self.provider,
+            model=self.model,
+            tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
+            logprobs=tuple(self._logprobs),
+        )
+        return [*deltas, finished]
+
+    def _lacks_call(self) -> bool:
+        return self._tool_choice not in {"auto", "none"} and not self._has_calls
+
+
+def _log_quarantined(quarantined: dict[str, str]) -> None:
+    for name, reason in quarantined.items():
+        logger.warning(
+            "arguments of tool %s are not held to its schema while they are written: %s",
+            name,
+            reason,
+        )
+
+
+def _logprob(found: EngineLogprob) -> TokenLogprob:
+    return TokenLogprob(
+        text=found.piece.decode(errors="replace"),
+        piece=found.piece,
+        logprob=found.logprob,
+        top=tuple(
+            LikelyToken(
+                text=one.piece.decode(errors="replace"), piece=one.piece, logprob=one.logprob
+            )
+            for one in found.top
+        ),
+    )

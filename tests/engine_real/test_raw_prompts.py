@@ -1,0 +1,199 @@
+"""Raw prompts, beginnings of answers, counts and log probabilities with the embedded model."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from clawd.errors import ContextFullError, InvalidRequestError
+from clawd.providers.base import (
+    ChatRequest,
+    Delta,
+    Finished,
+    Message,
+    Sampling,
+    Text,
+    TokenLogprob,
+    ToolCall,
+    ToolSpec,
+    collect,
+)
+from clawd.providers.local import LocalProvider
+from tests.engine_real.test_local_provider import TOOLS, local
+
+pytestmark = pytest.mark.real_model
+
+QUESTION = "what is 12 times 7?"
+CHAT = ChatRequest(messages=(Message(role="user", content=QUESTION),), tools=TOOLS)
+CALL = ToolCall(id="call_1", name="calculator", arguments='{"expression": "12*7"}')
+AFTER_CALL = msgspec.structs.replace(
+    CHAT,
+    system="You are clawd.",
+    messages=(
+        *CHAT.messages,
+        Message(role="assistant", tool_calls=(CALL,)),
+        Message(role="tool", content="84", tool_call_id="call_1", name="calculator"),
+    ),
+)
+UNUSUAL = ChatRequest(
+    messages=(Message(role="user", content="naïve € 🙂 <|im_end|> <tool_call> 日本"),),
+    system="Über alles: <|im_start|>",
+)
+BEGUN = ChatRequest(
+    messages=(Message(role="user", content="Hello!"), Message(role="assistant", content="He"))
+)
+
+
+async def answer_of(provider: LocalProvider, request: ChatRequest) -> tuple[str, int]:
+    response = await collect(provider.chat(request))
+    return response.final_text, response.usage.prompt_tokens
+
+
+async def finished(provider: LocalProvider, request: ChatRequest) -> tuple[list[Delta], Finished]:
+    deltas = [delta async for delta in provider.chat(request)]
+    last = deltas[-1]
+    assert isinstance(last, Finished), last
+    return deltas, last
+
+
+@pytest.mark.parametrize("request_", [CHAT, AFTER_CALL, UNUSUAL, BEGUN, ChatRequest(prompt="a b")])
+async def test_a_rendered_prompt_counts_as_the_answer_will(
+    tmp_path: Path, request_: ChatRequest
+) -> None:
+    short = msgspec.structs.replace(request_, sampling=Sampling(max_tokens=1))
+    async with local(tmp_path) as (provider, _):
+        before = (await provider.render(short)).tokens
+        _, last = await finished(provider, short)
+        after = (await provider.render(short)).tokens
+    assert before == last.usage.prompt_tokens == after
+
+
+async def test_the_rendered_text_as_a_raw_prompt_is_answered_alike(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        written = await provider.render(AFTER_CALL)
+        text, _ = await answer_of(provider, AFTER_CALL)
+        raw, count = await answer_of(provider, ChatRequest(prompt=written.text))
+        cut = await provider.tokenize("", written.text, add_special=True, parse_special=True)
+        tokens, _ = await answer_of(provider, ChatRequest(prompt=cut.tokens))
+    assert written.text.endswith("<|im_start|>assistant\n")
+    assert text == raw == tokens
+    assert written.tokens == count == len(cut.tokens)
+
+
+async def test_a_raw_answer_keeps_its_markers(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        written = await provider.render(CHAT)
+        raw = await collect(provider.chat(ChatRequest(prompt=written.text)))
+    assert raw.tool_calls == ()
+    assert "<tool_call>" in raw.final_text
+
+
+async def test_raw_prompts_stop_end_and_use_the_cache(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        written = await provider.render(AFTER_CALL)
+        whole, _ = await answer_of(provider, ChatRequest(prompt=written.text))
+        again = await collect(provider.chat(ChatRequest(prompt=written.text)))
+        stopping = ChatRequest(prompt=written.text, sampling=Sampling(stop=("84",)))
+        stopped, _ = await answer_of(provider, stopping)
+        limited = ChatRequest(prompt=written.text, sampling=Sampling(max_tokens=2))
+        _, last = await finished(provider, limited)
+    assert again.usage.cached_tokens > 0
+    assert stopped == whole.split("84")[0]
+    assert (last.reason, last.usage.completion_tokens) == ("length", 2)
+
+
+async def test_a_raw_prompt_is_held_to_a_schema(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 5}}, "required": ["a"]}
+    request = ChatRequest(
+        prompt="JSON:",
+        response_format={"type": "json_schema", "json_schema": {"schema": schema}},
+    )
+    async with local(tmp_path) as (provider, _):
+        text, _ = await answer_of(provider, request)
+    assert msgspec.json.decode(text) == {"a": 5}
+
+
+@pytest.mark.parametrize("prompt", [(), "", (5, 1536), (-1,), (2**40,)])
+async def test_a_prompt_that_is_none_is_refused(
+    tmp_path: Path, prompt: str | tuple[int, ...]
+) -> None:
+    async with local(tmp_path) as (provider, _):
+        with pytest.raises(InvalidRequestError):
+            await collect(provider.chat(ChatRequest(prompt=prompt)))
+        mixed = ChatRequest(prompt="x", messages=(Message(role="user", content="y"),))
+        with pytest.raises(InvalidRequestError, match="one of the two"):
+            await collect(provider.chat(mixed))
+        assert (await collect(provider.chat(CHAT))).tool_calls
+
+
+@pytest.mark.parametrize("size", [3000, 400_000])
+async def test_a_prompt_that_does_not_fit_tells_the_counts(tmp_path: Path, size: int) -> None:
+    too_long = ChatRequest(messages=(Message(role="user", content="q"),), prompt=None)
+    raw = msgspec.structs.replace(too_long, messages=(), prompt="x " * size)
+    async with local(tmp_path) as (provider, _):
+        with pytest.raises(ContextFullError) as caught:
+            await collect(provider.chat(raw))
+    assert caught.value.data is not None
+    assert caught.value.data["n_ctx"] == 2048
+    assert caught.value.data["n_prompt_tokens"] > 2048
+
+
+async def test_a_text_of_the_assistant_is_gone_on_with(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        whole, _ = await answer_of(provider, AFTER_CALL)
+        for cut in (1, len(whole) // 2, len(whole) - 1):
+            begun = Message(role="assistant", content=whole[:cut])
+            request = msgspec.structs.replace(AFTER_CALL, messages=(*AFTER_CALL.messages, begun))
+            rest, _ = await answer_of(provider, request)
+            assert whole[:cut] + rest == whole
+            assert (await provider.render(request)).text.endswith(whole[:cut])
+
+
+async def test_two_texts_of_the_assistant_at_the_end_are_refused(tmp_path: Path) -> None:
+    said = Message(role="assistant", content="a")
+    async with local(tmp_path) as (provider, _):
+        with pytest.raises(InvalidRequestError, match="two messages of the assistant"):
+            await collect(
+                provider.chat(msgspec.structs.replace(CHAT, messages=(*CHAT.messages, said, said)))
+            )
+
+
+async def test_tokens_and_texts_go_back_and_forth(tmp_path: Path) -> None:
+    text = "<|im_start|>naïve € 🙂 <tool_call>"
+    async with local(tmp_path) as (provider, _):
+        special = await provider.tokenize("", text, add_special=False, parse_special=True)
+        plain = await provider.tokenize("", text, add_special=False, parse_special=False)
+        assert await provider.detokenize("", special.tokens) == text.encode()
+        assert await provider.detokenize("", plain.tokens) == text.encode()
+        assert b"".join(special.pieces) == text.encode()
+        assert special.pieces[0] == b"<|im_start|>"
+        assert len(plain.tokens) > len(special.tokens)
+        for wrong in ((1536,), (-1,), (2**40,)):
+            with pytest.raises(InvalidRequestError):
+                await provider.detokenize("", wrong)
+        with pytest.raises(InvalidRequestError, match="2000000 characters"):
+            await provider.tokenize("", "x" * 2_000_000, add_special=False, parse_special=True)
+
+
+async def test_log_probabilities_come_with_the_texts_that_they_are_of(tmp_path: Path) -> None:
+    request = msgspec.structs.replace(
+        AFTER_CALL, sampling=Sampling(logprobs=True, top_logprobs=2, max_tokens=40)
+    )
+    async with local(tmp_path) as (provider, _):
+        deltas, last = await finished(provider, request)
+    texts = [delta for delta in deltas if isinstance(delta, Text)]
+    told: list[TokenLogprob] = [each for text in texts for each in text.logprobs]
+    assert b"".join(each.piece for each in told).decode() == "".join(t.text for t in texts)
+    assert told == list(last.logprobs)
+    assert all(each.logprob <= 0 and len(each.top) == 2 for each in told)
+
+
+async def test_one_call_at_most_comes_where_several_are_unwelcome(tmp_path: Path) -> None:
+    tool = ToolSpec(name="time", description="", parameters={"type": "object", "properties": {}})
+    for choice in ("auto", "required"):
+        request = msgspec.structs.replace(
+            CHAT, tools=(tool,), tool_choice=choice, parallel_calls=False
+        )
+        async with local(tmp_path) as (provider, _):
+            response = await collect(provider.chat(request))
+        assert len(response.tool_calls) == 1
