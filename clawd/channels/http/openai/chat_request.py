@@ -92,6 +92,20 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
     return ChatAsked(request=asked, choices=read_choices(body), telling=telling)
 
 
+def repeated(request: ModelRequest, count: int) -> list[ModelRequest]:
+    """Return a request so often; each has a seed of its own where the request has one."""
+    if count == 1:
+        return [request]
+    sampling = request.sampling
+    seeds = [None if sampling.seed is None else sampling.seed + number for number in range(count)]
+    return [
+        msgspec.structs.replace(
+            request, is_plain=True, sampling=msgspec.structs.replace(sampling, seed=seed)
+        )
+        for seed in seeds
+    ]
+
+
 def read_telling(body: dict[str, Any], request: web.Request) -> Telling:
     """Return how an answer is to be told.
 

@@ -159,7 +159,7 @@ def _read_message(item: dict[str, Any], place: str, history: History) -> None:
                 raise invalid(f"{place}.content", "expected what the user says")
             history.add_user(text)
         case "assistant":
-            history.add_assistant(text)
+            history.go_on(text)
         case _:
             raise invalid(f"{place}.role", "expected one of system, developer, user, assistant")
 

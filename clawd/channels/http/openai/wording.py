@@ -1,6 +1,7 @@
 """What all of OpenAI's endpoints say alike: ids, server-sent events, usage, timings and so on."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -113,7 +114,7 @@ def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
     return told | {"tool_calls": list(calls.values()), "notices": notices}
 
 
-def usage_value(usages: list[Usage]) -> dict[str, Any]:
+def usage_value(usages: Sequence[Usage]) -> dict[str, Any]:
     """Return the tokens of a chat or completion, of all its choices together."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)

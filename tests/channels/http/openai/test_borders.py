@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clawd.channels.http.exchange import (
     Answered,
-    Dialect,
     Folding,
     GatewayEvent,
     Generation,
@@ -21,6 +20,7 @@ from clawd.channels.http.openai.chat_request import Telling
 from clawd.channels.http.openai.completion_answer import CompletionAnswer
 from clawd.channels.http.openai.response_answer import ResponseAnswer
 from clawd.channels.http.openai.response_request import ResponseAsked
+from clawd.channels.http.side_by_side import ManyDialect, One
 from clawd.providers.base import (
     CallDelta,
     Delta,
@@ -70,8 +70,8 @@ def transcripts(draw: st.DrawFn) -> list[GatewayEvent]:
     while any(lists):
         chosen = draw(st.sampled_from([each for each in lists if each]))
         events.append(chosen.pop(0))
-    reason = draw(st.sampled_from(["stop", "length"]))
-    return [*events, Finished(reason=reason, usage=USAGE)]
+    is_cut = draw(st.booleans())
+    return [*events, Finished(reason="length" if is_cut else "stop", usage=USAGE)]
 
 
 @st.composite
@@ -79,12 +79,12 @@ def cuts_of(draw: st.DrawFn) -> list[int]:
     return draw(st.lists(st.integers(1, 40), min_size=1, max_size=20))
 
 
-def written(dialect: Dialect, events: Sequence[GatewayEvent]) -> bytes:
+def written(dialect: ManyDialect, events: Sequence[GatewayEvent]) -> bytes:
     generation: Generation = Fixed(events, "tiny", "")
-    pieces = [*dialect.begin(generation)]
+    pieces = [*dialect.begin([generation])]
     for event in events:
-        pieces += [dialect.ping, *dialect.take(event)]
-    return b"".join(pieces)
+        pieces += [dialect.ping, *dialect.take(0, event)]
+    return b"".join([*pieces, *dialect.end()])
 
 
 def folded(events: Sequence[GatewayEvent]) -> Answered:
@@ -126,7 +126,7 @@ def test_a_chat_stream_read_back_by_a_client_is_what_it_was_made_of(
     mine, theirs = folded(events), folded(deltas)
     assert (theirs.text, theirs.reasoning, theirs.calls) == (mine.text, mine.reasoning, mine.calls)
     assert theirs.usage == USAGE
-    whole = ChatAnswer(telling).whole(Fixed(events, "tiny", ""), mine)
+    whole = ChatAnswer(telling).whole([Fixed(events, "tiny", "")], [mine])
     reader = OpenAIAnswer("test", "tiny")
     again = folded([*reader.take(json.dumps(whole)), *reader.finish()])
     assert (again.text, again.reasoning, again.calls, again.usage) == (
@@ -172,7 +172,7 @@ def test_a_response_stream_is_what_the_whole_response_says(
         progress=loud,
         summarises=summarises,
     )
-    found = values(written(ResponseAnswer(asked), events), sizes)
+    found = values(written(One(ResponseAnswer(asked)), events), sizes)
     told = [(name, json.loads(value)) for name, value in found]
     assert [value["sequence_number"] for _, value in told] == list(range(len(told)))
     assert all(value["type"] == name for name, value in told)
@@ -193,7 +193,7 @@ def test_a_completion_stream_joins_to_the_whole(
         choice["text"] for _, value in told[:-1] for choice in json.loads(value)["choices"]
     )
     whole = CompletionAnswer(Telling(), before=[before]).whole(
-        Fixed(events, "tiny", ""), folded(events)
+        [Fixed(events, "tiny", "")], [folded(events)]
     )
     assert text == whole["choices"][0]["text"] == before + folded(events).text
 

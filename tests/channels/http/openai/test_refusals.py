@@ -145,7 +145,6 @@ RESPONSES: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "wizard", "content": "a"}]}, "input[0].role"),
     ({"input": [{"role": "user"}]}, "input[0].content"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
-    ({"input": [USER, ASSISTANT, ASSISTANT]}, "input"),
     ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
     ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),

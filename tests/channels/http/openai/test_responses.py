@@ -69,7 +69,7 @@ async def test_text_is_what_the_user_says_and_instructions_come_first() -> None:
     assert await read("hello") == (Message(role="user", content="hello"),)
 
 
-async def test_calls_join_what_was_said_before_them_and_results_follow_in_their_order() -> None:
+async def test_calls_join_what_was_said_before_them_and_results_follow() -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "go"}]},
         {"type": "reasoning", "id": "rs", "summary": []},
@@ -91,9 +91,22 @@ async def test_calls_join_what_was_said_before_them_and_results_follow_in_their_
     assert await read(items) == (
         Message(role="user", content="go"),
         Message(role="assistant", content="Going.", tool_calls=calls),
-        Message(role="tool", content="A", tool_call_id="a", name="f"),
         Message(role="tool", content="B", tool_call_id="b", name="g"),
+        Message(role="tool", content="A", tool_call_id="a", name="f"),
     )
+
+
+async def test_all_that_a_model_said_between_two_users_is_one_message() -> None:
+    items = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "One. "},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"role": "assistant", "content": "Two."},
+        {"type": "function_call_output", "call_id": "a", "output": "A"},
+    ]
+    call = ToolCall(id="a", name="f", arguments="{}")
+    said = Message(role="assistant", content="One. Two.", tool_calls=(call,))
+    assert (await read(items))[1] == said
 
 
 async def test_fields_without_meaning_here_are_ignored_and_null_is_absent() -> None:
@@ -107,8 +120,9 @@ async def test_fields_without_meaning_here_are_ignored_and_null_is_absent() -> N
         "client_metadata": {},
         "user": "me",
     }
-    absent = ["instructions", "tools", "tool_choice", "text", "stream", "metadata", "top_p"] + [
-        "previous_response_id"
+    absent = [
+        *("instructions", "tools", "tool_choice", "text"),
+        *("stream", "metadata", "top_p", "previous_response_id"),
     ]
     async with door() as at:
         await respond(at, "hello", **ignored, **dict.fromkeys(absent))
