@@ -4,15 +4,19 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import CALLER, GATEWAY, Gateway, Handler, make_app
+from clawd.channels.http.app import CALLER, Gateway, Handler, make_app
 from clawd.channels.http.exchange import Caller, GatewayEvent, Generation, ModelRequest
 from clawd.channels.http.openai import chat, completions, responses
 from clawd.providers.base import Finished, Text, Usage
+from clawd.providers.scripted import ScriptedProvider
+from clawd.runtime.settings import RuntimeSettings
+from clawd.wire.reports import ModelList, ProviderLine
 from tests.channels.http.rig import EVERYTHING, LIMIT_S
 from tests.support.inprocess import OWNER
 
@@ -66,6 +70,30 @@ class FixedGenerations:
     async def count(self, request: ModelRequest, caller: Caller) -> int:
         self.asked.append(request)
         return 42
+
+
+class Parts:
+    """Of a gateway what these routes ask for: a model that nobody has a tokenizer of."""
+
+    def __init__(self, generations: FixedGenerations) -> None:
+        self.generations = generations
+
+    def ping_s(self) -> float:
+        return 1.0
+
+    def providers(self) -> dict[str, ScriptedProvider]:
+        return {"mock": ScriptedProvider()}
+
+    def settings(self) -> RuntimeSettings:
+        return RuntimeSettings(
+            workspace=Path("/"), workspace_roots=(), default_provider="mock", default_model=""
+        )
+
+    def provider_lines(self) -> tuple[ProviderLine, ...]:
+        return ()
+
+    def models(self) -> ModelList:
+        return ModelList(folder="", items=())
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -170,14 +198,7 @@ async def door(*answers: Sequence[GatewayEvent], conversation_id: str = "") -> A
         request[CALLER] = Caller(principal=OWNER, scopes=EVERYTHING)
         return await handler(request)
 
-    class Parts:
-        pass
-
-    parts = Parts()
-    parts.generations = generations  # type: ignore[attr-defined]
-    parts.ping_s = lambda: 1.0  # type: ignore[attr-defined]
-    app = make_app(cast(Gateway, parts), ROUTES, [vouch])
-    assert app[GATEWAY] is cast(Any, parts)
+    app = make_app(cast(Gateway, Parts(generations)), ROUTES, [vouch])
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
