@@ -23,7 +23,7 @@ from tests.support.inprocess import OWNER
 ROUTES = [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES]
 USAGE = Usage(prompt_tokens=11, cached_tokens=4, completion_tokens=3)
 DONE = Finished(reason="stop", usage=USAGE)
-HELLO: tuple[GatewayEvent, ...] = (Text(text="Hel"), Text(text="lo"), DONE)
+HELLO: tuple[GatewayEvent, ...] = (Text(text="He"), Text(text="llo"), DONE)
 
 
 class Fixed:

@@ -122,8 +122,8 @@ async def test_a_stream_begins_with_the_role_and_ends_with_a_reason_and_done() -
         [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]
         for delta, reason in [
             ({"role": "assistant", "content": ""}, None),
-            ({"content": "Hel"}, None),
-            ({"content": "lo"}, None),
+            ({"content": "He"}, None),
+            ({"content": "llo"}, None),
             ({}, "stop"),
         ]
     ]
@@ -194,14 +194,14 @@ async def test_reasoning_travels_beside_the_content() -> None:
 @pytest.mark.parametrize("by_text", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_log_probabilities_join_to_the_content(by_text: bool, stream: bool) -> None:
-    hel, lo = token("Hel"), token("lo", float("-inf"))
+    he, llo = token("He"), token("llo", float("-inf"))
     markers = (token("<think>"), token("x"), token("</think>"))
     texts = (
-        (Text(text="Hel", logprobs=(hel,)), Text(text="lo", logprobs=(lo,)))
+        (Text(text="He", logprobs=(he,)), Text(text="llo", logprobs=(llo,)))
         if by_text
-        else (Text(text="Hel"), Text(text="lo"))
+        else (Text(text="He"), Text(text="llo"))
     )
-    end = Finished(reason="stop", usage=USAGE, logprobs=(*markers, hel, lo, token("<end>")))
+    end = Finished(reason="stop", usage=USAGE, logprobs=(*markers, he, llo, token("<end>")))
     async with door((*texts, end)) as at:
         answer = await at.chat({"stream": stream, "logprobs": True, "top_logprobs": 1})
     chunks = answer.data() if stream else [answer.json()]
@@ -342,7 +342,7 @@ async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_event_and_then_the_end() -> None:
-    broken = (Text(text="Hel"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
     async with door(broken) as at:
         answer = await at.chat({"stream": True})
         assert at.generations.opened[0].is_closed

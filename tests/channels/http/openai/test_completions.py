@@ -89,10 +89,10 @@ async def test_an_echo_puts_the_prompt_before_each_answer(stream: bool) -> None:
 async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
     tokens = (
         TokenLogprob(text="Hé", piece="Hé".encode(), logprob=-0.25),
-        TokenLogprob(text="lo", piece=b"lo", logprob=float("-inf")),
+        TokenLogprob(text="llo", piece=b"llo", logprob=float("-inf")),
     )
     end = Finished(reason="length", usage=USAGE, logprobs=tokens)
-    async with door((Text(text="Hé"), Text(text="lo"), end)) as at:
+    async with door((Text(text="Hé"), Text(text="llo"), end)) as at:
         answer = await complete(at, logprobs=0, stream=stream)
         assert (at.asked.sampling.logprobs, at.asked.sampling.top_logprobs) == (True, 0)
     choices = (
@@ -102,7 +102,7 @@ async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
     )
     (told,) = [choice["logprobs"] for choice in choices if choice["logprobs"]]
     assert told == {
-        "tokens": ["Hé", "lo"],
+        "tokens": ["Hé", "llo"],
         "token_logprobs": [-0.25, -10000.0],
         "top_logprobs": [{}, {}],
         "text_offset": [0, 2],
@@ -135,7 +135,7 @@ async def test_progress_is_told_in_llama_cpps_words() -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_event_and_then_the_end() -> None:
-    broken = (Text(text="Hel"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
     async with door(broken) as at:
         answer = await complete(at, stream=True)
         whole = await complete(at)

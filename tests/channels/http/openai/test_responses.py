@@ -285,7 +285,7 @@ async def test_reasoning_is_a_summary_for_who_asks_for_one() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_was_cut_is_incomplete(stream: bool) -> None:
     cut = (
-        Text(text="Hel"),
+        Text(text="He"),
         CallDelta(index=0, id="c", name="f", arguments='{"a'),
         Finished(reason="length", usage=USAGE),
     )
@@ -329,7 +329,7 @@ async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_and_a_failed_response() -> None:
-    broken = (Text(text="Hel"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
     async with door(broken) as at:
         answer = await respond(at, stream=True)
     (error,) = named(answer, "error")
