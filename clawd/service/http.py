@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
+from clawd.channels.http import embeddings, server_info, tokens
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.generations import ModelGenerations
@@ -81,4 +82,12 @@ def invoke_of(daemon: Daemon) -> Invoke:
 
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
-    return [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES, *models.ROUTES]
+    return [
+        *chat.ROUTES,
+        *completions.ROUTES,
+        *responses.ROUTES,
+        *models.ROUTES,
+        *embeddings.ROUTES,
+        *tokens.ROUTES,
+        *server_info.ROUTES,
+    ]

@@ -197,3 +197,17 @@ async def test_one_call_at_most_comes_where_several_are_unwelcome(tmp_path: Path
         async with local(tmp_path) as (provider, _):
             response = await collect(provider.chat(request))
         assert len(response.tool_calls) == 1
+
+
+@pytest.mark.parametrize("part", ["x", "日本", "{}[]();", "<|im_end|>", "<tool_call>", "é🙂\n"])
+async def test_no_long_text_ends_the_worker_or_is_changed(tmp_path: Path, part: str) -> None:
+    text = part * (200_000 // len(part))
+    async with local(tmp_path) as (provider, engine):
+        await provider.check()
+        pid = engine.status()[0].pid
+        for parse_special in (True, False):
+            cut = await provider.tokenize("", text, add_special=True, parse_special=parse_special)
+            assert await provider.detokenize("", cut.tokens) == text.encode()
+        with pytest.raises(ContextFullError):
+            await collect(provider.chat(ChatRequest(prompt=text)))
+        assert engine.status()[0].pid == pid
