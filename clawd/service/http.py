@@ -6,10 +6,13 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import embeddings, server_info, tokens
+from clawd.channels.http import embeddings, root, server_info, tokens
+from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke
 from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.ollama import models as ollama_models
+from clawd.channels.http.ollama import routes as ollama_routes
 from clawd.channels.http.openai import chat, completions, models, responses
 from clawd.errors import ForbiddenError
 from clawd.runtime.continuity import Continuity
@@ -83,6 +86,7 @@ def invoke_of(daemon: Daemon) -> Invoke:
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
     return [
+        *root.ROUTES,
         *chat.ROUTES,
         *completions.ROUTES,
         *responses.ROUTES,
@@ -90,4 +94,7 @@ def routes_of() -> list[web.RouteDef]:
         *embeddings.ROUTES,
         *tokens.ROUTES,
         *server_info.ROUTES,
+        *anthropic_routes.ROUTES,
+        *ollama_routes.ROUTES,
+        *ollama_models.ROUTES,
     ]

@@ -80,7 +80,8 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
         return {"error": message}
     if envelope == "anthropic":
         kind = _ANTHROPIC_TYPES.get(status, "api_error")
-        return {"type": "error", "error": {"type": kind, "message": message}}
+        told_as = f"{_too_long(error)}{message}"
+        return {"type": "error", "error": {"type": kind, "message": told_as}}
     told: dict[str, Any] = {
         "message": message,
         "type": _OPENAI_TYPES.get(status, "server_error"),
@@ -95,6 +96,16 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
         told["code"] = "context_length_exceeded"
         told |= {name: data[name] for name in ("n_prompt_tokens", "n_ctx") if name in data}
     return {"error": told}
+
+
+def _too_long(error: Exception) -> str:
+    """Return the words by which Anthropic's clients know that they must compact a conversation."""
+    if not isinstance(error, ContextFullError):
+        return ""
+    data = error.data or {}
+    if "n_prompt_tokens" not in data or "n_ctx" not in data:
+        return "prompt is too long: "
+    return f"prompt is too long: {data['n_prompt_tokens']} tokens > {data['n_ctx']} maximum; "
 
 
 def error_response(path: str, error: Exception, status: int = 0) -> web.Response:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import CALLER, Handler, make_app
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.exchange import Caller, Generations
 from clawd.service.http import gateway_of, routes_of
 from tests.support.inprocess import OWNER, Inside, daemon_in
 
@@ -51,8 +52,12 @@ async def served(
     *replies: dict[str, Any],
     tables: str = "",
     routes: Sequence[web.RouteDef] | None = None,
+    generations: Generations | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve a daemon whose mock provider gives these replies; without any it echoes."""
+    """Serve a daemon whose mock provider gives these replies; without any it echoes.
+
+    `generations` answer instead of the daemon's own.
+    """
     if replies:
         script = folder / "script.json"
         script.write_text(json.dumps({"replies": list(replies)}))
@@ -69,7 +74,10 @@ async def served(
             return await handler(request)
 
         chosen = list(routes) if routes is not None else routes_of()
-        app = make_app(gateway_of(inside.daemon), chosen, [vouch])
+        gateway = gateway_of(inside.daemon)
+        if generations is not None:
+            gateway = msgspec.structs.replace(gateway, generations=generations)
+        app = make_app(gateway, chosen, [vouch])
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
