@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from clawd.channels.http.clawd_events import shown
 from clawd.channels.http.exchange import Answered, GatewayEvent, Generation
 from clawd.channels.http.openai.chat_request import Telling
 from clawd.channels.http.openai.progress import ProgressTold
@@ -25,12 +26,9 @@ from clawd.channels.http.openai.wording import (
     STREAM_TYPE,
     beside,
     error_value,
-    evaluated_value,
     logprob_value,
     new_id,
     of_content,
-    progress_value,
-    side_value,
     sse,
     timings_value,
     usage_value,
@@ -173,7 +171,7 @@ class ChatAnswer:
                     yield from self._prompt(event)
             case _:
                 if self._telling.events:
-                    yield self._beside(side_value(event))
+                    yield self._beside(event)
 
     def _prompt(self, event: Progress | Evaluated) -> Iterable[bytes]:
         told = self._progress
@@ -182,9 +180,9 @@ class ChatAnswer:
             if self._telling.llama_progress:
                 yield sse(self._frame([]) | {"prompt_progress": told.value(step)})
             if self._telling.progress:
-                yield self._beside(progress_value(step.processed, step.cached, step.total))
+                yield self._beside(step)
         if isinstance(event, Evaluated) and self._telling.progress:
-            yield self._beside(evaluated_value(event))
+            yield self._beside(event)
 
     def _finish(self, index: int, finished: Finished) -> list[bytes]:
         choice = self._choices[index]
@@ -211,8 +209,9 @@ class ChatAnswer:
         choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": None}
         return sse(self._frame([choice]))
 
-    def _beside(self, told: dict[str, Any]) -> bytes:
-        return sse(self._frame([]) | {"clawd": told})
+    def _beside(self, event: GatewayEvent) -> bytes:
+        name, fields = shown(event) or ("clawd.event", {})
+        return sse(self._frame([]) | {"clawd": {"event": name, **fields}})
 
     def _frame(self, choices: list[Any]) -> dict[str, Any]:
         return {

@@ -10,23 +10,22 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.body import field, invalid
+from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
-    conversation_of,
     flag,
     flags_of,
     given,
     read_metadata,
     read_sampling,
     refuse,
-    wants_events,
-    wants_injection,
 )
 from clawd.channels.http.openai.formats import read_text_format
 from clawd.channels.http.openai.history import History
 from clawd.channels.http.openai.messages import read_arguments, read_content
 from clawd.channels.http.openai.tools import read_choice, read_tools
+from clawd.channels.http.wishes import with_headers
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling, ToolCall
 
@@ -78,19 +77,17 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        inject=wants_injection(request),
         is_plain=(
             bool(sampling.logprobs)
             or answer_format is not None
             or history.is_prefilled
             or brings_choice
         ),
-        conversation_id=conversation_of(request),
         wants_progress=progress,
         metadata=read_metadata(body),
     )
     return ResponseAsked(
-        request=asked,
+        request=with_headers(asked, request),
         stream=flag(body, "stream"),
         events=events,
         progress=progress,
