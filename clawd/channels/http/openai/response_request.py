@@ -188,7 +188,8 @@ def _wants_summary(body: dict[str, Any]) -> bool:
     reasoning = body.get("reasoning")
     if not isinstance(reasoning, dict):
         return False
-    return reasoning.get("summary", reasoning.get("generate_summary")) not in {None, "none"}
+    wanted = reasoning.get("summary", reasoning.get("generate_summary"))
+    return isinstance(wanted, str) and wanted != "none"
 
 
 def _echoed(body: dict[str, Any]) -> dict[str, Any]:

@@ -100,6 +100,6 @@ def _allowed(
         raise invalid("tool_choice", "allowed_tools has no list of tools")
     names = {_name_of(tool) for tool in listed if isinstance(tool, dict)}
     mode = inner.get("mode", "auto")
-    if mode not in {"auto", "required"}:
+    if mode not in ("auto", "required"):
         raise invalid("tool_choice", "the mode of allowed_tools is auto or required")
     return mode, tuple(tool for tool in tools if tool.name in names)
