@@ -97,7 +97,7 @@ async def test_one_who_leaves_stops_the_model(
     tmp_path: Path, endless: Path, place: str, *, is_plain: bool
 ) -> None:
     async with endlessly(tmp_path, endless) as door:
-        text = "word " * 1000 if place == "prefill" else "hello"
+        text = "word " * (1000 if is_plain else 100) if place == "prefill" else "hello"
         body = asking(text, is_plain=is_plain, stream=place != "whole")
         if place == "whole":
             waiting = asyncio.create_task(door.post("/say", body))
