@@ -15,7 +15,6 @@ from clawd.providers.base import (
     Text,
     TokenLogprob,
     ToolCall,
-    ToolSpec,
     collect,
 )
 from clawd.providers.local import LocalProvider
@@ -186,17 +185,6 @@ async def test_log_probabilities_come_with_the_texts_that_they_are_of(tmp_path: 
     assert b"".join(each.piece for each in told).decode() == "".join(t.text for t in texts)
     assert told == list(last.logprobs)
     assert all(each.logprob <= 0 and len(each.top) == 2 for each in told)
-
-
-async def test_one_call_at_most_comes_where_several_are_unwelcome(tmp_path: Path) -> None:
-    tool = ToolSpec(name="time", description="", parameters={"type": "object", "properties": {}})
-    for choice in ("auto", "required"):
-        request = msgspec.structs.replace(
-            CHAT, tools=(tool,), tool_choice=choice, parallel_calls=False
-        )
-        async with local(tmp_path) as (provider, _):
-            response = await collect(provider.chat(request))
-        assert len(response.tool_calls) == 1
 
 
 @pytest.mark.parametrize("part", ["x", "日本", "{}[]();", "<|im_end|>", "<tool_call>", "é🙂\n"])
