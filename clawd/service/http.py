@@ -9,7 +9,17 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import gateway, gateway_acts, health, mcp, metrics, root
+from clawd.channels.http import (
+    embeddings,
+    gateway,
+    gateway_acts,
+    health,
+    mcp,
+    metrics,
+    root,
+    server_info,
+    tokens,
+)
 from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
 from clawd.channels.http.auth import Doorman, vouching
@@ -177,6 +187,9 @@ def routes_of() -> list[web.RouteDef]:
         *completions.ROUTES,
         *responses.ROUTES,
         *models.ROUTES,
+        *embeddings.ROUTES,
+        *tokens.ROUTES,
+        *server_info.ROUTES,
         *anthropic_routes.ROUTES,
         *ollama_routes.ROUTES,
         *ollama_models.ROUTES,
