@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent clean
+.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent bench-http clean
 
 export ARGS JSON PYTHONS
 
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench-security  the emergency stop, what a call costs around its program, receipts'
 	@echo '              a second; ARGS="--only call_overhead" chooses rows'
 	@echo 'make bench-agent  tasks that the embedded model gets done, and how fast memory is searched'
+	@echo 'make bench-http  what each dialect over HTTP costs, many streams at once, llama-server beside it'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
 run:
@@ -45,6 +46,9 @@ bench-security:
 
 bench-agent:
 	@sh packaging/bootstrap.sh bench-agent
+
+bench-http:
+	@sh packaging/bootstrap.sh bench-http
 
 clean:
 	@sh packaging/bootstrap.sh clean

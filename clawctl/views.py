@@ -40,6 +40,7 @@ def show_status(report: StatusReport) -> None:
             ("clawd", f"{report.version}, pid {report.pid}, up {duration(report.uptime_s)}"),
             ("home", report.home),
             ("socket", report.socket),
+            ("gateway", report.gateway or "off"),
             ("config", report.config),
             ("workspace", report.workspace),
             ("provider", f"{report.default_provider}{model}"),

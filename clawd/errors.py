@@ -6,8 +6,10 @@
     ├── ProtocolError            protocol            no frame, or a version nobody speaks
     ├── InvalidRequestError      invalid_request     parameters that cannot be meant
     ├── NotFoundError            not_found           a name that is not there; says which are
+    ├── UnauthenticatedError     unauthenticated     no valid key, and one is needed
     ├── ForbiddenError           forbidden           the principal may not do this
     ├── BusyError                busy                a bounded queue is full; see retry_after_s
+    │   └── RateLimitError       rate_limited        a key asks too often
     ├── CancelledByUserError     cancelled           somebody asked for it to stop
     ├── StoppedError             estop               the emergency stop is set
     ├── EngineError              engine
@@ -82,6 +84,12 @@ class NotFoundError(ClawError):
     default_code = "not_found"
 
 
+class UnauthenticatedError(ClawError):
+    """No valid key came with the request, and one is needed."""
+
+    default_code = "unauthenticated"
+
+
 class ForbiddenError(ClawError):
     """The principal may not do this."""
 
@@ -96,6 +104,12 @@ class BusyError(ClawError):
     def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
         super().__init__(message, hint=hint, data={"retry_after_s": retry_after_s})
         self.retry_after_s = retry_after_s
+
+
+class RateLimitError(BusyError):
+    """A key asks too often."""
+
+    default_code = "rate_limited"
 
 
 class CancelledByUserError(ClawError):

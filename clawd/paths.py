@@ -108,6 +108,16 @@ class Layout:
         return self.home / "plugin_pins.json"
 
     @property
+    def mcp(self) -> Path:
+        """What is kept about MCP servers: tokens, what they print on standard error (0700)."""
+        return self.home / "mcp"
+
+    @property
+    def mcp_pins(self) -> Path:
+        """What was first seen of each tool of MCP servers (0600)."""
+        return self.home / "mcp_tools.json"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.home / "cache"

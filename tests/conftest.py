@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from clawd.security.sandbox_landlock import landlock_problem
+from tests.clients.places import lacking
 
 
 @functools.cache
@@ -40,6 +41,11 @@ PROBES: dict[str, Callable[[], str]] = {
     "sandbox": _no_sandbox,
     "landlock": _no_landlock,
     "real_model": _no_real_model,
+    "sdks": lambda: lacking("sdks"),
+    "litellm": lambda: lacking("litellm"),
+    "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
+    "conformance": lambda: lacking("mcp"),
+    "clis": lambda: lacking("clis"),
 }
 
 

@@ -27,6 +27,7 @@ TARGETS = (
     "bench-engine",
     "bench-security",
     "bench-agent",
+    "bench-http",
     "clean",
 )
 PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)
@@ -371,16 +372,20 @@ def test_make_run_stops_when_init_fails(checkout: Path, tmp_path: Path) -> None:
 
 
 @needs_make
-def test_make_bench_engine_measures_against_what_was_built(checkout: Path) -> None:
+@pytest.mark.parametrize(("name", "package"), [("engine", "llama"), ("http", "http")])
+def test_make_bench_measures_against_what_was_built(
+    checkout: Path, name: str, package: str
+) -> None:
     venv = make_ready(checkout, "project", "engine", "bench")
     (venv / f"lib/python{MINOR}/site-packages/llama_cpp_python-0.3.36.dist-info").mkdir()
     binaries = checkout / ".setup/peer" / peer.peer_folder("0.3.36").name / "build/bin"
-    for name in peer.PROGRAMS:
-        write_script(binaries / name, "#!/bin/sh\n")
+    for program in peer.PROGRAMS:
+        write_script(binaries / program, "#!/bin/sh\n")
     write_script(
-        checkout / "tests/bench/llama/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
+        checkout / f"tests/bench/{package}/__main__.py",
+        "import sys\nprint(*sys.argv[1:], sep='|')\n",
     )
-    answer = make(checkout, "bench-engine", JSON="figures.json", ARGS="--only stall_p95")
+    answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only stall_p95")
     expected = f"--binaries|{binaries}|--json|figures.json|--only|stall_p95\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from clawd.config import mcp
 from clawd.config.expand import engine_sections
 from clawd.config.problems import Problem, nearest, refused
 from clawd.config.tree import Tree, value_at
@@ -146,6 +147,13 @@ def _addresses(tree: Tree) -> Iterator[Problem]:
             yield refused((*key, index), address, "host:port, as 127.0.0.1:8080 or [::1]:8080")
 
 
+def _tls(tree: Tree) -> Iterator[Problem]:
+    at = ("channels", "http")
+    key, cert = value_at(tree, (*at, "tls_key")), value_at(tree, (*at, "tls_cert"))
+    if key and not cert:
+        yield Problem((*at, "tls_key"), " stands alone: expected a tls_cert beside it")
+
+
 def _is_host_and_port(address: str) -> bool:
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
@@ -157,6 +165,12 @@ def _is_host_and_port(address: str) -> bool:
             return False
         return True
     return _DOMAIN.fullmatch(host) is not None and not host.startswith("*")
+
+
+def _mcp(tree: Tree) -> Iterator[Problem]:
+    section = tree.get("mcp")
+    for key, value, expected in mcp.wrong_values(section) if isinstance(section, dict) else ():
+        yield refused(("mcp", *key), value, expected)
 
 
 def _texts(tree: Tree, key: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -175,4 +189,6 @@ _CHECKS: tuple[Callable[[Tree], Iterator[Problem]], ...] = (
     _rpc_servers,
     _domains,
     _addresses,
+    _tls,
+    _mcp,
 )

@@ -37,7 +37,11 @@ def expand_paths(
         bases += [((*at, "script"), folder), ((*at, "api_key_file"), folder)]
     for key, base in bases:
         yield from _expand_at(tree, key, partial(_path, base=base, environ=environ))
+    for name in ("tls_cert", "tls_key"):
+        if value_at(tree, at := ("channels", "http", name)):
+            yield from _expand_at(tree, at, partial(_path, base=folder, environ=environ))
     yield from _expand_models(tree, environ)
+    yield from _expand_servers(tree, environ)
     for section in engine_sections(tree):
         expand = partial(_adapter, base=folder, environ=environ)
         yield from _expand_at(tree, (*section, "lora"), expand)
@@ -60,6 +64,15 @@ def _expand_models(tree: Tree, environ: Mapping[str, str]) -> Iterator[Problem]:
             keys.append(("providers", "models", name, "model"))
     for key in keys:
         yield from _expand_at(tree, key, partial(_filled_in, environ=environ))
+
+
+def _expand_servers(tree: Tree, environ: Mapping[str, str]) -> Iterator[Problem]:
+    servers = value_at(tree, ("mcp", "servers"))
+    for alias in servers if isinstance(servers, dict) else ():
+        at = ("mcp", "servers", alias)
+        yield from _expand_at(tree, (*at, "command"), partial(_filled_in, environ=environ))
+        expand = partial(_path, base=None, environ=environ)
+        yield from _expand_at(tree, (*at, "readonly_paths"), expand)
 
 
 def _expand_at(tree: Tree, key: Key, expand: Callable[[str], str]) -> Iterator[Problem]:

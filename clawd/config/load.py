@@ -189,15 +189,19 @@ def _one_problem(file: Path, text: str) -> ConfigError:
 
 
 def _literal_keys(tree: Tree, sources: Mapping[Key, str], file: Path) -> Iterable[Problem]:
-    providers = value_at(tree, ("providers", "models"))
-    for name in providers if isinstance(providers, dict) else ():
-        key = ("providers", "models", name, "api_key")
-        if sources.get(key) == str(file) and not is_private(file):
-            yield Problem(
-                key,
-                f" stands in a file that others may read: expected mode 0600 (chmod 600 {file}), "
-                "or better api_key_env",
-            )
+    for at, name, better in (
+        (("providers", "models"), "api_key", "api_key_env"),
+        (("mcp", "servers"), "auth_token", "auth_env"),
+    ):
+        sections = value_at(tree, at)
+        for section in sections if isinstance(sections, dict) else ():
+            key = (*at, section, name)
+            if sources.get(key) == str(file) and not is_private(file):
+                yield Problem(
+                    key,
+                    f" stands in a file that others may read: expected mode 0600 (chmod 600 "
+                    f"{file}), or better {better}",
+                )
 
 
 def is_private(file: Path) -> bool:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from clawd.config.schema import Config
 from clawd.config.tree import Key, annotation_of, dotted, is_section
 
-HIDDEN_VALUES = frozenset({"api_key", "base_url"})
+HIDDEN_VALUES = frozenset({"api_key", "auth_token", "base_url", "env", "url"})
 MAX_SHOWN = 80
 
 _EXPECTED_TYPES = {
@@ -124,6 +124,7 @@ def _all_keys(section: Any, at: Key = ()) -> Iterator[Key]:
             kind = get_args(kind)[0]
         yield (*at, name)
         if get_origin(kind) is dict:
-            yield from _all_keys(get_args(kind)[1], (*at, name, "<name>"))
+            value = get_args(kind)[1]
+            yield from _all_keys(value, (*at, name, "<name>")) if is_section(value) else ()
         elif is_section(kind):
             yield from _all_keys(kind, (*at, name))

@@ -13,8 +13,10 @@ from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded
+from clawd.config.mcp import McpAutoApproveSection, McpSection, McpServerSection
 from clawd.config.prompt import PromptSection
 from clawd.config.schema import (
     AgentProfile,
@@ -98,6 +100,7 @@ def render_default_config(layout: Layout) -> str:
     plain: list[tuple[Key, type[Section]]] = [
         (("security",), SecuritySection),
         (("channels", "cli"), CliSection),
+        (("channels", "http"), HttpSection),
         (("memory",), MemorySection),
         (("knowledge",), KnowledgeSection),
         (("receipts",), ReceiptsSection),
@@ -116,7 +119,7 @@ def render_default_config(layout: Layout) -> str:
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))
     parts.append(_providers())
     parts += [_section(key, kind, special) for key, kind in plain]
-    parts += [_agents(), _models()]
+    parts += [_agents(), _mcp(), _models()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -134,6 +137,11 @@ def redacted(loaded: Loaded) -> dict[str, Any]:
     for name, section in loaded.config.providers.models.items():
         if section.api_key is not None:
             values["providers"]["models"][name]["api_key"] = REDACTED
+    for alias, server in loaded.config.mcp.servers.items():
+        shown = values["mcp"]["servers"][alias]
+        shown["env"] = dict.fromkeys(shown["env"], REDACTED)
+        if server.auth_token is not None:
+            shown["auth_token"] = REDACTED
     return values
 
 
@@ -243,6 +251,32 @@ def _fields(*names: str) -> Iterator[str]:
         field = ProviderSection.model_fields[name]
         yield from _comment(field.description or "")
         yield f"#{name} = {toml_value(field.default)}"
+
+
+def _mcp() -> str:
+    lines = [*_comment(McpSection.__doc__ or ""), "[mcp]"]
+    names = tuple(
+        name for name in McpSection.model_fields if name not in {"servers", "auto_approve"}
+    )
+    lines += _keys(("mcp",), McpSection, {}, names)
+    lines += ["", *_comment(McpAutoApproveSection.__doc__ or ""), "[mcp.auto_approve]"]
+    lines += _keys(("mcp", "auto_approve"), McpAutoApproveSection, {}, ("tools",))
+    lines += ["", *_comment(McpServerSection.__doc__ or ""), "#[mcp.servers.files]"]
+    example = {"command": ["mcp-server-filesystem", "~/notes"], "readonly_paths": ["~/notes"]}
+    for name, field in McpServerSection.model_fields.items():
+        if name == "auth_token":
+            continue
+        lines += _comment(field.description or "")
+        default = field.get_default(call_default_factory=True)
+        lines.append(f"#{name} = {toml_value(example.get(name, default))}")
+    lines += [
+        "# Instead of auth_env: auth_token, in a config of mode 0600 only.",
+        "",
+        "#[mcp.servers.remote]",
+        '#url = "https://mcp.example.org/mcp"',
+        '#auth_env = "REMOTE_TOKEN"',
+    ]
+    return "\n".join(lines)
 
 
 def _agents() -> str:

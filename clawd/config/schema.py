@@ -13,7 +13,9 @@ from clawd.config import defaults
 from clawd.config.compression import CompressionSection
 from clawd.config.engine import EngineSection, ModelProfile, Preset
 from clawd.config.external import ExternalToolsSection, PluginsSection
+from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
+from clawd.config.mcp import McpSection
 from clawd.config.prompt import PromptSection
 from clawd.config.section import Section
 from clawd.config.session_files import SessionFilesSection
@@ -210,6 +212,7 @@ class ChannelsSection(Section):
     """The doors through which people and programs talk to the model."""
 
     cli: CliSection = CliSection()
+    http: HttpSection = HttpSection()
 
 
 class MemorySection(Section):
@@ -368,6 +371,7 @@ class Config(Section):
     session_files: SessionFilesSection = SessionFilesSection()
     external_tools: ExternalToolsSection
     plugins: PluginsSection = PluginsSection()
+    mcp: McpSection = McpSection()
     web: WebSection = WebSection()
 
 

@@ -1,9 +1,10 @@
-"""Finds the key of a provider: environment, systemd credential, 0600 file, 0600 config."""
+"""Finds keys and tokens: environment, systemd credential, 0600 file, 0600 config."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import is_private
+from clawd.config.mcp import McpServerSection
 from clawd.config.schema import ProviderSection
 from clawd.errors import ConfigError
 
@@ -17,13 +18,40 @@ def provider_key(name: str, section: ProviderSection, environ: Mapping[str, str]
         ConfigError: one is configured and not to be had; the message never holds the key.
     """
     if section.api_key_env:
-        return _from_environment(name, section.api_key_env, environ)
+        return _from_environment(f"provider {name}", "key", section.api_key_env, environ)
     if section.api_key_file is not None:
         return _from_file(name, section.api_key_file)
     return section.api_key.get_secret_value() if section.api_key is not None else None
 
 
-def _from_environment(name: str, variable: str, environ: Mapping[str, str]) -> str:
+def mcp_token(alias: str, section: McpServerSection, environ: Mapping[str, str]) -> str:
+    """Return the bearer token of an MCP server, or "" when none is configured.
+
+    Raises:
+        ConfigError: one is configured and not to be had; the message never holds it.
+    """
+    if section.auth_token is not None and section.auth_token.get_secret_value():
+        return section.auth_token.get_secret_value()
+    if section.auth_env:
+        return _from_environment(f"MCP server {alias}", "token", section.auth_env, environ)
+    return ""
+
+
+def mcp_variables(
+    alias: str, section: McpServerSection, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables that a server's program gets from outside the config.
+
+    Raises:
+        ConfigError: one of them is not to be had.
+    """
+    return {
+        name: _from_environment(f"MCP server {alias}", "variable", name, environ)
+        for name in section.env_passthrough
+    }
+
+
+def _from_environment(who: str, what: str, variable: str, environ: Mapping[str, str]) -> str:
     if environ.get(variable):
         return environ[variable]
     folder = environ.get(CREDENTIALS)
@@ -34,12 +62,9 @@ def _from_environment(name: str, variable: str, environ: Mapping[str, str]) -> s
         except FileNotFoundError:
             pass
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"provider {name}: credential {variable} cannot be read: {error}"
-            ) from error
+            raise ConfigError(f"{who}: credential {variable} cannot be read: {error}") from error
     raise ConfigError(
-        f"provider {name}: its key {variable} is neither in the environment nor a systemd "
-        "credential",
+        f"{who}: its {what} {variable} is neither in the environment nor a systemd credential",
         hint=f"Set {variable} for the daemon, or LoadCredential={variable}:/path in its unit.",
     )
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from clawd.engine.client import WorkerClient
-from clawd.engine.failures import failure
+from clawd.engine.failures import WorkerDeath, failure
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import (
@@ -77,6 +77,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self._is_closed = False
+        self.worker_deaths = 0  # in all, of any model
 
     async def load(self, config: ModelConfig) -> ModelInfo:
         """Load a model if it is not loaded, and return what it is.
@@ -320,7 +321,7 @@ class Engine:
         )
         settings = self._settings
         client = WorkerClient(
-            process, slot.config, settings, lambda death: slot.note_death(death, settings)
+            process, slot.config, settings, lambda death: self._note_death(slot, death)
         )
         _ = self._spawn(client.run())
         is_loaded = False
@@ -338,6 +339,10 @@ class Engine:
                 _ = self._spawn(client.close())
         _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
         return client
+
+    def _note_death(self, slot: Slot, death: WorkerDeath) -> None:
+        self.worker_deaths += 1
+        slot.note_death(death, self._settings)
 
     def _note_idle(self, slot: Slot) -> None:
         keep_alive_s = self._settings.keep_alive_s

@@ -62,7 +62,7 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     title: str = ""
-    schema: dict[str, Any] = {"type": "object"}
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     read_only: bool | None = None
     destructive: bool | None = None
     idempotent: bool | None = None

@@ -139,6 +139,19 @@ class Conversations:
 
         return await self._database.write(act)
 
+    async def with_fact(self, name: str, value: str, *, owner: int) -> Conversation | None:
+        """Return the newest of an owner's conversations whose metadata says so, if there is one."""
+
+        def act(connection: sqlite3.Connection) -> Conversation | None:
+            row = connection.execute(
+                "SELECT id FROM conversations WHERE owner = ? AND json_extract(metadata, ?) = ?"
+                " ORDER BY created_at DESC LIMIT 1",
+                (owner, f"$.{name}", value),
+            ).fetchone()
+            return find_conversation(connection, row[0], owner) if row is not None else None
+
+        return await self._database.read(act)
+
     async def rename(self, conversation_id: str, title: str, *, owner: int | None) -> Conversation:
         """Set the title, as a person wants it: no model changes it after that.
 

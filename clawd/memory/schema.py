@@ -7,6 +7,7 @@
     untrusted_files  paths whose text came from outside
     checkpoints    what stands for the beginning of a conversation that was compressed
     plans          what is to be done, of a conversation or a workspace
+    api_keys       of the HTTP gateway, each as a hash
     session_files  named contents of a conversation; their numbers in session_file_numbers
     points         where conversations stood when a client saw them, by digests of what it saw
 
@@ -235,6 +236,23 @@ def _add_points(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_api_keys(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS api_keys (
+            id TEXT PRIMARY KEY,
+            digest TEXT NOT NULL,
+            owner INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            created_at TEXT NOT NULL,
+            expires_at TEXT NOT NULL,
+            used_at TEXT NOT NULL
+        );
+        """
+    )
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _create_changes,
@@ -243,6 +261,7 @@ STEPS: tuple[Step, ...] = (
     _add_checkpoints,
     _add_session_files,
     _add_points,
+    _add_api_keys,
 )
 
 

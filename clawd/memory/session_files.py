@@ -14,7 +14,7 @@ from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.conversations import find_conversation
 from clawd.memory.rows import Conversation, timestamp_now
 from clawd.memory.writer import Database
-from clawd.tools.session_files import SessionFile
+from clawd.tools.session_files import TEXT_SUFFIX, SessionFile
 from clawd.wire.references import check_name
 from clawd.wire.safe_text import shortened, single_line
 
@@ -136,9 +136,15 @@ class SessionFiles:
         return await self._database.write(act)
 
     async def keep(
-        self, conversation_id: str, stem: str, content: bytes, *, owner: int | None
+        self,
+        conversation_id: str,
+        stem: str,
+        content: bytes,
+        *,
+        owner: int | None,
+        suffix: str = TEXT_SUFFIX,
     ) -> SessionFile:
-        """Keep a text under a new name, `<stem>-<number>.txt`, that was never given before.
+        """Keep something under a new name, `<stem>-<number>.txt`, that was never given before.
 
         Raises:
             InvalidRequestError: the stem is none, or there is no room for the content.
@@ -147,7 +153,7 @@ class SessionFiles:
 
         def act(connection: sqlite3.Connection) -> SessionFile:
             found = find_conversation(connection, conversation_id, owner)
-            name = _new_name(connection, found.id, stem)
+            name = _new_name(connection, found.id, stem, suffix)
             return self._put(connection, found, name, content, is_kept=True)
 
         return await self._database.write(act)
@@ -187,7 +193,7 @@ class SessionFiles:
     ) -> SessionFile:
         self._make_room(connection, conversation.id, name, len(content))
         now = timestamp_now()
-        mime, summary = described(name, content, is_text=is_kept)
+        mime, summary = described(name, content, is_text=is_kept and name.endswith(TEXT_SUFFIX))
         connection.execute(
             "INSERT INTO session_files (conversation_id, owner, mime, summary, size, is_kept, "
             "created_at, updated_at, content, name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -296,14 +302,14 @@ def described(name: str, content: bytes, *, is_text: bool = False) -> tuple[str,
     return guessed or "text/plain", shortened(summary, SUMMARY_LIMIT)
 
 
-def _new_name(connection: sqlite3.Connection, conversation_id: str, stem: str) -> str:
+def _new_name(connection: sqlite3.Connection, conversation_id: str, stem: str, suffix: str) -> str:
     while True:
         (number,) = connection.execute(
             "INSERT INTO session_file_numbers (conversation_id, last) VALUES (?, 1) "
             "ON CONFLICT (conversation_id) DO UPDATE SET last = last + 1 RETURNING last",
             (conversation_id,),
         ).fetchone()
-        name = check_name(f"{stem}-{number}.txt")
+        name = check_name(f"{stem}-{number}{suffix}")
         if not connection.execute(
             f"SELECT 1 FROM session_files WHERE {_ONE}", (conversation_id, name)
         ).fetchone():

@@ -8,6 +8,7 @@ from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.checkpoints import Checkpoints
 from clawd.memory.conversations import Conversations
 from clawd.memory.forks import Forks
+from clawd.memory.keys import MemoryKeys
 from clawd.memory.ledger import MemoryLedger
 from clawd.memory.messages import Messages
 from clawd.memory.origins import MemoryOrigins
@@ -37,6 +38,7 @@ class Memory:
         upkeep: backups, checks, and what goes in the end.
         plans: what is to be done.
         points: where conversations stood when a client saw them.
+        keys: what is kept of the keys of the HTTP gateway.
     """
 
     def __init__(self, database: Database) -> None:
@@ -52,6 +54,7 @@ class Memory:
         self.upkeep = Upkeep(database)
         self.plans = Plans(database)
         self.points = Points(database)
+        self.keys = MemoryKeys(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

@@ -43,12 +43,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
 
 
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as it is offered to a model. `parameters` is a JSON Schema of type object."""
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as it is offered to a model.
+
+    Attributes:
+        parameters: a JSON Schema of type object.
+        group: what its tokens count as, `mcp:<alias>`; empty counts with all other tools.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    group: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,6 +23,7 @@ from clawd.wire.safe_text import single_line
 PartKind = Literal["system", "tools", "memory", "history"]
 
 BYTES_PER_TOKEN = 4
+_ORDER: tuple[PartKind, ...] = ("system", "tools", "memory", "history")
 BIGGEST_SHOWN = 3
 # Longer texts are counted by their beginning: a worker that tokenises does not decode.
 MAX_COUNTED_CHARACTERS = 128 * 1024
@@ -32,11 +33,17 @@ MAX_REMEMBERED = 50_000
 
 
 class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a request. `name` is for people: `message 7 (tool result of file_read)`."""
+    """A piece of a request.
+
+    Attributes:
+        name: for people: `message 7 (tool result of file_read)`.
+        group: counted apart from the rest of its kind, `mcp:<alias>`; empty is counted with it.
+    """
 
     kind: PartKind
     name: str
     text: str
+    group: str = ""
 
 
 class PartTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +78,10 @@ def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
     if request.system:
         parts.append(RequestPart(kind="system", name="system prompt", text=request.system))
     parts += (
-        RequestPart(kind="tools", name="tools", text=_tool_text(tool)) for tool in request.tools
+        RequestPart(
+            kind="tools", name=tool.group or "tools", text=tool_text(tool), group=tool.group
+        )
+        for tool in request.tools
     )
     for number, message in enumerate(request.messages, start=1):
         parts += _message_parts(number, message)
@@ -90,17 +100,22 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
 
 
-def tokens_by_kind(tokens: PartTokens) -> dict[PartKind, int]:
-    """Return the sums, in the order of the prompt; kinds that are not there are left out."""
-    sums: dict[PartKind, int] = {}
+def tokens_by_kind(tokens: PartTokens) -> dict[str, int]:
+    """Return the sums, in the order of the prompt; kinds that are not there are left out.
+
+    Groups stand behind the kind that they are of, by name.
+    """
+    sums: dict[tuple[int, str], int] = {}
     for part, count in zip(tokens.parts, tokens.counts, strict=True):
-        sums[part.kind] = sums.get(part.kind, 0) + count
-    order: tuple[PartKind, ...] = ("system", "tools", "memory", "history")
-    return {kind: sums[kind] for kind in order if kind in sums}
+        key = (_ORDER.index(part.kind), part.group)
+        sums[key] = sums.get(key, 0) + count
+    return {group or _ORDER[place]: sums[place, group] for place, group in sorted(sums)}
 
 
 def biggest_parts(tokens: PartTokens, limit: int = BIGGEST_SHOWN) -> str:
-    """Return the biggest parts by name, in the order of the prompt; all tools are one part.
+    """Return the biggest parts by name, in the order of the prompt.
+
+    The tools are one part, and those of each MCP server another.
 
     `system prompt 1,200, tools 2,900, message 7 (tool result of file_read) 30,411 tokens`
     """
@@ -196,6 +211,7 @@ def _about(message: Message) -> str:
     return message.role
 
 
-def _tool_text(tool: ToolSpec) -> str:
+def tool_text(tool: ToolSpec) -> str:
+    """Return what stands for a tool where its tokens are counted."""
     fields = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return msgspec.json.encode(fields).decode()

@@ -7,7 +7,8 @@ A reader that lags gets its deltas merged: text is never dropped. One that takes
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -17,11 +18,27 @@ QUEUE_LIMIT = 1000
 STALL_S = 30.0
 
 
-class Subscription:
-    """One reader's queue. Iterate it; it ends after `close`, or when the reader stalled."""
+_T = TypeVar("_T")
 
-    def __init__(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> None:
-        self._events: deque[Event] = deque()
+
+class EventQueue(Generic[_T]):
+    """One reader's queue. Iterate it; it ends after `close`, or when the reader stalled.
+
+    Args:
+        merge: returns one event that says what two in a row say, or None where there is none.
+        limit: how many events wait before they are merged.
+        stall_s: how long a reader that lags may take nothing.
+    """
+
+    def __init__(
+        self,
+        merge: Callable[[_T, _T], _T | None],
+        *,
+        limit: int = QUEUE_LIMIT,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._merge = merge
+        self._events: deque[_T] = deque()
         self._ready = asyncio.Event()
         self._closed = False
         self._limit = limit
@@ -29,7 +46,7 @@ class Subscription:
         self._taken_at = time.monotonic()
         self.stalled = False
 
-    def put(self, event: Event) -> None:
+    def put(self, event: _T) -> None:
         """Take an event; never blocks. Beyond the limit deltas are merged."""
         if self._closed:
             return
@@ -52,11 +69,11 @@ class Subscription:
         self._closed = True
         self._ready.set()
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[_T]:
         """Iterate over the events."""
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> _T:
         """Return the next event."""
         while not self._events:
             if self._closed:
@@ -70,13 +87,20 @@ class Subscription:
         self.stalled = True
         self.close()
 
-    def _merged_into_last(self, event: Event) -> bool:
+    def _merged_into_last(self, event: _T) -> bool:
         """Merge the event into the last one where they are of a kind; tell whether it did."""
-        merged = merge(self._events[-1], event)
+        merged = self._merge(self._events[-1], event)
         if merged is None:
             return False
         self._events[-1] = merged
         return True
+
+
+class Subscription(EventQueue[Event]):
+    """The queue of one who follows a conversation, or owns a turn."""
+
+    def __init__(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> None:
+        super().__init__(merge, limit=limit, stall_s=stall_s)
 
 
 def merge(first: Event, second: Event) -> Event | None:
@@ -97,10 +121,15 @@ def merge(first: Event, second: Event) -> Event | None:
 
 
 class Broadcast:
-    """Everybody who follows one conversation."""
+    """Everybody who follows one conversation.
 
-    def __init__(self) -> None:
+    Args:
+        tell: is given every event as well, followed or not; never blocks.
+    """
+
+    def __init__(self, tell: Callable[[Event], None] | None = None) -> None:
         self._subscriptions: set[Subscription] = set()
+        self._tell = tell
 
     @property
     def is_followed(self) -> bool:
@@ -120,6 +149,8 @@ class Broadcast:
 
     def emit(self, event: Event) -> None:
         """Give the event to every subscription."""
+        if self._tell is not None:
+            self._tell(event)
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
             if subscription.stalled:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.hub import Hub
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
@@ -17,6 +18,23 @@ from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.wire.events import Event
 
 
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client from outside makes a call.
+
+    Attributes:
+        conversation_id: what it belongs to; empty for a call outside a conversation.
+        interactive: somebody may be asked, here or at another door.
+        offered: the names of the flat tools that may be called; None for every tool.
+        mode: how they are offered.
+    """
+
+    conversation_id: str = ""
+    workspace: str = ""
+    interactive: bool = False
+    offered: frozenset[str] | None = None
+    mode: ToolMode = "split"
+
+
 class Calls:
     """Makes single calls for people and programs."""
 
@@ -25,10 +43,12 @@ class Calls:
         dispatcher: Dispatcher,
         person: PersonAtDoor,
         settings: Callable[[], RuntimeSettings],
+        hub: Hub | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._person = person
         self._settings = settings
+        self._hub = hub or Hub()
 
     async def run(
         self,
@@ -45,8 +65,35 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        scope = self._scope(principal, workspace, emit=emit, reachable=interactive)
+        tell = self._hub.teller(owner=principal.uid, conversation_id=conversation_id)
+
+        def both(event: Event) -> None:
+            tell(event)
+            emit(event)
+
+        scope = self._scope(principal, workspace, emit=both, reachable=interactive)
         scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
+        return await self._dispatcher.call(request, scope)
+
+    async def visit(
+        self,
+        request: CallRequest,
+        principal: Principal,
+        visit: Visit,
+        emit: Callable[[Event], None],
+    ) -> CallOutcome:
+        """Make one call as a client from outside.
+
+        Raises:
+            ClawError: the workspace is not allowed, or the trail cannot be written.
+        """
+        scope = self._scope(principal, visit.workspace, emit=emit, reachable=visit.interactive)
+        scope = msgspec.structs.replace(
+            scope,
+            conversation_id=visit.conversation_id,
+            offered=visit.offered,
+            mode=visit.mode,
+        )
         return await self._dispatcher.call(request, scope)
 
     def explain(

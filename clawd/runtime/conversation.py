@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.store import Memory
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
+from clawd.runtime.hub import Hub
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.shown import shown_messages
@@ -24,9 +25,11 @@ from clawd.runtime.stored import (
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
+from clawd.wire.events import Event
 
 MAX_OPEN = 64
 HINTS = "hints"
+CLIENT = "client"
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +55,12 @@ class LiveConversation:
         preamble: its system prompt, when one was made.
     """
 
-    def __init__(self, record: Conversation, found: Shown) -> None:
+    def __init__(
+        self, record: Conversation, found: Shown, tell: Callable[[Event], None] | None = None
+    ) -> None:
         self.record = record
         self.context = Context()
-        self.broadcast = Broadcast()
+        self.broadcast = Broadcast(tell)
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.calls = 0
@@ -104,9 +109,15 @@ class ConversationBook:
     Args:
         memory: keeps them.
         taint: gets back what untrusted text a loaded conversation holds.
+        hub: is told what happens in all of them.
+
+    Attributes:
+        opened: how many new ones were opened so far.
     """
 
-    def __init__(self, memory: Memory, taint: TaintBook) -> None:
+    def __init__(self, memory: Memory, taint: TaintBook, hub: Hub | None = None) -> None:
+        self.hub = hub or Hub()
+        self.opened = 0
         self._conversations = memory.conversations
         self._messages = memory.messages
         self._checkpoints = memory.checkpoints
@@ -132,7 +143,8 @@ class ConversationBook:
                 agent=agent,
             )
         )
-        live = LiveConversation(record, Shown(messages=()))
+        live = self._live_of(record, Shown(messages=()))
+        self.opened += 1
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
         return live
@@ -149,7 +161,7 @@ class ConversationBook:
             live = self._live.get(record.id)
             if live is None:
                 found = await self._checkpoints.shown(record.id, owner=owner)
-                live = LiveConversation(record, found)
+                live = self._live_of(record, found)
                 for source in record.metadata.get(TAINT, []):
                     self._taint.mark(record.id, source)
             self._keep(live)
@@ -168,6 +180,41 @@ class ConversationBook:
             yield
         finally:
             live.calls -= 1
+
+    async def of_client(
+        self, principal: Principal, settings: RuntimeSettings, label: str, lasting: str
+    ) -> LiveConversation:
+        """Return the conversation of a client that calls tools by itself.
+
+        Args:
+            principal: whose it is.
+            settings: in force.
+            label: what it is called when it is new.
+            lasting: the name under which it is found again; "" always makes a new one.
+
+        Raises:
+            ClawError: the workspace is not allowed.
+        """
+        if lasting:
+            found = await self._conversations.with_fact(CLIENT, lasting, owner=principal.uid)
+            if found is not None:
+                return await self.load(found.id, principal)
+        live = await self.create(principal, settings, workspace="", agent="")
+        live.record = await self._conversations.note(
+            live.record.id, owner=principal.uid, facts={CLIENT: lasting}, title=label
+        )
+        return live
+
+    async def keep_taint(self, conversation_id: str, principal: Principal) -> None:
+        """Write down what untrusted text a conversation was given by calls outside of turns."""
+        sources = list(self._taint.sources(conversation_id))
+        live = self._live.get(conversation_id)
+        if live is None or sources == live.record.metadata.get(TAINT, []):
+            return
+        owner = None if principal.is_admin else principal.uid
+        live.record = await self._conversations.note(
+            conversation_id, owner=owner, facts={TAINT: sources}
+        )
 
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""
@@ -244,6 +291,11 @@ class ConversationBook:
         if live is not None and not (live.waiting or live.calls):
             del self._live[conversation_id]
             self._taint.forget(conversation_id)
+
+    def _live_of(self, record: Conversation, found: Shown) -> LiveConversation:
+        return LiveConversation(
+            record, found, self.hub.teller(owner=record.owner, conversation_id=record.id)
+        )
 
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)

@@ -18,7 +18,7 @@ from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import READER, shortened_message
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import TurnPlan, fixed_mark
+from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
@@ -152,8 +152,48 @@ class Preparation:
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
             response_format=incoming.response_format,
+            news=self._news(
+                offer,
+                lambda: self._offered(settings, agent, incoming.door),
+                lambda shown: _beginning(
+                    live,
+                    msgspec.structs.replace(inputs, tools=shown),
+                    provider,
+                    incoming.system,
+                ),
+            ),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
+
+    def _news(
+        self,
+        offer: Offer,
+        offered: Callable[[], Offer],
+        begun: Callable[[tuple[Tool, ...]], tuple[str, str]],
+    ) -> Callable[[], Beginning | None]:
+        """Return what tells a running turn of other tools than those it was prepared with.
+
+        Args:
+            offer: those.
+            offered: returns what is offered now.
+            begun: returns the system prompt over tools, and the mark of both.
+        """
+        # They may have become others since they were looked at, so the first answer compares.
+        known, generation = offer, -1
+
+        def news() -> Beginning | None:
+            nonlocal known, generation
+            if self._registry.generation == generation:
+                return None
+            generation, before = self._registry.generation, known
+            known = offered()
+            # Tools that are made anew and told in the same words are no news to a model.
+            if specs(known.shown) == specs(before.shown) and known.names == before.names:
+                return None
+            system, fixed = begun(known.shown)
+            return Beginning(system=system, tools=known.shown, offered=known.names, fixed=fixed)
+
+        return news
 
     async def preview(
         self,

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.errors import ClawError, ContextFullError, ProviderError, StoppedError
+from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.providers.base import ChatRequest, Message, ToolCall
 from clawd.runtime.attempts import Attempts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
@@ -20,7 +20,8 @@ from clawd.runtime.hop import Emit, HopResult, run_hop
 from clawd.runtime.ledger import TurnLedger
 from clawd.runtime.meter import TurnMeter
 from clawd.runtime.progress import LoopGuard
-from clawd.runtime.turn_plan import TurnPlan, request_of
+from clawd.runtime.turn_errors import as_claw_error, why
+from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
 from clawd.runtime.unreadable import was_to_be_a_call
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallRequest
@@ -135,6 +136,7 @@ class Turn:
 
     async def _next_hop(self) -> HopResult:
         """Return the next answer, or what was shown of it when the time was up."""
+        self._renew()
         limits = self._plan.limits
         attempts = Attempts(
             self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
@@ -157,6 +159,12 @@ class Turn:
             cut = f"the answer was cut at {limits.max_response_bytes} bytes"
             self._emit(Notice(level="warning", text=cut))
         return self._with_commands(result)
+
+    def _renew(self) -> None:
+        """Begin the next request with the tools there are now, if they are not those of before."""
+        before, self._plan = self._plan, renewed(self._plan)
+        if self._plan is not before:
+            self._meter.known_tokens = 0
 
     async def _made_room_after_all(self, result: HopResult) -> bool:
         """Make room for a prompt that was estimated to fit and did not; tell whether there is."""
@@ -304,7 +312,7 @@ class Turn:
         if not self._transaction.pending:
             return
         self._transaction.complete_results(
-            f"the turn ended before this call had a result: {_why(error)}"
+            f"the turn ended before this call had a result: {why(error)}"
         )
         try:
             await settled(self._store(""))
@@ -385,16 +393,3 @@ class Turns:
     def begin(self, plan: TurnPlan, context: Context, emit: Emit, persist: Persist) -> Turn:
         """Return a turn that is ready to run."""
         return Turn(plan, context=context, dispatcher=self._dispatcher, emit=emit, persist=persist)
-
-
-def as_claw_error(error: Exception) -> ClawError:
-    """Return the error itself, or a provider's own exception as one that can be told."""
-    if isinstance(error, ClawError):
-        return error
-    return ProviderError(f"{type(error).__name__}: {error}", kind="invalid")
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, asyncio.CancelledError):
-        return "it was cancelled"
-    return error.message if isinstance(error, ClawError) else type(error).__name__

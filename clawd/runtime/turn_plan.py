@@ -33,6 +33,20 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     retry_on_incomplete: bool = True
 
 
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """What every request of a turn begins with.
+
+    Attributes:
+        offered: the names of the flat tools that may be called.
+        fixed: the `fixed_mark` of the system prompt and the tools.
+    """
+
+    system: str
+    tools: tuple[Tool, ...]
+    offered: frozenset[str]
+    fixed: str
+
+
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is settled before a turn begins.
 
@@ -46,6 +60,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
             answers are calls of `shell`.
         tool_choice: of the first request; what follows a result is free to end the turn.
         response_format: what every answer is held to.
+        news: returns another beginning once when the tools have become others, else None.
         make_room: asked before every request; None lets everything be sent.
     """
 
@@ -65,12 +80,27 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     calls_tools: bool = True
     tool_choice: str = "auto"
     response_format: dict[str, Any] | None = None
+    news: Callable[[], Beginning | None] = lambda: None
     make_room: MakeRoom | None = None
 
     @property
     def measured_tokens(self) -> int:
         """The known tokens as far as the length of the next prompt can be told by them."""
         return self.known_tokens if self.is_continued else 0
+
+
+def renewed(plan: TurnPlan) -> TurnPlan:
+    """Return the plan with the tools there are now; the plan itself while they are the same."""
+    begin = plan.news()
+    if begin is None:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        system=begin.system,
+        tools=begin.tools,
+        fixed=begin.fixed,
+        scope=msgspec.structs.replace(plan.scope, offered=begin.offered),
+    )
 
 
 def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:

@@ -8,6 +8,7 @@ can change, nor by its mount namespace, in which a hardened unit differs from it
 import errno
 import grp
 import os
+import pwd
 import select
 import socket
 import struct
@@ -73,6 +74,21 @@ def identify(connection: socket.socket, policy: PeerPolicy) -> Principal:
     return Principal(uid=uid, gid=gid, pid=pid, role=role)
 
 
+def principal_of(uid: int, policy: PeerPolicy) -> Principal:
+    """Return who a user is to this daemon now, by the machine's user database; may block.
+
+    Raises:
+        ForbiddenError: the user may not talk to this daemon, or not any more.
+    """
+    gid, groups = uid, set[int]()
+    try:
+        entry = pwd.getpwuid(uid)
+        gid, groups = entry.pw_gid, set(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    except KeyError:
+        pass  # a uid without a name, as in a container: it has no groups
+    return Principal(uid=uid, gid=gid, pid=0, role=_role(uid, groups, policy))
+
+
 def _role(uid: int, groups: set[int], policy: PeerPolicy) -> Role:
     if uid in {0, policy.owner_uid}:
         return "admin"
@@ -93,19 +109,9 @@ def _groups_unless_sandboxed(
 ) -> tuple[int, ...]:
     pidfd = _peer_pidfd(connection, pid)
     try:
-        facts = _PROC / "self" / "fdinfo" / str(pidfd)
-        depth = _namespace_depth(facts.read_text(encoding="ascii"))
-        if depth > _namespace_depth((_PROC / "self" / "status").read_text(encoding="utf-8")):
-            raise ForbiddenError(
-                f"process {pid} lives in a PID namespace of its own, as in a tool's sandbox, and "
-                "may not talk to the daemon: it could approve its own calls",
-                hint="A container is refused for the same reason (flatpak, toolbox, docker): run "
-                "clawctl outside of it.",
-            )
-        if policy.tools_cgroup:
-            _refuse_cgroup((_PROC / str(pid) / "cgroup").read_text("utf-8"), policy.tools_cgroup)
+        refuse_sandboxed(pid, pidfd, policy)
         groups = _groups(connection, pid)
-        if _has_ended(pidfd):
+        if has_ended(pidfd):
             # Its pid may be another's by now: what was read may be that one's.
             raise ForbiddenError("the peer ended before anybody could tell who it is")
         return groups
@@ -122,7 +128,29 @@ def _peer_pidfd(connection: socket.socket, pid: int) -> int:
         return os.pidfd_open(pid)
 
 
-def _has_ended(pidfd: int) -> bool:
+def refuse_sandboxed(pid: int, pidfd: int, policy: PeerPolicy) -> None:
+    """Refuse a process that lives in a tool's sandbox; whether it `has_ended` is asked after it.
+
+    Raises:
+        ForbiddenError: it does.
+        OSError: nobody can tell.
+        ValueError: the same.
+    """
+    facts = _PROC / "self" / "fdinfo" / str(pidfd)
+    depth = _namespace_depth(facts.read_text(encoding="ascii"))
+    if depth > _namespace_depth((_PROC / "self" / "status").read_text(encoding="utf-8")):
+        raise ForbiddenError(
+            f"process {pid} lives in a PID namespace of its own, as in a tool's sandbox, and "
+            "may not talk to the daemon: it could approve its own calls",
+            hint="A container is refused for the same reason (flatpak, toolbox, docker): run "
+            "clawctl outside of it.",
+        )
+    if policy.tools_cgroup:
+        _refuse_cgroup((_PROC / str(pid) / "cgroup").read_text("utf-8"), policy.tools_cgroup)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Tell whether a process is gone; then what was read of its pid may be another's."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))

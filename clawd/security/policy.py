@@ -177,7 +177,8 @@ def _by_autonomy(autonomy: Autonomy, assessment: Assessment) -> Verdict:
             hint='[security] autonomy = "supervised"',
         )
     if assessment.risk == "medium":
-        return Ask(reason=assessment.reason or "medium risk")
+        granted = assessment.preapproved
+        return Allow(rule=granted) if granted else Ask(reason=assessment.reason or "medium risk")
     return Deny(
         reason=f"supervised refuses high risk{_because(assessment)}",
         hint=assessment.allow_hint or '[security] autonomy = "full"',

@@ -31,6 +31,7 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         tool: whose arguments are assessed; with `risk` given, nothing is.
         risk: judge this risk instead of asking the tool.
+        preapproved: judge the `risk` as if this line of config allowed it without a person.
         outward: whether the call reaches outside the workspace; left out: as the tool says.
         allowed_domains: judge as if these were allowed.
         expect: the verdict.
@@ -46,6 +47,7 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     allowed_domains: tuple[str, ...] | None = None
     tainted_by: tuple[str, ...] = ()
     outward: bool | None = None
+    preapproved: str = ""
     expect_risk: Risk | None = None
 
 
@@ -109,7 +111,9 @@ def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutc
         under = msgspec.structs.replace(settings, autonomy=case.autonomy)
     problem = ""
     if case.risk is not None:
-        assessment = Assessment(risk=case.risk, reason="given by the case")
+        assessment = Assessment(
+            risk=case.risk, reason="given by the case", preapproved=case.preapproved
+        )
     else:
         try:
             assessment = assess(case)

@@ -32,6 +32,7 @@ _SHAPES = re.compile(
     r"|\b(?P<token>sk-[A-Za-z0-9_-]{16,200}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[pousr]_[A-Za-z0-9]{20,255}"
     r"|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{20,64}|xox[abprs]-[A-Za-z0-9-]{10,255}"
     r"|hf_[A-Za-z0-9]{20,64}|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{16,255}"
+    r"|clawd_[a-z0-9]{8,16}_[a-z0-9]{32,128}"
     r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000})"
     r"|\b[Bb]earer[ ]+(?P<bearer>[A-Za-z0-9._~+/=-]{12,4000})"
     r"|://[^\s/:@]{0,255}:(?P<url>[^\s/@]{1,255})@"

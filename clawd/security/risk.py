@@ -24,6 +24,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         allow_hint: the line of config or the rule that would allow it; may be empty.
         outward: whether this call can send data out or change things outside the workspace; None
             leaves it to what its tool says of all calls.
+        preapproved: the owner's line of config by which medium risk needs no person; empty where
+            there is none.
     """
 
     risk: Risk
@@ -31,6 +33,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     blocked: str = ""
     allow_hint: str = ""
     outward: bool | None = None
+    preapproved: str = ""
 
 
 def highest(*risks: Risk) -> Risk:

@@ -1,4 +1,4 @@
-"""The tools that others wrote, external tools and plugins, as held between two reloads."""
+"""The tools that others wrote: external tools and plugins as held between two reloads, and MCP."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from clawd.plugins.loader import Installed, PluginStore
 from clawd.plugins.pins import Pins
 from clawd.plugins.process import plugin_tools
 from clawd.security.sandbox import Sandbox
+from clawd.service.mcp import McpTools
 from clawd.tools.base import Tool
 from clawd.tools.external import external_tool
 from clawd.tools.external_folder import Found, Places, Problem, read_folder, without_collisions
@@ -27,12 +28,17 @@ class Additions:
         sandbox: runs the programs.
         environ: what variables are passed on from.
         layout: says where plugins lie.
+        mcp: the tools of MCP servers, which come and go between reloads.
 
     Attributes:
         plugins: what is installed.
+        mcp: the tools of MCP servers.
     """
 
-    def __init__(self, sandbox: Sandbox, environ: Mapping[str, str], layout: Layout) -> None:
+    def __init__(
+        self, sandbox: Sandbox, environ: Mapping[str, str], layout: Layout, mcp: McpTools
+    ) -> None:
+        self.mcp = mcp
         self._sandbox = sandbox
         self._environ = environ
         self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
@@ -102,7 +108,8 @@ def _read(
 def _places(loaded: Loaded) -> Places:
     config = loaded.config
     hidden = [path.expanduser().resolve() for path in config.security.forbidden_paths]
-    keys = (section.api_key_env for section in config.providers.models.values())
+    keys = [section.api_key_env for section in config.providers.models.values()]
+    keys += [section.auth_env for section in config.mcp.servers.values()]
     return Places(
         home=loaded.layout.home,
         writable=(config.workspace_dir, *config.security.workspace_roots),

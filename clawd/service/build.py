@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,52 +11,62 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, ReceiptError, StorageError
-from clawd.memory.changes import ChangeLimits, Changes
+from clawd.errors import ClawError, StorageError
+from clawd.mcp.model import RemoteServers
+from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
-from clawd.memory.upkeep import KeepLimits
 from clawd.receipts.chain import ReceiptChain
+from clawd.runtime.activity import Activity
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts
+from clawd.runtime.hub import Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
+from clawd.runtime.tool_client import ToolClients
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
-from clawd.security.origins import FileOrigins
+from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
-from clawd.security.sandbox_plan import ResourceLimits
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.bounds import (
+    change_limits_of,
+    dispatch_settings_of,
+    keep_limits_of,
+    sandbox_settings_of,
+)
 from clawd.service.caring import care_for, housekeeping_of
-from clawd.service.facts import fact_sources
+from clawd.service.chain_check import check_of
+from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
-from clawd.service.recovery import close_interrupted
+from clawd.service.mcp import McpTools, make_servers
+from clawd.service.metrics import DaemonMetrics
+from clawd.service.receipts import open_receipts, reopen_receipts
 from clawd.service.state import (
     LocalModels,
     State,
     engine_of,
-    forbidden_paths_of,
     knowledge_of,
 )
 from clawd.service.status import Began, DaemonStatus
+from clawd.service.stopping import on_estop, tell_estop
 from clawd.service.toolset import Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
-from clawd.tools.telling import DispatchSettings
 
 _log = logging.getLogger(__name__)
 
@@ -68,19 +78,30 @@ class Daemon:
         loaded: its configuration.
         environ: what it sees of the environment.
         owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+        servers: reaches MCP servers in another way than its own; None for its own.
     """
 
     def __init__(
-        self, loaded: Loaded, environ: Mapping[str, str], *, owns_process: bool = True
+        self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
+        *,
+        owns_process: bool = True,
+        servers: RemoteServers | None = None,
     ) -> None:
         self._environ = environ
         self._owns_process = owns_process
+        self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
+        self.gateway_address = ""
+        self.hub = Hub()
+        self.activity = Activity()
         self.state: State
         self.memory: Memory
+        self.keys: KeyBook
         self.changes: Changes
         self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
@@ -95,6 +116,7 @@ class Daemon:
         self.judging: Judging
         self.inbox: Inbox
         self.keeper: MemoryKeeper
+        self.mcp: McpTools
         self.toolset: Toolset
         self.registry: Registry
         self.handlers: Handlers
@@ -128,17 +150,9 @@ class Daemon:
         config, layout = self.loaded.config, self.loaded.layout
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
-        if config.receipts.enabled:
-            self.chain = await ReceiptChain.open(
-                config.receipts.path, key_path=layout.checkpoint_key
-            )
-            self._stack.push_async_callback(self.chain.close)
-            self.anchor = Anchor(self.chain, self.memory.ledger)
-            await self.anchor.start()
-            self._stack.push_async_callback(self.anchor.close)
-            await close_interrupted(self.chain, self.memory.ledger, config.receipts.path)
-        else:
-            _log.warning("receipts are switched off: nothing is recorded, only low risk runs")
+        self.keys = KeyBook(self.memory.keys)
+        await self.keys.load()
+        self.chain, self.anchor = await open_receipts(self.loaded, self.memory.ledger, self._stack)
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
         self._stack.callback(self.estop.close)
@@ -146,7 +160,9 @@ class Daemon:
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
         self._stack.push_async_callback(self.state.close)
-        self.changes = await self.memory.changes(layout.undo, self._change_limits)
+        self.changes = await self.memory.changes(
+            layout.undo, lambda: change_limits_of(self.state.loaded)
+        )
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
@@ -158,7 +174,7 @@ class Daemon:
 
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        taint = await self._taint()
+        taint = await taint_of(self.memory.origins, self.state)
         self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
         await self._load_rules()
         self.approvals = Approvals(
@@ -168,28 +184,22 @@ class Daemon:
             rule_days=config.security.approval_rule_days,
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        self.toolset = Toolset(
-            self.memory,
-            sandbox=self.sandbox,
-            changes=self.changes,
-            knowledge=self.knowledge,
-            taint=taint,
-            additions=Additions(self.sandbox, self._environ, layout),
-        )
-        await self.toolset.refresh(self.state.loaded)
-        self.registry = registry = Registry(
-            self.toolset.tools(self.state.loaded, self.state.policy)
-        )
+        self.registry = registry = await self._tools(taint)
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=self._dispatch_settings(),
+            settings=dispatch_settings_of(
+                self.loaded,
+                self._sandbox_level(),
+                self.memory.session_files,
+                self.activity.count_call,
+            ),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory, taint)
+        book = ConversationBook(self.memory, taint, self.hub)
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
@@ -206,12 +216,36 @@ class Daemon:
             care=care_for(book, self.memory, self.state, redactor),
         )
         self.keeper = MemoryKeeper(
-            self.memory.upkeep, book=book, rules=rules, limits=self._keep_limits
+            self.memory.upkeep,
+            book=book,
+            rules=rules,
+            limits=lambda: keep_limits_of(self.state.loaded),
         )
         self.keeper.start()
         self._stack.push_async_callback(self.keeper.close)
-        self.estop.add_listener(self._on_estop(dispatcher))
+        self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
+        self.estop.add_listener(tell_estop(self.hub))
+        self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
+        await self.mcp.open(self.state.loaded, self._offer_tools)
+
+    async def _tools(self, taint: TaintBook) -> Registry:
+        layout, sessions = self.loaded.layout, self.memory.session_files
+        servers = self._servers or make_servers(
+            self.sandbox, layout.mcp, is_stopped=self.estop.is_set
+        )
+        self.mcp = McpTools(servers, layout=layout, environ=self._environ, sessions=sessions)
+        self._stack.push_async_callback(self.mcp.close)
+        self.toolset = Toolset(
+            self.memory,
+            sandbox=self.sandbox,
+            changes=self.changes,
+            knowledge=self.knowledge,
+            taint=taint,
+            additions=Additions(self.sandbox, self._environ, layout, self.mcp),
+        )
+        await self.toolset.refresh(self.state.loaded)
+        return Registry(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
@@ -223,15 +257,24 @@ class Daemon:
             journal=self.journal,
             sandbox_level=self._sandbox_level(),
         )
+        calls = Calls(dispatcher, person, lambda: self.state.runtime, self.hub)
         return Parts(
             inbox=self.inbox,
             housekeeping=housekeeping_of(self.inbox, self.memory),
-            calls=Calls(dispatcher, person, lambda: self.state.runtime),
+            calls=calls,
+            tool_clients=ToolClients(
+                self.registry,
+                calls=calls,
+                book=self.inbox.book,
+                settings=lambda: self.state.runtime,
+            ),
             memory=self.memory,
+            keys=self.keys,
             changes=self.changes,
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,
+            mcp=self.mcp.directory,
             tool_problems=lambda: self.toolset.problems,
             plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
@@ -246,6 +289,7 @@ class Daemon:
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
+            metrics=self._metrics().report,
             status=self._status().report,
             reload=self.reload,
             accept_receipts=self.accept_receipts,
@@ -254,14 +298,6 @@ class Daemon:
             policy_cases=self.judging.policy_cases,
         )
 
-    async def _taint(self) -> TaintBook:
-        files = FileOrigins(
-            self.memory.origins,
-            patterns=lambda: self.state.loaded.config.security.untrusted_paths,
-        )
-        await files.load()
-        return TaintBook(files)
-
     async def _load_rules(self) -> None:
         try:
             await self.rules.load()
@@ -269,23 +305,8 @@ class Daemon:
             _log.warning("standing approvals are not in force: %s", error.message)
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
-        config = loaded.config
-        return SandboxSettings(
-            mode=self.loaded.config.security.sandbox,  # another one takes a restart
-            home=self.loaded.layout.home,
-            forbidden_paths=forbidden_paths_of(loaded),
-            limits=ResourceLimits(disk_bytes=config.limits.max_command_disk_bytes),
-            writable_run_later=config.security.writable_run_later,
-            tools_cgroup=self.tools_cgroup,
-        )
-
-    def _change_limits(self) -> ChangeLimits:
-        limits = self.state.loaded.config.limits
-        return ChangeLimits(max_bytes=limits.undo_mb << 20, max_age_days=limits.undo_days)
-
-    def _keep_limits(self) -> KeepLimits:
-        memory = self.state.loaded.config.memory
-        return KeepLimits(max_age_days=memory.retention_days, max_bytes=memory.quota_mb << 20)
+        mode = self.loaded.config.security.sandbox  # another one takes a restart
+        return sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(
@@ -300,32 +321,22 @@ class Daemon:
             inbox=self.inbox,
             approvals=self.approvals,
             rules=self.rules,
+            gateway=lambda: self.gateway_address,
         )
 
-    def _dispatch_settings(self) -> DispatchSettings:
-        config = self.loaded.config
-        return DispatchSettings(
-            sandbox_level=self._sandbox_level(),
-            output_limit_bytes=config.limits.max_tool_output_bytes,
-            audit_log=config.security.audit_log,
-            sessions=self.memory.session_files,
+    def _metrics(self) -> DaemonMetrics:
+        return DaemonMetrics(
+            activity=self.activity,
+            engine=self.engine,
+            inbox=self.inbox,
+            approvals=self.approvals,
+            estop=self.estop,
+            chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
         )
 
     def _sandbox_level(self) -> str:
         status = self.sandbox.status
         return status.level if status is not None else "none"
-
-    def _on_estop(self, dispatcher: Dispatcher) -> Callable[[bool], None]:
-        def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
-            if not is_set:
-                _log.warning("emergency stop cleared")
-                return
-            denied = self.approvals.deny_all()
-            stopped = dispatcher.stop_all()
-            self.inbox.stop_generations()
-            _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
-
-        return changed
 
     # --- what handlers and the life cycle ask for
 
@@ -340,15 +351,19 @@ class Daemon:
         loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
+        await self.mcp.adopt(loaded)
         await self.reload_tools()
         await self._load_rules()
         _log.info("config reloaded", extra={"path": str(loaded.path)})
-        told = [f"reloaded {loaded.path}", late, await self._reopen_receipts()]
+        told = [f"reloaded {loaded.path}", late, await reopen_receipts(self.chain, self.anchor)]
         return "; ".join(filter(None, told))
 
     async def reload_tools(self) -> None:
         """Read manifests and plugins again, and put the tools in force."""
         await self.toolset.refresh(self.state.loaded)
+        self._offer_tools()
+
+    def _offer_tools(self) -> None:
         self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
 
     def hold_tools(self, tools: Sequence[Tool], *, alone: bool) -> None:
@@ -359,27 +374,10 @@ class Daemon:
         """
         former = self.toolset.hold(tools, alone=alone)
         try:
-            self.registry.replace(self.toolset.tools(self.state.loaded, self.state.policy))
+            self._offer_tools()
         except ClawError:
             self.toolset.hold(former.tools, alone=former.alone)
             raise
-
-    async def _reopen_receipts(self) -> str:
-        """Take receipts again after a failed write; return what to tell."""
-        if self.chain is None or self.anchor is None or not self.chain.failure:
-            return ""
-        try:
-            await self.chain.reopen()
-            await self.anchor.compare()
-        except ReceiptError as error:
-            raise ReceiptError(
-                f"the config was reloaded, but receipts still cannot be written: {error.message}",
-                hint=error.hint,
-            ) from error
-        _log.warning("receipts are written again", extra={"path": str(self.chain.path)})
-        return "receipts are written again" + (
-            self.anchor.problem and f", but {self.anchor.problem}"
-        )
 
     def _effective_config(self) -> tuple[str, dict[str, Any]]:
         return str(self.state.loaded.path), redacted(self.state.loaded)

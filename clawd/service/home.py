@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded
-from clawd.config.secrets import provider_key
+from clawd.config.secrets import mcp_token, mcp_variables, provider_key
 from clawd.errors import ClawError, ConfigError
 from clawd.security.redact import Redactor, load_or_create_key
+from clawd.tools.external_warnings import is_secret_name
 
 
 def make_folders(loaded: Loaded) -> None:
@@ -27,6 +28,13 @@ def redactor_of(loaded: Loaded, environ: Mapping[str, str]) -> Redactor:
             keys.append(provider_key(name, section, environ) or "")
         except ConfigError:
             continue  # the provider itself says so when it is built
+    for alias, server in loaded.config.mcp.servers.items():
+        try:
+            keys.append(mcp_token(alias, server, environ))
+            variables = mcp_variables(alias, server, environ)
+        except ConfigError:
+            continue  # the server itself says so where it is listed
+        keys += [value for name, value in variables.items() if is_secret_name(name)]
     return Redactor(filter(None, keys), load_or_create_key(loaded.layout.secret_key))
 
 

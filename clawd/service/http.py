@@ -1,37 +1,105 @@
-"""The HTTP gateway of a daemon: its parts, and its routes."""
+"""The HTTP gateway of a daemon: its parts, its routes and its server."""
 
+import asyncio
+import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import root
+from clawd.channels.http import gateway, gateway_acts, health, mcp, metrics, root
 from clawd.channels.http.anthropic import routes as anthropic_routes
-from clawd.channels.http.app import Gateway, Invoke
+from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
+from clawd.channels.http.auth import Doorman, vouching
+from clawd.channels.http.binding import addresses_of, bind, check_exposure, is_loopback, tls_of
 from clawd.channels.http.catalogue import Catalogue
+from clawd.channels.http.counted import CountedGenerations
 from clawd.channels.http.generations import ModelGenerations
+from clawd.channels.http.guard import Traffic, guarding, rating, reading
 from clawd.channels.http.ollama import models as ollama_models
 from clawd.channels.http.ollama import routes as ollama_routes
 from clawd.channels.http.openai import chat, completions, models, responses
+from clawd.channels.http.origins import DoorRules
+from clawd.channels.http.rates import Rates
+from clawd.channels.http.server import Server
+from clawd.config.http import HttpSection
 from clawd.errors import ForbiddenError
 from clawd.runtime.continuity import Continuity
+from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.service.health import health_of
+from clawd.service.mcp_door import mcp_served
 from clawd.wire.events import Event
+from clawd.wire.key_methods import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
+from clawd.wire.methods import AnswerApproval, RevokeRule
+
+# What lets a call through, or a program in: over the socket a person is at the other end, over
+# HTTP it may be a program that a tool has started.
+_ADMIN_HERE = (AnswerApproval, RevokeRule, CreateKey, RevokeKey)
+
+_log = logging.getLogger(__name__)
 
 
 class DirectCall:
     """A request that came through another door than the control socket, as its handler sees it."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
         self.ends = True
         self.on_answer: Any = None
+        self._take = take
 
     async def emit(self, event: Event) -> None:
-        """Take an event; whoever calls a method this way wants its result alone."""
+        """Give an event to whoever asked for events; without, only the result is wanted."""
+        if self._take is not None:
+            await self._take(event)
+
+
+async def start_gateway(
+    daemon: Daemon, policy: PeerPolicy, routes: list[web.RouteDef] | None = None
+) -> Server:
+    """Start the gateway of a daemon, with other routes if given; return it, listening.
+
+    Raises:
+        ClawError: it may not, or cannot, listen where the config says; says what to do.
+    """
+    http = daemon.loaded.config.channels.http
+    addresses = await addresses_of(http.host)
+    check_exposure(http, addresses, keys=daemon.keys.in_force)
+    tls = await asyncio.to_thread(tls_of, http)
+    traffic = Traffic()
+    doorman = Doorman(daemon.keys, policy, is_keyless=is_loopback(addresses))
+    app = make_app(
+        gateway_of(daemon),
+        routes_of() if routes is None else routes,
+        [
+            guarding(_door_rules(http)),
+            vouching(doorman),
+            rating(Rates(http.requests_per_minute, time.monotonic)),
+            reading(http.max_body_bytes, http.body_timeout_s),
+        ],
+        outermost=[traffic.observing()],
+        max_body_bytes=http.max_body_bytes,
+    )
+    server = Server(app, traffic, http)
+    await server.start(bind(addresses, http.port), tls)
+    daemon.gateway_address = ", ".join(server.addresses)
+    if not is_loopback(addresses) and tls is None:
+        _log.warning("the HTTP gateway can be reached by other machines without TLS")
+    _log.info("channel started", extra={"channel": "http", "address": daemon.gateway_address})
+    return server
+
+
+def _door_rules(http: HttpSection) -> DoorRules:
+    return DoorRules(
+        hosts=frozenset({*http.allowed_hosts, http.host} - {"0.0.0.0", "::"}),  # noqa: S104
+        origins=frozenset(http.cors_origins),
+        is_tls=bool(http.tls_cert),
+    )
 
 
 def gateway_of(daemon: Daemon) -> Gateway:
@@ -50,8 +118,10 @@ def gateway_of(daemon: Daemon) -> Gateway:
     )
     daemon.estop.add_listener(_stopping(generations))
     return Gateway(
-        generations=generations,
+        generations=CountedGenerations(generations, daemon.activity.models),
         invoke=invoke_of(daemon),
+        stream=stream_of(daemon),
+        health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
         providers=parts.providers,
@@ -59,6 +129,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         engine=daemon.engine,
         models=parts.models,
         provider_lines=parts.provider_lines,
+        mcp=mcp_served(daemon),
         version=__version__,
     )
 
@@ -73,14 +144,27 @@ def _stopping(generations: ModelGenerations) -> Callable[[bool], None]:
 
 def invoke_of(daemon: Daemon) -> Invoke:
     """Return what runs a method of the control socket for a principal."""
+    stream = stream_of(daemon)
 
     async def invoke(params: Method[Any], principal: Principal) -> Any:
-        name = method_name(type(params))
-        if type(params).admin and not principal.is_admin:
-            raise ForbiddenError(f"{name} needs an admin")
-        return await getattr(daemon.handlers, name)(params, DirectCall(principal))
+        return await stream(params, principal, None)
 
     return invoke
+
+
+def stream_of(daemon: Daemon) -> Stream:
+    """Return what runs a method of the control socket and gives its events to a function."""
+
+    async def stream(params: Method[Any], principal: Principal, take: Take | None) -> Any:
+        name = method_name(type(params))
+        if (type(params).admin or isinstance(params, _ADMIN_HERE)) and not principal.is_admin:
+            raise ForbiddenError(
+                f"{name} needs an admin, and over HTTP a key with scope admin",
+                hint="Use clawctl, or make a key: clawctl key create --scope chat,tools,admin",
+            )
+        return await getattr(daemon.handlers, name)(params, DirectCall(principal, take))
+
+    return stream
 
 
 def routes_of() -> list[web.RouteDef]:
@@ -94,4 +178,9 @@ def routes_of() -> list[web.RouteDef]:
         *anthropic_routes.ROUTES,
         *ollama_routes.ROUTES,
         *ollama_models.ROUTES,
+        *mcp.ROUTES,
+        *gateway.ROUTES,
+        *gateway_acts.ROUTES,
+        *health.ROUTES,
+        *metrics.ROUTES,
     ]

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from clawd import __version__
 from clawd.channels.rpc.connection import Identity
@@ -19,6 +20,9 @@ from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.service.build import Daemon
 from clawd.service.sockets import HomeLock, listen, remove, take_when_free
 from clawd.service.systemd import Systemd
+
+if TYPE_CHECKING:
+    from clawd.channels.http.server import Server
 
 SETTLE_S = 2.0
 
@@ -48,10 +52,34 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
 
 
 async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
+    policy = _peer_policy(layout, daemon.tools_cgroup)
+    gateway = await _gateway(daemon, policy)
+    try:
+        await _serve_socket(daemon, layout, systemd, policy, gateway)
+    finally:
+        if gateway is not None:
+            await gateway.close()
+
+
+async def _gateway(daemon: Daemon, policy: PeerPolicy) -> "Server | None":
+    """Start the HTTP gateway, if there is to be one; without it nothing of it is loaded."""
+    if not daemon.loaded.config.channels.http.enabled:
+        return None
+    from clawd.service.http import start_gateway
+
+    return await start_gateway(daemon, policy)
+
+
+async def _serve_socket(
+    daemon: Daemon,
+    layout: Layout,
+    systemd: Systemd,
+    policy: PeerPolicy,
+    gateway: "Server | None",
+) -> None:
     passed = systemd.listeners()
     listener = passed[0] if passed else listen(layout.socket)
     made = None if passed else layout.socket.lstat()
-    policy = _peer_policy(layout, daemon.tools_cgroup)
     server = RpcServer(
         daemon.handlers,
         identify=lambda peer: identify(peer, policy),
@@ -67,12 +95,23 @@ async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
         _log.info("draining")
     finally:
         watchdog.cancel()
+        if gateway is not None:
+            gateway.stop_listening()
         await server.stop_listening()
         if made is not None:
             remove(layout.socket, made)
-    await daemon.drain()
+    await _drain(daemon, gateway)
     await server.settle(SETTLE_S)
     await server.close()
+
+
+async def _drain(daemon: Daemon, gateway: "Server | None") -> None:
+    """Give turns and requests over HTTP their grace, together."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(daemon.drain())
+        if gateway is not None:
+            grace_s = daemon.state.loaded.config.limits.shutdown_grace_s
+            tasks.create_task(gateway.settle(grace_s))
 
 
 def _peer_policy(layout: Layout, tools: ToolsCgroup | None) -> PeerPolicy:

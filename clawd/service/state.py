@@ -269,6 +269,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         default_provider=config.default_provider,
         default_model=config.default_model,
         tools_allow=config.channels.cli.tools_allow,
+        http_tools_allow=config.channels.http.tools_allow,
         tool_mode=config.tools.mode,
         prompt=PromptSettings(
             base=config.agent.system_prompt,

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -49,6 +50,7 @@ class DaemonStatus:
     inbox: Inbox
     approvals: Approvals
     rules: RuleBook
+    gateway: Callable[[], str]
 
     async def report(self, principal: Principal) -> StatusReport:
         """Return what the daemon is and does; of what has an owner, what the principal may see."""
@@ -62,6 +64,7 @@ class DaemonStatus:
             version=__version__,
             home=str(layout.home),
             socket=str(layout.socket),
+            gateway=self.gateway(),
             workspace=str(config.workspace_dir),
             config=str(self.state.loaded.path),
             started_at=self.began.at,

@@ -129,4 +129,6 @@ class Toolset:
         ]
         names = (name for tool in own for name in (tool.name, *tool.aliases))
         self._own_names = frozenset((*names, *FACADES))
-        return [*own, *self._additions.tools(self._own_names)]
+        others = self._additions.tools(self._own_names)
+        taken = {*self._own_names, *(tool.name for tool in others)}
+        return [*own, *others, *self._additions.mcp.tools(loaded, taken, is_in_force=taint is None)]

@@ -56,6 +56,7 @@ class ManualPage(msgspec.Struct, frozen=True, kw_only=True):
         description: its manual, or the one line.
         parameters: its JSON Schema.
         example: arguments of a call that works.
+        is_deferred: requests do not carry `parameters`, so this is the place to see them.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ManualPage(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     parameters: dict[str, Any]
     example: dict[str, Any]
+    is_deferred: bool = False
 
 
 class SessionTools(Protocol):
@@ -145,6 +147,8 @@ class Tool(ABC):
             it does nothing before `ToolContext.cleared` returns.
         outward: whether a call can send data out or change things outside the workspace; None
             when nobody knows, which counts as yes for all but low risk.
+        offered_parameters: the schema that requests carry where the whole one is left to
+            `tool_lookup`; None offers `parameters`, which calls are held to in any case.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
         traits: its effect, an example and other words for its arguments; None for those that
             `traits` keeps under its name.
@@ -162,6 +166,7 @@ class Tool(ABC):
     starts_process: ClassVar[bool] = False
     holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
+    offered_parameters: ClassVar[dict[str, Any] | None] = None
     addendum: ClassVar[str] = ""
     traits: ClassVar[Traits | None] = None
     source: ClassVar[str] = "builtin"

@@ -57,10 +57,13 @@ def _manual(page: ManualPage) -> str:
     lines = [page.name, paragraph(page.description), "arguments:"]
     for name, rule in (page.parameters.get("properties") or {}).items():
         need = "required" if name in required else "optional"
+        rule = rule if isinstance(rule, dict) else {}
         about = single_line(str(rule.get("description", "")), 2000)
         lines.append(f"  {name} ({_kind(rule)}, {need}){': ' if about else ''}{about}")
     if len(lines) == 3:
         lines[-1] = "arguments: none"
+    if page.is_deferred:
+        lines.append(f"schema: {msgspec.json.encode(page.parameters).decode()}")
     lines.append(f"example: {page.name} {msgspec.json.encode(page.example).decode()}")
     return "\n".join(lines)
 

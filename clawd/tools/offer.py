@@ -19,6 +19,9 @@ from clawd.tools.schema import example_arguments
 from clawd.tools.traits import Traits
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, single_line
 
+MCP_SOURCE = "mcp:"
+"""How the source of a tool of an MCP server begins; its alias follows."""
+
 
 class McpAnnotations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What an MCP client may know of a tool's effects (MCP, ToolAnnotations)."""
@@ -39,11 +42,12 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the catalogue."""
+    """One line of the catalogue; `group` is the server that the tool is of, as `mcp:files`."""
 
     name: str
     short: str
     parameters: dict[str, Any]
+    group: str = ""
 
 
 class Offer:
@@ -105,6 +109,7 @@ class Offer:
                 description=self.spelled(tool.description or short_of(tool)),
                 parameters=tool.parameters,
                 example=example_of(tool),
+                is_deferred=tool.offered_parameters is not None,
             )
             for tool in self.shown
         )
@@ -128,7 +133,8 @@ def entries(tools: Iterable[Tool]) -> tuple[Entry, ...]:
         Entry(
             name=tool.name,
             short=single_line(short_of(tool), DESCRIPTION_LIMIT),
-            parameters=tool.parameters,
+            parameters=offered_parameters(tool),
+            group=tool.source if tool.source.startswith(MCP_SOURCE) else "",
         )
         for tool in tools
     )
@@ -137,7 +143,12 @@ def entries(tools: Iterable[Tool]) -> tuple[Entry, ...]:
 def specs(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
     """Return the tools as a model is offered them: the tools block."""
     return tuple(
-        ToolSpec(name=entry.name, description=entry.short, parameters=entry.parameters)
+        ToolSpec(
+            name=entry.name,
+            description=entry.short,
+            parameters=entry.parameters,
+            group=entry.group,
+        )
         for entry in entries(tools)
     )
 
@@ -178,6 +189,12 @@ def short_of(tool: Tool) -> str:
         return tool.short
     first = tool.description.strip().splitlines()[0] if tool.description.strip() else ""
     return first[:SHORT_LIMIT]
+
+
+def offered_parameters(tool: Tool) -> dict[str, Any]:
+    """Return the schema that requests carry."""
+    whole = tool.offered_parameters is None
+    return tool.parameters if whole else dict(tool.offered_parameters or {})
 
 
 def aliases_of(tool: Tool) -> tuple[str, ...]:

@@ -117,6 +117,7 @@ class Resolver:
             example=example_of(tool),
             other_names=traits.other_names,
             is_strict=is_strict or not only_looks,
+            shows_schema=tool.offered_parameters is not None,
         )
 
     def _either(self, names: tuple[str, ...], raw: str, offer: Offer) -> Meant | None:

@@ -17,8 +17,10 @@ from clawd.errors import InvalidRequestError
 from clawd.tools import loose_json
 from clawd.tools.fitting import FREE, MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
 from clawd.tools.verbs import is_one_slip
+from clawd.wire.safe_text import shortened
 
 MAX_ARGUMENT_BYTES = 8 << 20
+MAX_SHOWN_SCHEMA = 8_000
 _MIN_LENGTH_OF_A_SLIP = 4
 _OTHER_NAMES = {
     "path": (
@@ -78,6 +80,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         is_strict: whether an argument that the tool does not take is refused, because the call
             would do something else without it; noise and empty values are left out either way.
         shown_as: how the session calls the tool; what the example is for.
+        shows_schema: whether a refusal shows the schema, which the model was not offered.
     """
 
     schema: Mapping[str, Any]
@@ -86,6 +89,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     other_names: Mapping[str, tuple[str, ...]] = {}
     is_strict: bool = False
     shown_as: str = ""
+    shows_schema: bool = False
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -102,7 +106,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         """Return an error with an example to copy."""
         example = dict(self.example) or example_arguments(self.schema)
         shown = json.dumps(example, ensure_ascii=False)
-        return InvalidRequestError(message, hint=f"Correct arguments look like this: {shown}")
+        hint = f"Correct arguments look like this: {shown}"
+        if self.shows_schema:
+            schema = json.dumps(self.schema, ensure_ascii=False)
+            hint += f"\nThe schema of the arguments: {shortened(schema, MAX_SHOWN_SCHEMA)}"
+        return InvalidRequestError(message, hint=hint)
 
 
 def decode_arguments(

@@ -14,6 +14,8 @@ from clawd.security.principal import Principal
 from clawd.tools.base import ToolContext
 from clawd.wire.references import EXAMPLE, check_name, name_in, reference
 
+TEXT_SUFFIX = ".txt"
+
 _log = logging.getLogger(__name__)
 
 
@@ -69,9 +71,15 @@ class SessionStore(Protocol):
         ...
 
     async def keep(
-        self, conversation_id: str, stem: str, content: bytes, *, owner: int | None
+        self,
+        conversation_id: str,
+        stem: str,
+        content: bytes,
+        *,
+        owner: int | None,
+        suffix: str = TEXT_SUFFIX,
     ) -> SessionFile:
-        """Keep a text under a new name, `<stem>-<number>.txt`, that was never given before."""
+        """Keep something under a new name, `<stem>-<number>.txt`, that was never given before."""
         ...
 
 

@@ -1,6 +1,7 @@
 """What is said of calls: to the log, to whoever follows them, and how much of a result is told."""
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,12 +23,14 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         output_limit_bytes: how much of a result the model is told.
         sessions: keeps the whole of what is longer; None keeps nothing.
+        count: is told the tool and the outcome of every call.
     """
 
     sandbox_level: str
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES
     audit_log: bool = True
     sessions: SessionStore | None = None
+    count: Callable[[str, CallOutcome], None] | None = None
 
 
 class Telling:
@@ -40,6 +43,8 @@ class Telling:
         self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
     ) -> None:
         """Tell the end of a call to the log and to whoever follows it."""
+        if self._settings.count is not None:
+            self._settings.count(entry.tool, outcome)
         self.audit(
             f"tool {_TOLD_AS[outcome.status]}",
             entry,

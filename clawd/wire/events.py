@@ -254,6 +254,12 @@ class TurnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="turn_failed"):
     hint: str = ""
 
 
+class McpLine(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_line"):
+    """A message for an MCP client that the reader of these events serves: JSON on one line."""
+
+    text: str
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag="unknown"):
     """An event that this side does not know (a newer daemon's); skip it."""
 
@@ -280,5 +286,6 @@ Event = (
     | Notice
     | TurnFinished
     | TurnFailed
+    | McpLine
     | Unknown
 )

@@ -12,13 +12,17 @@ import msgspec
 
 from clawd.wire import (
     conversation_methods,
+    key_methods,
     knowledge_methods,
+    mcp_methods,
     memory_methods,
+    metric_methods,
     plan_methods,
     plugin_methods,
     policy_methods,
     prompt_methods,
     receipt_methods,
+    serving_methods,
     session_methods,
 )
 from clawd.wire.changes import ChangeList
@@ -281,13 +285,17 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
 _HOMES = {
     __name__,
     conversation_methods.__name__,
+    key_methods.__name__,
     knowledge_methods.__name__,
+    mcp_methods.__name__,
     memory_methods.__name__,
+    metric_methods.__name__,
     plan_methods.__name__,
     plugin_methods.__name__,
     policy_methods.__name__,
     prompt_methods.__name__,
     receipt_methods.__name__,
+    serving_methods.__name__,
     session_methods.__name__,
 }
 

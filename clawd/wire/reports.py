@@ -39,6 +39,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon is and does.
 
+    `gateway` is where the HTTP gateway listens, empty where it does not.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     """
 
@@ -70,6 +71,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerLine, ...] = ()
     sandbox_layers: tuple[str, ...] = ()
     sandbox_unbounded: tuple[str, ...] = ()
+    gateway: str = ""
 
 
 # --- approvals

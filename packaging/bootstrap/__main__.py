@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bootstrap.clients import prepare_clients
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.steps import SetupError, announce
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
         "bench-engine": run_bench_engine,
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
+        "bench-http": run_bench_http,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
@@ -94,6 +96,7 @@ def run_tests() -> int:
     read.
     """
     python = prepare((*RUN_PARTS, "dev"))
+    prepare_clients(python, with_clis=bool(os.environ.get("CI")))
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     if own is not None and own.minor in wanted:
@@ -167,6 +170,14 @@ def run_bench_agent() -> int:
     python = prepare(("project", "engine"))
     arguments = [*json_option(), *extra_arguments()]
     return subprocess.call([python, "-m", "tests.bench.agent", *arguments])
+
+
+def run_bench_http() -> int:
+    """Measures the HTTP gateway, beside llama-server; JSON and ARGS as for the engine."""
+    python = prepare(("project", "engine", "bench"))
+    binaries = build_peer(python)
+    arguments = [*json_option(), *extra_arguments()]
+    return subprocess.call([python, "-m", "tests.bench.http", "--binaries", binaries, *arguments])
 
 
 def json_option() -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from clawd.config.init import initialise
 from clawd.config.load import load
+from clawd.config.mcp import McpServerSection
 from clawd.config.profiles import engine_settings, matching_pattern
 from clawd.config.render import redacted, render_default_config, settings
 from clawd.config.schema import Config, ProviderSection, json_schema
@@ -42,14 +43,18 @@ def test_the_written_config_names_every_key_with_its_built_in_value(tmp_path: Pa
     (tmp_path / "config.toml").write_text(text)
     loaded = load(environ=env)
     for name in Config.model_fields:
-        if name not in {"providers", "agents", "model"}:
+        if name not in {"providers", "agents", "model", "mcp"}:
             assert getattr(loaded.config, name) == getattr(built_in, name)
     for setting in settings(loaded):
-        of_a_provider = setting.key.startswith("providers.models.")
-        assert of_a_provider or setting.source != "default", setting.key
+        is_example = setting.key.startswith(("providers.models.", "mcp.servers.remote."))
+        assert is_example or setting.source != "default", setting.key
     shown = {key for section in loaded.config.providers.models for key in section}
     assert shown
     assert set(loaded.config.agents) == {"reviewer"}
+    assert set(loaded.config.mcp.servers) == {"files", "remote"}
+    assert loaded.config.mcp.model_copy(update={"servers": {}}) == built_in.mcp
+    for key in McpServerSection.model_fields:
+        assert key == "auth_token" or re.search(rf"(?m)^{key} = ", text), key
     assert set(loaded.config.model) == {"qwen3"}
     providers = {"local", "mock", "server", "claude", "safe", "fleet", "scripted"}
     assert set(loaded.config.providers.models) == providers

@@ -30,6 +30,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
 from clawd.wire.knowledge_methods import (
     AppendKnowledge,
     DeleteKnowledge,
@@ -38,6 +39,13 @@ from clawd.wire.knowledge_methods import (
     LoadKnowledge,
     SaveKnowledge,
     SearchKnowledge,
+)
+from clawd.wire.mcp_methods import (
+    ConnectMcp,
+    DisconnectMcp,
+    ListMcpServers,
+    ListMcpTools,
+    ShowMcpTool,
 )
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
@@ -74,6 +82,7 @@ from clawd.wire.methods import (
     Status,
     UnloadModel,
 )
+from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.plan_methods import ShowPlan
 from clawd.wire.plugin_methods import (
     ApprovePlugin,
@@ -94,6 +103,7 @@ from clawd.wire.receipt_methods import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.serving_methods import END, ServeMcp
 from clawd.wire.session_methods import (
     DeleteSessionFile,
     ListSessionFiles,
@@ -149,6 +159,10 @@ class World:
         asked = await self.approval()
         return AnswerApproval(approval_id=asked.approval_id, digest=asked.digest, answer="deny")
 
+    async def key(self) -> str:
+        """Let Ada have a key; return its id."""
+        return self.mark((await self.inside.ask(CreateKey(name=WORDS), ADA)).line.id)
+
     async def note(self) -> None:
         """Let Ada know something, under a keyword that is hers alone."""
         await self.inside.ask(SaveKnowledge(keywords="elephant jumbo7", content=WORDS), ADA)
@@ -177,6 +191,8 @@ class World:
         frames: list[ServerFrame] = []
         if isinstance(params, FollowConversation) and await self.is_followed(params, client):
             client.send(Cancel(id=1))
+        if isinstance(params, ServeMcp):
+            client.send(Answer(id=1, question=END, value=""))
         while isinstance(frame := await client.read(), EventFrame):
             frames.append(frame)
         client.close()
@@ -219,6 +235,14 @@ def about_all(params: Method[Any]) -> Make:
         await world.receipt()
         await world.rule()
         await world.approval()
+        return params
+
+    return make
+
+
+def about_key(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        await world.key()
         return params
 
     return make
@@ -269,6 +293,7 @@ OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
+    "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),
@@ -299,6 +324,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         about(World.conversation, FollowConversation, "conversation_id"),
         ("cancelled", "not_found", "cancelled"),
     ),
+    "serve_mcp": (plain(ServeMcp()), EVERYBODY),
     "cancel_turn": (
         about(World.conversation, CancelTurn, "conversation_id"),
         ("ok", "not_found", "ok"),
@@ -341,6 +367,9 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         OWN_BY_ID,
     ),
     "delete_session_file": (about_file(DeleteSessionFile, name="jumbo.txt"), OWN_BY_ID),
+    "create_key": (plain(CreateKey(scopes=("admin",))), ADMINS),
+    "list_keys": (about_key(ListKeys()), OWN),
+    "revoke_key": (about(World.key, RevokeKey, "key"), OWN_BY_ID),
     "list_receipts": (about_all(ListReceipts()), OWN),
     "show_receipt": (about(World.receipt, ShowReceipt, "receipt_id"), OWN_BY_ID),
     "verify_receipts": (about_all(VerifyReceipts()), EVERYBODY),
@@ -376,6 +405,15 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "not_found"),
     ),
     "reload_plugins": (plain(ReloadPlugins()), ADMINS),
+    # The servers are the operator's: everybody may see what they offer, admins connect them.
+    "list_mcp_servers": (plain(ListMcpServers()), EVERYBODY),
+    "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),
+    "show_mcp_tool": (plain(ShowMcpTool(alias="none", tool="none")), ("not_found",) * 3),
+    "connect_mcp": (plain(ConnectMcp(alias="none")), ("forbidden", "forbidden", "not_found")),
+    "disconnect_mcp": (
+        plain(DisconnectMcp(alias="none")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
 }
 
 

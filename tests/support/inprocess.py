@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from clawd.channels.rpc.server import RpcServer
 from clawd.config.load import load
+from clawd.mcp.model import RemoteServers
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import BadLine, read_receipts
 from clawd.security.principal import Principal
@@ -45,7 +46,9 @@ class Inside(Door):
 
 
 @asynccontextmanager
-async def daemon_in(folder: Path, tables: str = "") -> AsyncIterator[Inside]:
+async def daemon_in(
+    folder: Path, tables: str = "", *, servers: RemoteServers | None = None
+) -> AsyncIterator[Inside]:
     """Run a daemon whose home and workspace lie in the folder."""
     home, workspace = folder / "home", folder / "project"
     home.mkdir(mode=0o700, exist_ok=True)
@@ -55,7 +58,7 @@ async def daemon_in(folder: Path, tables: str = "") -> AsyncIterator[Inside]:
         f'[providers.models.mock]\nkind = "mock"\n{tables}\n'
     )
     environ = {"HOME": str(folder), "CLAWD_HOME": str(home), "PATH": os.environ["PATH"]}
-    daemon = Daemon(load(None, environ), environ)
+    daemon = Daemon(load(None, environ), environ, servers=servers)
     await daemon.open(Redactor([], b"k" * 32))
     inside = Inside(daemon, folder)
     server = RpcServer(

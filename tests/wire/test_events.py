@@ -15,6 +15,7 @@ from clawd.wire.events import (
     HopFinished,
     HopReset,
     HopUsage,
+    McpLine,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -61,6 +62,7 @@ SAMPLES: list[Event] = [
         usage=TurnUsage(prompt_tokens=3, rounds=1), denied=1, unanswered_approvals=1,
     ),
     TurnFailed(conversation_id="c", turn_id="t", code="busy", message="m", hint="h"),
+    McpLine(text="{}"),
     Unknown(name="future"),
 ]  # fmt: skip
 

@@ -1,31 +1,50 @@
 """The HTTP application: its routes, and what every handler finds in it."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from clawd.channels.http.caller import CALLER as CALLER
+from clawd.channels.http.caller import Handler as Handler
+from clawd.channels.http.caller import caller_of as caller_of
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Caller, Generations
+from clawd.channels.http.facts import Health
+from clawd.channels.http.request_counts import count_in, count_requests
+from clawd.channels.http.scopes import hold_scopes
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.mcp.door import ToolDoor
+from clawd.mcp.mount import Mount
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.settings import RuntimeSettings
+from clawd.security.keys import Scope
 from clawd.security.principal import Principal
+from clawd.wire.events import Event
 from clawd.wire.method import Method
 from clawd.wire.reports import ModelList, ProviderLine
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
+Take = Callable[[Event], Awaitable[None]]
+Stream = Callable[[Method[Any], Principal, Take | None], Coroutine[Any, Any, Any]]
 
-CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 TOO_LARGE, NOT_ALLOWED = 413, 405
+MAX_BODY_BYTES = 8 << 20
 
 _log = logging.getLogger(__name__)
+
+
+class McpServed(msgspec.Struct, frozen=True, kw_only=True):
+    """The MCP server of a gateway, and what finds the tools of a caller."""
+
+    mount: Mount
+    door_of: Callable[[Caller], ToolDoor]
 
 
 class Gateway(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +53,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         generations: runs requests to models.
         invoke: runs a method of the control socket for a principal, with the same checks.
+        stream: the same, and gives its events to a function as they come.
+        health: says whether requests can be answered.
         calls: makes single tool calls.
         inbox: takes messages.
         providers: returns the providers by name.
@@ -42,11 +63,14 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         models: reads the folder of local models; called off the loop.
         provider_lines: returns what the config says of the providers.
         ping_s: returns after how much silence a stream gets a sign of life.
+        mcp: serves MCP clients; None where that is switched off.
         version: of clawd.
     """
 
     generations: Generations
     invoke: Invoke
+    stream: Stream
+    health: Callable[[], Awaitable[Health]]
     calls: Calls
     inbox: Inbox
     providers: Callable[[], Mapping[str, Provider]]
@@ -55,21 +79,27 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], ModelList]
     provider_lines: Callable[[], tuple[ProviderLine, ...]] = lambda: ()
     ping_s: Callable[[], float] = lambda: 1.0
+    mcp: McpServed | None = None
     version: str = ""
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
+"""Set when the daemon ends: streams that have no end of their own end then."""
 
 
-def caller_of(request: web.Request) -> Caller:
-    """Return who sent a request; the middleware about keys has put it there.
+def allowed(request: web.Request, scope: Scope) -> Caller:
+    """Return who sent a request, if its key allows what the scope stands for.
 
     Raises:
-        ForbiddenError: nobody has: a handler is never reached without.
+        ForbiddenError: it does not.
     """
-    caller = request.get(CALLER)
-    if not isinstance(caller, Caller):
-        raise ForbiddenError("nobody vouches for this request")
+    caller = caller_of(request)
+    if scope not in caller.scopes:
+        raise ForbiddenError(
+            f"this needs a key with scope {scope}",
+            hint=f"Make one: clawctl key create --scope {scope}",
+        )
     return caller
 
 
@@ -100,8 +130,19 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
 
 
+async def _end(app: web.Application) -> None:
+    served = app[GATEWAY].mcp
+    if served is not None:
+        await served.mount.close()
+
+
 def make_app(
-    gateway: Gateway, routes: list[web.RouteDef], middlewares: list[Any] | None = None
+    gateway: Gateway,
+    routes: list[web.RouteDef],
+    middlewares: list[Any] | None = None,
+    *,
+    outermost: list[Any] | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> web.Application:
     """Return the application.
 
@@ -109,8 +150,16 @@ def make_app(
         gateway: what handlers work with.
         routes: of all dialects.
         middlewares: run before the handlers, outermost first; one of them sets the caller.
+        outermost: run around all that, and see errors as responses.
+        max_body_bytes: a longer body is refused.
+
+    Requests are counted outside of them, and scopes are asked for inside.
     """
-    app = web.Application(middlewares=[tell_errors, *(middlewares or [])])
+    around = [count_requests, *(outermost or []), tell_errors, *(middlewares or []), hold_scopes]
+    app = web.Application(middlewares=around, client_max_size=max_body_bytes)
+    count_in(app)
     app[GATEWAY] = gateway
+    app.on_cleanup.append(_end)
+    app[DRAINING] = asyncio.Event()
     app.router.add_routes(routes)
     return app

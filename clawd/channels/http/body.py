@@ -1,5 +1,7 @@
 """Request bodies: JSON within a depth, and fields of it with errors that name them."""
 
+import asyncio
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -8,9 +10,11 @@ from aiohttp import web
 from clawd.errors import InvalidRequestError
 
 MAX_DEPTH = 256
+DEPTH_HERE_BYTES = 64 * 1024
 
 _T = TypeVar("_T")
-_OPENERS, _CLOSERS = frozenset(b"[{"), frozenset(b"]}")
+_OTHERS = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
@@ -23,7 +27,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     data = await request.read()
     if not data.strip():
         return {}
-    if depth_of(data) > MAX_DEPTH:
+    if await _depth_beside(data) > MAX_DEPTH:
         raise InvalidRequestError(f"the body is nested more than {MAX_DEPTH} levels deep")
     try:
         value = msgspec.json.decode(data)
@@ -34,26 +38,24 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     return value
 
 
+async def _depth_beside(data: bytes) -> int:
+    """Return `depth_of`, off the loop where it would hold it up."""
+    if len(data) <= DEPTH_HERE_BYTES:
+        return depth_of(data)
+    return await asyncio.to_thread(depth_of, data)
+
+
 def depth_of(data: bytes) -> int:
-    """Return how deeply arrays and objects of a JSON text are nested, without decoding it."""
-    depth = deepest = 0
-    in_string = is_escaped = False
-    for byte in data:
-        if in_string:
-            if is_escaped:
-                is_escaped = False
-            elif byte == 0x5C:
-                is_escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in _OPENERS:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in _CLOSERS:
-            depth -= 1
-    return deepest
+    """Return how deeply arrays and objects of a JSON text are nested, without decoding it.
+
+    Escapes go first, then all but quotes and brackets, then what stands between quotes; what is
+    left is counted. Whole passes in C instead of a loop over bytes: 8 MiB take 0.1 to 0.5 s.
+    """
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+    outside = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
+    # The bytes become 1 and -1: signed characters.
+    steps = memoryview(outside.translate(_STEPS)).cast("b")
+    return max(accumulate(steps), default=0)
 
 
 def field(body: dict[str, Any], name: str, kind: type[_T], default: _T) -> _T:

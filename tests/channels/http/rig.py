@@ -27,6 +27,7 @@ class Served:
         self.url = url
         self.session = session
         self.caller = Caller(principal=OWNER, scopes=EVERYTHING)
+        self.app: web.Application
 
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         """Post a JSON value; return the status and the decoded answer."""
@@ -78,6 +79,7 @@ async def served(
         if generations is not None:
             gateway = msgspec.structs.replace(gateway, generations=generations)
         app = make_app(gateway, chosen, [vouch])
+        found.app = app
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

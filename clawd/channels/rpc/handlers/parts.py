@@ -11,6 +11,7 @@ from typing import Any
 from clawd.channels.rpc.connection import Call
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError
+from clawd.mcp.directory import ServerDirectory
 from clawd.memory.changes import Changes
 from clawd.memory.rows import visible_to
 from clawd.memory.store import Memory
@@ -23,14 +24,17 @@ from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
 from clawd.runtime.replay import Judge, PolicyChange
+from clawd.runtime.tool_client import ToolClients
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
+from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
+from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
 
 MAX_CURSOR_DIGITS = 18
@@ -44,8 +48,11 @@ class Parts:
     """The parts of one daemon that handlers call.
 
     Attributes:
+        tool_clients: makes the doors of clients that call tools by themselves.
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
+        keys: of the HTTP gateway.
         plugins: what is installed; its methods block.
+        mcp: the MCP servers and their tools.
         reload_tools: reads manifests and plugins again and puts the tools in force.
         providers: returns the providers by name.
         provider_lines: returns what the config says of them.
@@ -56,6 +63,7 @@ class Parts:
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
+        metrics: reports what is counted and measured.
         status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         accept_receipts: takes the receipt log as it stands and returns what to tell.
@@ -68,13 +76,16 @@ class Parts:
     housekeeping: Housekeeping
     calls: Calls
     memory: Memory
+    keys: KeyBook
     changes: Changes
     erase_soon: Callable[[], None]
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry
+    tool_clients: ToolClients
     tool_problems: Callable[[], tuple[Problem, ...]]
     plugins: PluginStore
+    mcp: ServerDirectory
     reload_tools: Callable[[], Awaitable[None]]
     approvals: Approvals
     rules: RuleBook
@@ -86,6 +97,7 @@ class Parts:
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
+    metrics: Callable[[], Awaitable[MetricsReport]]
     status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     accept_receipts: Callable[[Principal], Awaitable[str]]

@@ -1,0 +1,88 @@
+"""`clawctl key`: the keys that programs show to the HTTP gateway."""
+
+import click
+
+from clawctl.app import App, json_option, pass_app
+from clawctl.render import emit_json, say, show_table
+from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
+from clawd.wire.safe_text import visible_line
+
+
+@click.group()
+def command() -> None:
+    """Make, list and revoke keys for the HTTP gateway."""
+
+
+@command.command()
+@click.option("--name", default="", metavar="NAME", help="What it is for, to know it again.")
+@click.option(
+    "--scope",
+    "scopes",
+    default="chat,tools",
+    show_default=True,
+    metavar="LIST",
+    help="What it allows: chat, tools, admin.",
+)
+@click.option("--expires-days", "days", type=click.IntRange(1), help="How long it works.")
+@json_option
+@pass_app
+def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool) -> None:
+    """Make a key that acts as you. It is shown this once, and kept nowhere."""
+    wanted = tuple(word.strip() for word in scopes.split(",") if word.strip())
+    with app.client() as client:
+        made = client.call(CreateKey(name=name, scopes=wanted, days=days or 0))
+    if as_json:
+        emit_json(made)
+        return
+    print(visible_line(made.key))
+    line = made.line
+    until = f"until {line.expires_at}" if line.expires_at else "until it is revoked"
+    click.echo(
+        visible_line(
+            f"Keep it: it is not shown again. It allows {', '.join(line.scopes)} {until}; "
+            f"clawctl key revoke {line.id} ends it."
+        ),
+        err=True,
+    )
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List keys: what they are for, not the keys themselves."""
+    with app.client() as client:
+        found = client.call(ListKeys()).items
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("ID", "NAME", "OWNER", "SCOPES", "CREATED", "USED", "EXPIRES"),
+        [
+            (
+                line.id,
+                line.name,
+                line.owner,
+                ",".join(line.scopes),
+                line.created_at,
+                line.used_at or "never",
+                f"{line.expires_at or 'never'}{' (over)' if line.is_expired else ''}",
+            )
+            for line in found
+        ],
+        nothing="No keys.",
+    )
+
+
+@command.command()
+@click.argument("key", metavar="ID")
+@json_option
+@pass_app
+def revoke(app: App, key: str, *, as_json: bool) -> None:
+    """Take a key out of force, by its id or its name."""
+    with app.client() as client:
+        done = client.call(RevokeKey(key=key))
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)

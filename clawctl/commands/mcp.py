@@ -1,0 +1,222 @@
+"""`clawctl mcp`: the MCP servers of the daemon, their tools, and clawd as a server itself."""
+
+import shlex
+import sys
+import textwrap
+
+import click
+import msgspec
+
+from clawctl import mcp_stdio
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.client import Client
+from clawctl.outcome import run_and_show
+from clawctl.render import emit_json, note, say, show_fields, show_table
+from clawd.wire.mcp_methods import (
+    ConnectMcp,
+    DisconnectMcp,
+    ListMcpServers,
+    ListMcpTools,
+    ShowMcpTool,
+)
+from clawd.wire.mcp_reports import McpServerLine, McpToolDetail
+from clawd.wire.methods import RunTool
+from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+
+WIDTH = 100
+
+
+@click.group()
+def command() -> None:
+    """List, connect and disconnect MCP servers, call their tools, and be one."""
+
+
+@command.command()
+@pass_app
+def serve(app: App) -> int:
+    """Serve clawd's tools to the MCP client on standard input and output."""
+    return mcp_stdio.serve(app)
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App, *, as_json: bool) -> None:
+    """List the MCP servers: whether they can be called, and what they cost in tokens."""
+    with app.client() as client:
+        found = client.call(ListMcpServers())
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("SERVER", "LINK", "TOOLS", "TOKENS", "CALLS", "FAILED", "LAST MS", "IS"),
+        [
+            (s.alias, s.link, s.tools, s.tokens, s.calls, s.failures, s.last_call_ms, _about(s))
+            for s in found.items
+        ],
+        nothing="No MCP servers are configured: [mcp.servers.<alias>] of the config.",
+    )
+    for each in found.items:
+        for line in _remarks(each):
+            note(visible_line(f"{each.alias}: {line}"))
+    if found.items:
+        total = sum(each.tokens for each in found.items)
+        note(f"about {total} tokens of each request; schemas may take {found.budget_tokens}")
+
+
+@command.command()
+@click.argument("alias", default="")
+@json_option
+@pass_app
+def tools(app: App, alias: str, *, as_json: bool) -> None:
+    """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
+    with app.client() as client:
+        found = client.call(ListMcpTools(alias=alias))
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("NAME", "RISK", "IS", "WHAT IT DOES"),
+        [
+            (
+                t.name,
+                t.risk,
+                " ".join(
+                    word
+                    for word, holds in (
+                        ("approved", bool(t.approval)),
+                        ("deferred", t.is_deferred),
+                        ("changed", t.is_changed),
+                        ("repaired", bool(t.repaired)),
+                    )
+                    if holds
+                ),
+                shortened(t.short, WIDTH),
+            )
+            for t in found.items
+        ],
+        nothing="No tools of MCP servers are offered.",
+    )
+    for lost in found.left_out:
+        note(visible_line(f"left out: {lost.alias} {lost.tool}: {lost.reason}"))
+
+
+@command.command()
+@click.argument("alias")
+@click.argument("name", metavar="TOOL")
+@click.option(
+    "--json", "arguments", metavar="ARGS", help="Call it with these arguments; - is stdin."
+)
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@pass_app
+def tool(
+    app: App, alias: str, name: str, arguments: str | None, output: str, *, no_input: bool
+) -> int:
+    """Show the tool TOOL of server ALIAS; with --json, call it through the gate, with a receipt.
+
+    Exit codes of a call: 0 it ran, 1 it failed, 3 it was denied, 7 the emergency stop is set.
+    """
+    as_json = output == "json"
+    app.wants_json = as_json
+    given = _arguments(arguments)
+    with app.client() as client:
+        found = client.call(ShowMcpTool(alias=alias, tool=name))
+    if given is None:
+        if as_json:
+            emit_json(found)
+        else:
+            _show(found)
+        return Exit.DONE
+    request = RunTool(name=found.line.name, arguments=given)
+    return run_and_show(app, request, may_ask=not no_input, as_json=as_json)
+
+
+@command.command()
+@click.argument("alias")
+@click.option("--accept", is_flag=True, help="Take the tools that it changed as they are now.")
+@json_option
+@pass_app
+def connect(app: App, alias: str, *, accept: bool, as_json: bool) -> int:
+    """Connect server ALIAS now (again), and say what came of it."""
+    with app.client() as client:
+        return _show_line(client, ConnectMcp(alias=alias, accept=accept), as_json=as_json)
+
+
+@command.command()
+@click.argument("alias")
+@json_option
+@pass_app
+def disconnect(app: App, alias: str, *, as_json: bool) -> int:
+    """Disconnect server ALIAS until it is connected by hand; its tools are offered no more."""
+    with app.client() as client:
+        return _show_line(client, DisconnectMcp(alias=alias), as_json=as_json)
+
+
+def _show_line(client: Client, request: ConnectMcp | DisconnectMcp, *, as_json: bool) -> int:
+    line = client.call(request)
+    if as_json:
+        emit_json(line)
+    else:
+        say(visible_line(f"{line.alias} is {line.link}, {line.tools} tools ({_about(line)})"))
+        for remark in _remarks(line):
+            note(visible_line(f"{line.alias}: {remark}"))
+    is_done = line.link == ("ready" if isinstance(request, ConnectMcp) else "off")
+    return Exit.DONE if is_done else Exit.FAILED
+
+
+def _about(line: McpServerLine) -> str:
+    words = [line.transport, "trusted" if line.is_trusted else "", line.server, line.revision]
+    return ", ".join(filter(None, words))
+
+
+def _remarks(line: McpServerLine) -> list[str]:
+    remarks = [line.problem] if line.problem else []
+    if line.left_out:
+        remarks.append(f"{line.left_out} tools cannot be used: clawctl mcp tools {line.alias}")
+    if line.changed:
+        names = shortened(", ".join(line.changed), WIDTH)
+        remarks.append(
+            f"changed since they were first seen: {names}; take them as they are with "
+            f"clawctl mcp connect {line.alias} --accept"
+        )
+    return remarks
+
+
+def _show(found: McpToolDetail) -> None:
+    line = found.line
+    hints = ", ".join(f"{name}: {'yes' if on else 'no'}" for name, on in found.hints.items())
+    example = msgspec.json.encode(found.example).decode()
+    show_fields(
+        [
+            ("tool", line.name),
+            ("server", line.alias),
+            ("its own name", line.tool),
+            ("risk", line.risk),
+            ("auto_approve", line.approval or "-"),
+            ("the server says", hints or "-"),
+            ("other names", ", ".join(found.other_names) or "-"),
+            *([("repaired", line.repaired)] if line.repaired else []),
+        ]
+    )
+    print()
+    schema = msgspec.json.format(msgspec.json.encode(found.parameters), indent=2).decode()
+    for text in terminal_safe(f"{found.description}\n\n{schema}").splitlines():
+        indent = " " * (len(text) - len(text.lstrip()) + 4)
+        say("\n".join(textwrap.wrap(text, WIDTH, subsequent_indent=indent[: WIDTH // 2])))
+    words = ["clawctl", "mcp", "tool", line.alias, line.tool, "--json", example]
+    note(visible_line(f"example: {shlex.join(words)}"))
+
+
+def _arguments(text: str | None) -> str | None:
+    """Return the arguments of a call as JSON text; None where none is wanted."""
+    if text is None:
+        return None
+    given = sys.stdin.read() if text == "-" else text
+    try:
+        value = msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise click.UsageError(f"--json {shortened(given, 200)!r} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
+    return given

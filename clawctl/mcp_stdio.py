@@ -1,0 +1,71 @@
+"""`clawctl mcp serve`: passes lines between an MCP client on standard input and the daemon.
+
+What the client says is not looked at here; the daemon speaks MCP.
+"""
+
+import os
+import select
+import sys
+
+from clawctl.app import App, Exit
+from clawctl.client import Stream
+from clawd.errors import ClawError
+from clawd.wire.events import McpLine
+from clawd.wire.reports import Done
+from clawd.wire.serving_methods import END, LINE, ServeMcp
+
+MAX_LINE_BYTES = 8 << 20
+READ_BYTES = 64 << 10
+
+
+def serve(app: App) -> int:
+    """Serve the client on standard input and output until it closes either."""
+    with app.client() as client:
+        stream = client.stream(ServeMcp())
+        try:
+            _pass_on(stream)
+        except BrokenPipeError:
+            return Exit.DONE
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+    return Exit.DONE
+
+
+def _pass_on(stream: Stream[Done]) -> None:
+    """Pass lines both ways until the daemon has said all.
+
+    Raises:
+        ClawError: the daemon refused or went, or a line is too long.
+        BrokenPipeError: the client went.
+    """
+    source, sink = sys.stdin.fileno(), sys.stdout.buffer
+    waiting, is_open = b"", True
+    while not stream.is_done:
+        watched = [stream.fileno(), *([source] if is_open else [])]
+        readable, _, _ = select.select(watched, [], [])
+        if source in readable:
+            data = os.read(source, READ_BYTES)
+            *lines, waiting = (waiting + data).split(b"\n")
+            for line in (*lines, *([] if data else [waiting])):
+                _send(stream, line)
+            if len(waiting) > MAX_LINE_BYTES:
+                raise ClawError(f"a line of the client is over {MAX_LINE_BYTES} bytes")
+            if not data:
+                is_open, waiting = False, b""
+                stream.answer(END, "")
+        if stream.fileno() in readable:
+            stream.read(0)
+        while (event := _next(stream)) is not None:
+            if isinstance(event, McpLine):
+                sink.write(event.text.encode() + b"\n")
+        sink.flush()
+
+
+def _next(stream: Stream[Done]) -> object:
+    """Return an event that was read already, or None; tells a failure of the daemon."""
+    return stream.wait(0) if stream.waiting or stream.has_ended else None
+
+
+def _send(stream: Stream[Done], line: bytes) -> None:
+    if line.strip():
+        stream.answer(LINE, line.decode(errors="replace"))

@@ -1,0 +1,158 @@
+"""Whom a request acts as: by its key, or by the process that sent it.
+
+While there is no key, programs of the owner on this machine need none; whatever they send as one
+is ignored, because clients always send something. As soon as there is one, it takes a valid key.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from aiohttp import web
+
+from clawd.channels.http.app import CALLER, Handler
+from clawd.channels.http.connections import Connection, connection_of
+from clawd.channels.http.exchange import Caller
+from clawd.errors import BusyError, ForbiddenError, StorageError, UnauthenticatedError
+from clawd.security.keys import ApiKey, KeyBook
+from clawd.security.peer import PeerPolicy, principal_of
+from clawd.security.principal import Principal
+from clawd.security.tcp_peer import identify_tcp
+
+PUBLIC = frozenset({"/", "/health", "/v1/health"})
+KEYLESS_SCOPES = frozenset({"chat", "tools"})
+PRINCIPAL_S = 30.0
+LOOKUPS = 4  # at a time: each walks over the processes of the machine
+MAX_LOOKUPS_WAITING = 256
+
+_log = logging.getLogger(__name__)
+
+
+class Doorman:
+    """Finds out whom requests act as.
+
+    Args:
+        keys: those there are.
+        policy: who may talk to the daemon at all.
+        is_keyless: whether programs of the owner need no key while there is none: never where other
+            machines can reach us, and never in the system mode.
+    """
+
+    def __init__(self, keys: KeyBook, policy: PeerPolicy, *, is_keyless: bool) -> None:
+        self._keys = keys
+        self._policy = policy
+        self._is_keyless = is_keyless and policy.mode == "user"
+        self._principals: dict[int, tuple[float, Principal]] = {}
+        self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._waiting = 0
+
+    async def caller(self, request: web.Request) -> Caller:
+        """Return whom a request acts as.
+
+        Raises:
+            UnauthenticatedError: it has no valid key, and needs one.
+            ForbiddenError: the owner of its key may not talk to this daemon any more.
+        """
+        shown = shown_keys(request)
+        for text in shown:
+            key = self._keys.find(text)
+            if key is not None:
+                return await self._caller_by(key)
+        if len(self._keys) or not self._is_keyless:
+            what = "the key is not known, revoked or expired" if shown else "there is no key"
+            raise UnauthenticatedError(
+                what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
+            )
+        return Caller(principal=await self._peer(request), scopes=KEYLESS_SCOPES)
+
+    async def _caller_by(self, key: ApiKey) -> Caller:
+        principal = await self._owner(key.owner)
+        scopes = set(key.scopes)
+        if not principal.is_admin:
+            scopes.discard("admin")
+        role = principal.role if "admin" in scopes else "user"
+        try:
+            await self._keys.note_use(key)
+        except StorageError as error:
+            _log.warning("when a key was used is not kept: %s", error.message)
+        return Caller(
+            principal=Principal(uid=principal.uid, gid=principal.gid, pid=0, role=role),
+            scopes=frozenset(scopes),
+            key_id=key.id,
+        )
+
+    async def _owner(self, uid: int) -> Principal:
+        """Return who the owner of a key is now; the machine's user database is asked at times."""
+        now = time.monotonic()
+        at, known = self._principals.get(uid, (0.0, None))
+        if known is None or now - at > PRINCIPAL_S:
+            known = await asyncio.to_thread(principal_of, uid, self._policy)
+            self._principals[uid] = (now, known)
+        return known
+
+    async def _peer(self, request: web.Request) -> Principal:
+        """Return the owner, if a program of his sent the request; found out once a connection.
+
+        Raises:
+            UnauthenticatedError: it is not so, or nobody can tell.
+        """
+        connection = connection_of(request)
+        if connection is None:
+            raise UnauthenticatedError("nobody can tell which connection this is")
+        if connection.peer is None:
+            connection.peer = await self._look_up(request, connection)
+        if isinstance(connection.peer, str):
+            raise UnauthenticatedError(
+                f"a key is needed: {connection.peer}", hint="clawctl key create makes one."
+            )
+        return connection.peer
+
+    async def _look_up(self, request: web.Request, connection: Connection) -> Principal | str:
+        transport = request.transport
+        peer = _address(transport.get_extra_info("peername") if transport else None)
+        ours = _address(transport.get_extra_info("sockname") if transport else None)
+        if peer is None or ours is None:
+            return "nobody can tell where it comes from"
+        if self._waiting >= MAX_LOOKUPS_WAITING:
+            raise BusyError("too many new connections at once", retry_after_s=1)
+        self._waiting += 1
+        try:
+            async with self._lookups:
+                if connection.peer is not None:
+                    return connection.peer
+                return await asyncio.to_thread(identify_tcp, peer, ours, self._policy)
+        except ForbiddenError as error:
+            _log.info("a request without a key is refused: %s", error.message)
+            return error.message
+        finally:
+            self._waiting -= 1
+
+
+def shown_keys(request: web.Request) -> list[str]:
+    """Return what a request shows as keys: a bearer, or an x-api-key. Never one of the address."""
+    shown = []
+    for value in request.headers.getall("Authorization", []):
+        scheme, _, key = value.partition(" ")
+        if scheme.lower() == "bearer" and key.strip():
+            shown.append(key.strip())
+    shown += [value.strip() for value in request.headers.getall("X-Api-Key", []) if value.strip()]
+    return shown[:2]
+
+
+def vouching(doorman: Doorman) -> Any:
+    """Return the middleware that says to handlers who asks; public paths ask nobody."""
+
+    @web.middleware
+    async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not (request.path in PUBLIC and request.method in {"GET", "HEAD"}):
+            request[CALLER] = await doorman.caller(request)
+        return await handler(request)
+
+    return vouch
+
+
+def _address(info: Any) -> tuple[str, int] | None:
+    if isinstance(info, tuple) and len(info) >= 2:
+        return str(info[0]), int(info[1])
+    return None

@@ -1,0 +1,170 @@
+"""The connections of the gateway: how many there are, and how long each may take or be idle.
+
+aiohttp bounds the size of a request's head but neither its time nor the number of connections.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp import web
+from typing_extensions import override
+
+from clawd.config.http import HttpSection
+from clawd.security.principal import Principal
+
+HANDSHAKE_TIMEOUT_S = 10.0
+
+_FULL = b"too many connections; try again\n"
+_SLOW = b"the head of the request took too long\n"
+
+
+def _short_answer(status: str, text: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", "Content-Type: text/plain", f"Content-Length: {len(text)}"]
+    head = "\r\n".join([*lines, *headers, "Connection: close", "", ""])
+    return head.encode("ascii") + text
+
+
+class Connections:
+    """Makes the protocol of each new connection, at most so many at a time.
+
+    Args:
+        make: makes aiohttp's own protocol.
+        limits: how many, and how long.
+    """
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpSection) -> None:
+        self._make = make
+        self._limits = limits
+        self._open: set[Connection] = set()
+        # Of connections whose TLS handshake has not ended: those that fail are never told to us.
+        self._awaited: dict[Connection, float] = {}
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        now = asyncio.get_running_loop().time()
+        while self._awaited and next(iter(self._awaited.values())) < now - HANDSHAKE_TIMEOUT_S:
+            self._awaited.pop(next(iter(self._awaited)))
+        if len(self._open) + len(self._awaited) >= self._limits.max_connections:
+            return _TurnedAway()
+        connection = Connection(self._make(), self._limits, opened=self.opened, lost=self.lost)
+        self._awaited[connection] = now
+        return connection
+
+    def opened(self, connection: "Connection") -> None:
+        """Take note of an open one."""
+        self._awaited.pop(connection, None)
+        self._open.add(connection)
+
+    def lost(self, connection: "Connection") -> None:
+        """Take note that it is gone."""
+        self._open.discard(connection)
+
+
+class Connection(asyncio.Protocol):
+    """Hands everything on to aiohttp's protocol, and ends what takes too long.
+
+    Attributes:
+        peer: who is at the other end, once somebody found out; or why it is nobody.
+    """
+
+    def __init__(
+        self,
+        inner: asyncio.Protocol,
+        limits: HttpSection,
+        *,
+        opened: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
+    ) -> None:
+        self.peer: Principal | str | None = None
+        self._inner = inner
+        self._limits = limits
+        self._opened, self._lost = opened, lost
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_running = self._is_idle = False
+
+    def begin(self) -> None:
+        """Take note that the head of a request is there, and the request runs."""
+        self._is_running, self._is_idle = True, False
+        self._disarm()
+
+    def end(self) -> None:
+        """Take note that it was answered."""
+        self._is_running, self._is_idle = False, True
+        self._arm(self._limits.idle_timeout_s)
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._opened(self)
+        self._arm(self._limits.header_timeout_s)
+        self._inner.connection_made(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._transport = None
+        self._lost(self)
+        self._inner.connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self._arm(self._limits.header_timeout_s)
+        self._inner.data_received(data)
+
+    @override
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    @override
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    @override
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        if self._transport is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        self._timer = None
+        if self._transport is None or self._is_running:
+            return
+        if not self._is_idle:
+            self._transport.write(_short_answer("408 Request Timeout", _SLOW))
+        elif self._transport.get_write_buffer_size():
+            self._arm(self._limits.idle_timeout_s)  # it still reads the last answer
+            return
+        self._transport.close()
+
+
+class _TurnedAway(asyncio.Protocol):
+    """Says that there are too many connections, and closes this one."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        out = cast("asyncio.Transport", transport)
+        out.write(_short_answer("503 Service Unavailable", _FULL, "Retry-After: 1"))
+        out.close()
+
+
+def connection_of(request: web.Request) -> Connection | None:
+    """Return the connection that a request came over; None for one that another server took."""
+    transport = request.transport
+    found = transport.get_protocol() if transport is not None else None
+    return found if isinstance(found, Connection) else None

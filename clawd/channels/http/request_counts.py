@@ -1,0 +1,67 @@
+"""Counts requests by route and status, and what is open."""
+
+import time
+
+from aiohttp import web
+
+from clawd.channels.http.caller import Handler
+from clawd.channels.http.scopes import route_of
+from clawd.counts import Histogram, Tally
+
+NO_ROUTE = "none"
+LEFT = "499"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+
+
+class RequestCounts:
+    """What came over HTTP so far.
+
+    Attributes:
+        requests: by method, route and status; 499 for a client that left.
+        open: requests that are being answered.
+        streams: of these, answers that are sent in pieces.
+        seconds: how long requests took.
+    """
+
+    def __init__(self) -> None:
+        self.requests = Tally("method", "route", "status")
+        self.open = 0
+        self.streams = 0
+        self.seconds = Histogram()
+
+
+COUNTS: web.AppKey[RequestCounts] = web.AppKey("request_counts", RequestCounts)
+
+
+@web.middleware
+async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count a request; stands outside of everything else."""
+    counts = request.app[COUNTS]
+    method = request.method if request.method in _METHODS else "other"
+    status, began = LEFT, time.monotonic()
+    counts.open += 1
+    try:
+        response = await handler(request)
+        status = str(response.status)
+        return response
+    except web.HTTPException as error:
+        status = str(error.status)
+        raise
+    finally:
+        counts.open -= 1
+        counts.streams -= bool(request.get(_IS_STREAM))
+        counts.requests.add(method, route_of(request) or NO_ROUTE, status)
+        counts.seconds.observe(time.monotonic() - began)
+
+
+async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:
+    if not isinstance(response, web.Response) and not request.get(_IS_STREAM):
+        request[_IS_STREAM] = True
+        request.app[COUNTS].streams += 1
+
+
+def count_in(app: web.Application) -> None:
+    """Let an application count; `count_requests` is the first of its middlewares."""
+    app[COUNTS] = RequestCounts()
+    app.on_response_prepare.append(_note_stream)

@@ -1,0 +1,233 @@
+"""Every route of the gateway in one table: what a caller needs for it, and what it is.
+
+The scopes of `scopes.py` and the document of `openapi.py` come from here. A route that has no row
+needs everything.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from clawd.channels.http.bodies import (
+    AnswerBody,
+    ChatBody,
+    PresetBody,
+    RunBody,
+    StopBody,
+)
+from clawd.wire.conversation_reports import ConversationDetail, ConversationPage
+from clawd.wire.events import TurnFinished
+from clawd.wire.reports import (
+    ApprovalList,
+    Done,
+    EstopReport,
+    MemoryHits,
+    ModelList,
+    ReceiptDetail,
+    ReceiptHead,
+    ReceiptPage,
+    ReceiptVerdict,
+    StatusReport,
+    ToolLine,
+    ToolList,
+    ToolOutcome,
+)
+
+Needs = frozenset[str] | None
+
+PUBLIC: Needs = None
+ANY: Needs = frozenset()
+CHAT: Needs = frozenset({"chat"})
+TOOLS: Needs = frozenset({"tools"})
+BOTH: Needs = frozenset({"chat", "tools"})
+ADMIN: Needs = frozenset({"admin"})
+
+_PLACE = re.compile(r"\{[^{}]*\}")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One route.
+
+    Attributes:
+        path: as the router writes it, `/tools/{name}/run`.
+        needs: scopes that the caller must have; empty: any caller; None: nobody is asked.
+        family: whose dialect it is.
+        body: what the request carries, where it is known.
+        answer: what comes back, where it is known.
+        query: names that may stand after the question mark.
+        streams: always, when the body says so, or never.
+    """
+
+    method: str
+    path: str
+    needs: Needs
+    summary: str
+    family: str = "clawd"
+    body: type[Any] | None = None
+    answer: type[Any] | None = None
+    query: tuple[str, ...] = ()
+    streams: str = ""
+
+
+def _get(path: str, needs: Needs, summary: str, **more: Any) -> Row:
+    return Row(method="GET", path=path, needs=needs, summary=summary, **more)
+
+
+def _post(path: str, needs: Needs, summary: str, **more: Any) -> Row:
+    return Row(method="POST", path=path, needs=needs, summary=summary, **more)
+
+
+_PAGE = ("cursor", "limit")
+_RECEIPTS = (*_PAGE, "conversation_id", "tool", "status", "since", "until")
+
+_OWN = (
+    _get("/health", PUBLIC, "Say whether requests can be answered."),
+    _get("/v1/health", PUBLIC, "Say whether requests can be answered."),
+    _get("/openapi.json", ANY, "This document."),
+    _get("/metrics", ANY, "Counters and gauges as Prometheus text."),
+    _get("/status", ANY, "What the daemon is and does.", answer=StatusReport),
+    _get("/models/local", ANY, "The local models of this machine.", answer=ModelList),
+    _get("/tools", TOOLS, "The tools.", answer=ToolList),
+    _get("/tools/{name}", TOOLS, "One tool.", answer=ToolLine),
+    _post(
+        "/tools/{name}/run",
+        TOOLS,
+        "Make one tool call through the gate; it leaves a receipt and may wait for an approval.",
+        body=RunBody,
+        answer=ToolOutcome,
+        streams="asked",
+    ),
+    _get("/v1/tools", TOOLS, "The tools as OpenAI functions."),
+    _get("/v1/preset", CHAT, "The sampling presets and their values."),
+    _post("/v1/preset", CHAT, "Check a preset and return its values.", body=PresetBody),
+    _post(
+        "/chat",
+        BOTH,
+        "Send a message; clawd's own tools run in the daemon.",
+        body=ChatBody,
+        answer=TurnFinished,
+        streams="asked",
+    ),
+    _get(
+        "/conversations",
+        CHAT,
+        "Conversations, newest first.",
+        answer=ConversationPage,
+        query=_PAGE,
+    ),
+    _get(
+        "/conversations/{id}",
+        CHAT,
+        "One conversation and its messages.",
+        answer=ConversationDetail,
+        query=_PAGE,
+    ),
+    _get("/conversations/{id}/events", CHAT, "Follow a conversation.", streams="always"),
+    _post("/conversations/{id}/cancel", CHAT, "Cancel its running turn.", answer=Done),
+    _get(
+        "/memory/search",
+        CHAT,
+        "Search the stored messages.",
+        answer=MemoryHits,
+        query=("q", "limit"),
+    ),
+    _get("/receipts", TOOLS, "Receipts, newest first.", answer=ReceiptPage, query=_RECEIPTS),
+    _get(
+        "/receipts/verify",
+        TOOLS,
+        "Verify the receipt log.",
+        answer=ReceiptVerdict,
+        query=("public_key", "anchor"),
+    ),
+    _get("/receipts/head", TOOLS, "The end of the receipt log.", answer=ReceiptHead),
+    _get("/receipts/{id}", TOOLS, "One receipt and what it hashed.", answer=ReceiptDetail),
+    _get("/approvals", TOOLS, "Calls that wait for an answer.", answer=ApprovalList),
+    _post("/approvals/{id}", ADMIN, "Answer a call that waits.", body=AnswerBody, answer=Done),
+    _get("/estop", ANY, "Whether the emergency stop is set.", answer=EstopReport),
+    _post(
+        "/estop",
+        ANY,
+        "Set the emergency stop; to clear it (`set` is false) takes the scope admin.",
+        body=StopBody,
+        answer=EstopReport,
+    ),
+    _get("/events", CHAT, "Follow everything that the caller may see.", streams="always"),
+)
+
+
+_OF_MODELS = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+
+
+def _dialect(family: str, needs: Needs, *routes: tuple[str, str]) -> tuple[Row, ...]:
+    found = []
+    for route, summary in routes:
+        method, path = route.split()
+        found.append(Row(method=method, path=path, needs=needs, summary=summary, family=family))
+    return tuple(found)
+
+
+_OTHERS = (
+    *_dialect(
+        "openai",
+        CHAT,
+        ("GET /v1/models", "List models."),
+        ("GET /v1/models/{model}", "One model."),
+        ("GET /models", "List models."),
+        ("POST /v1/chat/completions", "Answer a chat."),
+        ("POST /chat/completions", "Answer a chat."),
+        ("POST /v1/chat/completions/input_tokens", "Count the tokens of a chat."),
+        ("POST /chat/completions/input_tokens", "Count the tokens of a chat."),
+        ("POST /v1/completions", "Complete a text."),
+        ("POST /completions", "Complete a text."),
+        ("POST /v1/responses", "Answer, in the form of the Responses API."),
+        ("POST /responses", "Answer, in the form of the Responses API."),
+        ("POST /v1/responses/input_tokens", "Count the tokens of an input."),
+        ("POST /responses/input_tokens", "Count the tokens of an input."),
+    ),
+    *_dialect("embeddings", CHAT, ("POST /v1/embeddings", "Embed texts.")),
+    *_dialect(
+        "llama.cpp",
+        CHAT,
+        ("POST /tokenize", "Make tokens of a text."),
+        ("POST /detokenize", "Make text of tokens."),
+        ("POST /apply-template", "Return the prompt that messages become."),
+        ("GET /props", "What is loaded."),
+        ("GET /slots", "What runs."),
+    ),
+    *_dialect(
+        "anthropic",
+        CHAT,
+        ("POST /v1/messages", "Answer messages."),
+        ("POST /v1/messages/count_tokens", "Count the tokens of a prompt."),
+    ),
+    *_dialect(
+        "ollama",
+        CHAT,
+        ("POST /api/chat", "Answer a chat."),
+        ("POST /api/generate", "Complete a prompt."),
+        ("POST /api/embed", "Embed texts."),
+        ("POST /api/embeddings", "Embed one text."),
+        ("POST /api/show", "What a model is."),
+        ("GET /api/tags", "List models."),
+        ("GET /api/ps", "List loaded models."),
+        ("GET /api/version", "The version."),
+        *((f"* /api/{name}", "Refused: models are files here.") for name in _OF_MODELS),
+    ),
+    *_dialect("ollama", PUBLIC, ("GET /", "Say that somebody is there.")),
+    *_dialect("mcp", TOOLS, ("POST /mcp", "Speak MCP.")),
+)
+
+
+def key_of(method: str, path: str) -> tuple[str, str]:
+    """Return by what a route is found: what a place in its path is called does not matter."""
+    return ("GET" if method == "HEAD" else method, _PLACE.sub("{}", path))
+
+
+ROWS: tuple[Row, ...] = (*_OWN, *_OTHERS)
+TABLE: dict[tuple[str, str], Row] = {key_of(row.method, row.path): row for row in ROWS}
+
+
+def row_of(method: str, path: str) -> Row | None:
+    """Return what the table says of a route, `*` standing for every method."""
+    return TABLE.get(key_of(method, path)) or TABLE.get(key_of("*", path))

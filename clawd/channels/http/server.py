@@ -1,0 +1,112 @@
+"""The server of the gateway: takes connections, answers, drains and ends."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import Any
+
+from aiohttp import web
+from typing_extensions import override
+
+from clawd.channels.http.app import DRAINING
+from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, Connections
+from clawd.channels.http.guard import Traffic, dress
+from clawd.config.http import HttpSection
+
+MAX_HEAD_LINE = 8_190
+MAX_FIELD = 8_190
+MAX_HEADERS = 100
+LINGERING_S = 2.0
+CANCEL_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class _ProtocolLog(logging.Logger):
+    """What aiohttp says of connections: that rubbish came is no error of ours."""
+
+    @override
+    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info")
+        if isinstance(error, web.HTTPException | ValueError) or type(error).__module__.startswith(
+            "aiohttp."
+        ):
+            _log.debug("what came is no request", extra={"problem": type(error).__name__})
+            return
+        _log.error(str(msg), *args, exc_info=error if isinstance(error, BaseException) else True)
+
+    @override
+    def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
+        return
+
+
+class Server:
+    """A gateway that listens.
+
+    Args:
+        app: answers; made by `app.make_app`.
+        traffic: whose middleware is outermost in it.
+        http: limits.
+    """
+
+    def __init__(self, app: web.Application, traffic: Traffic, http: HttpSection) -> None:
+        self._app = app
+        self._traffic = traffic
+        self._http = http
+        self._runner: web.AppRunner | None = None
+        self._servers: list[asyncio.Server] = []
+        self.addresses: tuple[str, ...] = ()
+
+    async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Begin to take connections on bound sockets, which are the server's from now on."""
+        self._app.on_response_prepare.append(dress)
+        self._runner = web.AppRunner(
+            self._app,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_ProtocolLog("clawd.channels.http.protocol"),
+            keepalive_timeout=2 * self._http.idle_timeout_s,  # ours is first
+            max_line_size=MAX_HEAD_LINE,
+            max_field_size=MAX_FIELD,
+            max_headers=MAX_HEADERS,
+            lingering_time=LINGERING_S,
+            auto_decompress=False,
+            shutdown_timeout=CANCEL_S,
+        )
+        await self._runner.setup()
+        make = self._runner.server
+        assert make is not None
+        connections = Connections(make, self._http)
+        loop = asyncio.get_running_loop()
+        handshake_s = HANDSHAKE_TIMEOUT_S if tls is not None else None
+        scheme = "http" if tls is None else "https"
+        for each in sockets:
+            server = await loop.create_server(
+                connections, sock=each, ssl=tls, ssl_handshake_timeout=handshake_s
+            )
+            self._servers.append(server)
+        self.addresses = tuple(f"{scheme}://{_shown(each)}" for each in sockets)
+
+    def stop_listening(self) -> None:
+        """Take no new connections, and refuse new requests on those there are."""
+        self._traffic.is_draining = True
+        self._app[DRAINING].set()
+        for server in self._servers:
+            server.close()
+
+    async def settle(self, grace_s: float) -> None:
+        """Let the requests that run end by themselves, at most that long."""
+        await self._traffic.settle(grace_s)
+
+    async def close(self) -> None:
+        """Cancel what still runs, and close every connection; idempotent."""
+        self.stop_listening()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+
+def _shown(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,58 @@
+"""Handlers by which a client becomes the door of another protocol: MCP on standard input."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from clawd import __version__
+from clawd.channels.rpc.connection import Call
+from clawd.channels.rpc.handlers.parts import Handler
+from clawd.runtime.tool_client import ClientKind
+from clawd.wire.events import McpLine
+from clawd.wire.messages import Answer
+from clawd.wire.reports import Done
+from clawd.wire.serving_methods import LINE, ServeMcp
+
+MAX_WAITING_BYTES = 64 << 20
+
+
+class ServingHandlers(Handler):
+    """Each method handles the wire method of its name."""
+
+    async def serve_mcp(self, _params: ServeMcp, call: Call) -> Done:
+        """Serve an MCP client until its messages end or the caller goes."""
+        from clawd.mcp.lines import serve_lines
+        from clawd.mcp.server import make_server
+
+        kind = ClientKind(
+            label="MCP client", patterns=lambda: self.parts.tool_clients.settings().tools_allow
+        )
+        door = self.parts.tool_clients.door(call.principal, kind)
+        lines = _Lines()
+        call.on_answer = lines.take
+        call.ends = False
+
+        async def send(text: str) -> None:
+            await call.emit(McpLine(text=text))
+
+        await serve_lines(make_server(lambda _ctx: door, version=__version__), lines.all(), send)
+        return Done(message="the client has left")
+
+
+class _Lines:
+    """The messages of a client, as they come; too many that nobody reads end it."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._bytes = 0
+
+    def take(self, answer: Answer) -> None:
+        """Take a message, or the end of them."""
+        self._bytes += len(answer.value)
+        is_line = answer.question == LINE and self._bytes <= MAX_WAITING_BYTES
+        self._lines.put_nowait(answer.value if is_line else None)
+
+    async def all(self) -> AsyncIterator[str]:
+        """Return the messages until their end."""
+        while (line := await self._lines.get()) is not None:
+            self._bytes -= len(line)
+            yield line

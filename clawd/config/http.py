@@ -1,0 +1,117 @@
+"""The section of the HTTP gateway: [channels.http]."""
+
+import ipaddress
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from clawd.config.section import Section
+
+_NAME = re.compile(
+    r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+)
+
+
+def is_host(text: str) -> bool:
+    """Tell whether a text is a host name or an IP address, without port and brackets."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and _NAME.fullmatch(text.lower()) is not None
+    return True
+
+
+def _host(text: str) -> str:
+    if not is_host(text):
+        raise PydanticCustomError(
+            "host", 'a host name or an address, without port and scheme, as "clawd.lan"'
+        )
+    return text.lower()
+
+
+def _origin(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_whole = parts.port != 0 and parts.hostname is not None and is_host(parts.hostname)
+    except ValueError:
+        is_whole = False
+        parts = urlsplit("")
+    # A star would let every page in the world ask, and null is what any page can make itself.
+    if not is_whole or text != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
+        raise PydanticCustomError(
+            "origin", 'an origin as browsers send it, "http://localhost:3000"; neither * nor null'
+        )
+    return text.lower()
+
+
+Host = Annotated[str, AfterValidator(_host)]
+Hosts = Annotated[tuple[Host, ...], Field(strict=False)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Field(strict=False)]
+
+
+class HttpSection(Section):
+    """The HTTP gateway: the APIs of OpenAI, Anthropic and Ollama, and MCP."""
+
+    enabled: bool = Field(default=False, description="Whether the gateway listens.")
+    host: Host = Field(
+        default="127.0.0.1",
+        description="Where it listens: an address or a name. All but loopback wants a key "
+        "(clawctl key create), and TLS or insecure_bind.",
+    )
+    port: int = Field(default=8686, ge=0, le=65_535, description="The TCP port; 0 takes any.")
+    tools_allow: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=("*",),
+        description='Tools offered to the model on this channel; "file_*" works too.',
+    )
+    mcp: bool = Field(default=True, description="Whether /mcp offers the tools to MCP clients.")
+    cors_origins: Origins = Field(
+        default=(),
+        description='Web pages that may ask, by origin, as "http://localhost:3000"; no others may.',
+    )
+    allowed_hosts: Hosts = Field(
+        default=(),
+        description='Names that clients may call it by beside localhost, as "clawd.lan".',
+    )
+    tls_cert: str = Field(
+        default="",
+        description="The file of the certificate and its chain (PEM); with it TLS is spoken.",
+    )
+    tls_key: str = Field(
+        default="",
+        description="The file of its private key (PEM); empty where it is in tls_cert.",
+    )
+    insecure_bind: bool = Field(
+        default=False,
+        description="Let it listen to other machines without TLS: keys and answers can be read on "
+        "the way.",
+    )
+    max_body_bytes: int = Field(
+        default=8 << 20, ge=1_024, le=256 << 20, description="The longest body of a request."
+    )
+    max_connections: int = Field(
+        default=512, ge=1, le=65_536, description="Connections at a time; more get 503."
+    )
+    header_timeout_s: float = Field(
+        default=10.0, gt=0, le=600, description="A request's head must be there within that time."
+    )
+    body_timeout_s: float = Field(
+        default=60.0, gt=0, le=3_600, description="And its body within that time."
+    )
+    idle_timeout_s: float = Field(
+        default=75.0, gt=0, le=86_400, description="A connection without requests is closed then."
+    )
+    requests_per_minute: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Requests that each key may make in a minute; more get 429. 0 is no limit.",
+    )
+    ping_interval_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=60,
+        description="A stream that is silent that long gets a sign of life.",
+    )

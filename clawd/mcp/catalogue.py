@@ -1,0 +1,167 @@
+"""The tools of all servers: named, judged against what was first seen, some without their schema.
+
+The same servers and the same settings give the same tools in the same order.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from clawd.mcp.deferring import Cost, cost_of, deferred_names
+from clawd.mcp.model import Quarantined, RemoteServers, ServerSettings, ServerState
+from clawd.mcp.naming import approval_of, is_matched, names_of
+from clawd.mcp.pins import Pins
+from clawd.mcp.tools import McpTool, ToolPlan, fingerprint_of, mcp_tool, settings_mark
+from clawd.tools.offer import specs
+from clawd.tools.session_files import SessionStore
+
+
+class CatalogueRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a configuration says of all servers' tools.
+
+    Attributes:
+        servers: the settings of each by its alias.
+        budget_tokens: what their schemas may take of a request.
+    """
+
+    servers: Mapping[str, ServerSettings] = {}
+    budget_tokens: int = 4_000
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools that are offered, and what is not.
+
+    Attributes:
+        tools: by server, each in the order of its server.
+        left_out: by alias, what of a server's tools cannot be offered here, and why.
+        tokens: by alias, what its tools take of every request; estimated.
+    """
+
+    tools: tuple[McpTool, ...] = ()
+    left_out: Mapping[str, tuple[Quarantined, ...]] = {}
+    tokens: Mapping[str, int] = {}
+
+    def of(self, alias: str) -> tuple[McpTool, ...]:
+        """Return the tools of one server."""
+        return tuple(tool for tool in self.tools if tool.plan.server.alias == alias)
+
+
+class Maker:
+    """Makes catalogues.
+
+    Args:
+        servers: makes the calls of the tools, and says what there is.
+        pins: what was first seen of each tool.
+        sessions: keeps results that are no text.
+    """
+
+    def __init__(self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None) -> None:
+        self._servers = servers
+        self._pins = pins
+        self._sessions = sessions
+
+    def catalogue(self, rules: CatalogueRules, taken: Collection[str] = ()) -> Catalogue:
+        """Return the catalogue of the servers as they stand.
+
+        Args:
+            rules: of the configuration.
+            taken: names that other tools have; those keep them.
+        """
+        plans: list[ToolPlan] = []
+        left_out: dict[str, tuple[Quarantined, ...]] = {}
+        for state in self._servers.states():
+            server = rules.servers.get(state.alias)
+            if server is None or state.link == "off":
+                continue
+            found, missing = self._plans(server, state, frozenset(taken))
+            plans += found
+            left_out[state.alias] = missing
+        plans = _with_free_spellings(plans)
+        costs = {plan.name: _cost(plan, self._servers) for plan in plans}
+        deferred = deferred_names(costs, rules.budget_tokens)
+        plans = [msgspec.structs.replace(p, is_deferred=p.name in deferred) for p in plans]
+        tokens: dict[str, int] = {}
+        for plan in plans:
+            cost, alias = costs[plan.name], plan.server.alias
+            carried = cost.deferred if plan.is_deferred else cost.whole
+            tokens[alias] = tokens.get(alias, 0) + carried
+        return Catalogue(
+            tools=tuple(mcp_tool(plan, self._servers, self._sessions) for plan in plans),
+            left_out=left_out,
+            tokens=tokens,
+        )
+
+    def note(self, rules: CatalogueRules) -> dict[str, frozenset[str]]:
+        """Keep the first sight of tools; return the changed ones of each server, by own name."""
+        changed: dict[str, frozenset[str]] = {}
+        for state in self._servers.states():
+            server = rules.servers.get(state.alias)
+            if server is None:
+                continue
+            mark, seen = settings_mark(server), _seen(state)
+            changed[state.alias] = self._pins.changed(state.alias, mark, seen)
+            self._pins.note(state.alias, mark, seen)
+        return changed
+
+    def accept(self, rules: CatalogueRules, alias: str) -> None:
+        """Take the tools of a server as they are now."""
+        for state in self._servers.states():
+            if state.alias == alias and alias in rules.servers:
+                self._pins.accept(alias, settings_mark(rules.servers[alias]), _seen(state))
+
+    def _plans(
+        self, server: ServerSettings, state: ServerState, taken: frozenset[str]
+    ) -> tuple[list[ToolPlan], tuple[Quarantined, ...]]:
+        wanted = {
+            tool.name: tool
+            for tool in reversed(state.tools)
+            if is_matched(tool.name, server.allow) and not is_matched(tool.name, server.deny)
+        }
+        order = [tool.name for tool in state.tools if tool.name in wanted]
+        named = names_of(server.alias, order)
+        changed = self._pins.changed(state.alias, settings_mark(server), _seen(state))
+        missing = [
+            Quarantined(name=lost, reason="another tool of the server has the only name for it")
+            for lost in named.lost
+        ]
+        plans: list[ToolPlan] = []
+        for own, name in named.names.items():
+            if name in taken:
+                reason = f"a tool of this machine is called {name} already"
+                missing.append(Quarantined(name=own, reason=reason))
+                continue
+            others = (other for other in named.others.get(own, ()) if other not in taken)
+            plans.append(
+                ToolPlan(
+                    server=server,
+                    tool=wanted[own],
+                    name=name,
+                    others=tuple(others),
+                    preapproved=approval_of(server.alias, own, name, server.auto_approve),
+                    is_changed=own in changed,
+                )
+            )
+        return plans, tuple(missing)
+
+
+def _with_free_spellings(plans: list[ToolPlan]) -> list[ToolPlan]:
+    """Return the plans without spellings that another tool has, or that two tools would have."""
+    counts = Counter(spelling for plan in plans for spelling in (plan.name, *plan.others))
+    return [
+        msgspec.structs.replace(
+            plan, others=tuple(other for other in plan.others if counts[other] == 1)
+        )
+        for plan in plans
+    ]
+
+
+def _seen(state: ServerState) -> dict[str, str]:
+    return {tool.name: fingerprint_of(tool) for tool in reversed(state.tools)}
+
+
+def _cost(plan: ToolPlan, servers: RemoteServers) -> Cost:
+    whole = msgspec.structs.replace(plan, is_deferred=False)
+    deferred = msgspec.structs.replace(plan, is_deferred=True)
+    first, second = specs([mcp_tool(each, servers) for each in (whole, deferred)])
+    return cost_of(first, second)

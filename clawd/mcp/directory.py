@@ -1,0 +1,263 @@
+"""The MCP servers of a daemon and their tools, between the connections and those who use them.
+
+It says when the tools have become others, keeps what was first seen of them, and holds no
+connection itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
+from clawd.mcp.catalogue import Catalogue, CatalogueRules, Maker
+from clawd.mcp.model import RemoteServers, ServerState
+from clawd.mcp.pins import Pins
+from clawd.mcp.tools import McpTool
+from clawd.tools.session_files import SessionStore
+
+CHANGE_INTERVAL_S = 0.1
+CHANGE_BURST = 10
+"""So many changes in a row are told at once; one without end is heard once in the interval."""
+
+_log = logging.getLogger(__name__)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a configuration wants of MCP.
+
+    Attributes:
+        rules: of the servers that can be started.
+        problems: by alias, why one that is configured is not started.
+    """
+
+    rules: CatalogueRules = CatalogueRules()
+    problems: Mapping[str, str] = {}
+
+
+class ServerDirectory:
+    """The servers.
+
+    Args:
+        servers: makes connections and calls.
+        pins: what was first seen of each tool.
+        sessions: keeps results that are no text.
+
+    Attributes:
+        wanted: what the configuration in force wants.
+        catalogue: the tools that are in force.
+    """
+
+    def __init__(
+        self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None = None
+    ) -> None:
+        self._servers = servers
+        self._pins = pins
+        self._maker = Maker(servers, pins, sessions)
+        self._on_tools: Callable[[], None] = lambda: None
+        self._shown: object = ()
+        self._changed: dict[str, frozenset[str]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_waiting = False
+        self._due = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.wanted = Wanted()
+        self.catalogue = Catalogue()
+
+    async def open(self, wanted: Wanted, on_tools: Callable[[], None]) -> None:
+        """Begin: servers are connected in the background, this waits for none of them.
+
+        Args:
+            wanted: what the configuration wants.
+            on_tools: told, on the loop, when the tools have become others.
+        """
+        self.wanted, self._on_tools = wanted, on_tools
+        await asyncio.to_thread(self._pins.load)
+        if self._pins.problem:
+            _log.warning("what was seen of MCP tools is not known: %s", self._pins.problem)
+        self._servers.on_change(self._changed_something)
+        if wanted.rules.servers:
+            self._spawn(self._adopt())
+
+    async def adopt(self, wanted: Wanted) -> None:
+        """Take another configuration."""
+        self.wanted = wanted
+        await self._adopt()
+
+    async def close(self) -> None:
+        """End all connections; idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_tools = lambda: None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._servers.close()
+        if self._pins.is_unsaved:
+            await self._save()
+
+    def tools(
+        self, taken: Collection[str], rules: CatalogueRules | None = None
+    ) -> tuple[McpTool, ...]:
+        """Return the tools under rules, which are those in force if None; then they are shown.
+
+        Args:
+            taken: names that other tools have.
+            rules: of another configuration.
+        """
+        if rules is not None:
+            return self._maker.catalogue(rules, taken).tools
+        self.catalogue = self._maker.catalogue(self.wanted.rules, taken)
+        return self.catalogue.tools
+
+    def states(self) -> tuple[ServerState, ...]:
+        """Return the servers as they stand, those that are not started among them."""
+        found = {state.alias: state for state in self._servers.states()}
+        names = (*self.wanted.rules.servers, *self.wanted.problems)
+        return tuple(
+            found.get(alias)
+            or ServerState(alias=alias, problem=self.wanted.problems.get(alias, ""))
+            for alias in names
+        )
+
+    def state(self, alias: str) -> ServerState:
+        """Return one server.
+
+        Raises:
+            NotFoundError: there is none of this alias; the message names those that are.
+        """
+        states = {state.alias: state for state in self.states()}
+        if alias not in states:
+            known = ", ".join(states) or "none"
+            raise NotFoundError(
+                f"there is no MCP server {alias[:64]!r}; configured are: {known}",
+                hint="Add it to [mcp.servers] of the config, then: clawctl tool reload",
+            )
+        return states[alias]
+
+    def tool(self, alias: str, tool: str) -> McpTool:
+        """Return a tool by its own name or by what it is called here.
+
+        Raises:
+            NotFoundError: there is none; the message says why, or which there are.
+        """
+        state = self.state(alias)
+        found = self.catalogue.of(alias)
+        for each in found:
+            if tool in {each.plan.tool.name, each.name}:
+                return each
+        for lost in (*state.quarantined, *self.catalogue.left_out.get(alias, ())):
+            if lost.name == tool:
+                raise NotFoundError(
+                    f"the tool {tool[:64]!r} of {alias} cannot be used: {lost.reason}"
+                )
+        known = ", ".join(each.plan.tool.name for each in found) or "none"
+        why = f" ({state.problem})" if state.problem else ""
+        raise NotFoundError(f"{alias} has no tool {tool[:64]!r}; it has: {known}{why}")
+
+    async def connect(self, alias: str, *, accept: bool = False) -> ServerState:
+        """Connect a server now (again), and wait for the outcome within its limits.
+
+        Args:
+            alias: of the server.
+            accept: take its tools as they are now, changed or not.
+
+        Raises:
+            NotFoundError: there is no such server.
+            InvalidRequestError: it is not started; the message says why.
+        """
+        self._check_started(alias)
+        state = await self._servers.connect(alias)
+        if accept:
+            self._maker.accept(self.wanted.rules, alias)
+            _log.warning("changed MCP tools were accepted", extra={"server": alias})
+            self._shown = ()
+        self._tell()
+        return state
+
+    async def disconnect(self, alias: str) -> ServerState:
+        """Disconnect a server until it is connected by hand.
+
+        Raises:
+            NotFoundError: there is no such server.
+            InvalidRequestError: it is not started; the message says why.
+        """
+        self._check_started(alias)
+        state = await self._servers.disconnect(alias)
+        self._tell()
+        return state
+
+    def _check_started(self, alias: str) -> None:
+        state = self.state(alias)
+        if alias not in self.wanted.rules.servers:
+            raise InvalidRequestError(
+                f"the MCP server {alias} is not started: {state.problem}",
+                hint="Change the config, then: clawctl tool reload",
+            )
+
+    async def _adopt(self) -> None:
+        await self._servers.adopt(tuple(self.wanted.rules.servers.values()))
+        self._tell()
+
+    def _changed_something(self) -> None:
+        """Tell of a change at once, but of many in a row not more often than is good."""
+        if self._is_waiting or self._seen() == self._shown:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._due - CHANGE_BURST * CHANGE_INTERVAL_S - loop.time()
+        if wait <= 0:
+            self._tell()
+            return
+        self._is_waiting = True
+        self._timer = loop.call_later(wait, self._tell)
+
+    def _tell(self) -> None:
+        """Tell that there are other tools, if there are."""
+        self._is_waiting = False
+        shown = self._seen()
+        if shown == self._shown:
+            return
+        self._due = max(self._due, asyncio.get_running_loop().time()) + CHANGE_INTERVAL_S
+        self._shown = shown
+        self._note()
+        try:
+            self._on_tools()
+        except ClawError as error:
+            _log.error("the tools of MCP servers could not be offered: %s", error.message)
+
+    def _seen(self) -> object:
+        """Return what the tools follow from; calls and failures are no part of it."""
+        states = self._servers.states()
+        return self.wanted, tuple(
+            (state.alias, state.link == "off", state.tools) for state in states
+        )
+
+    def _note(self) -> None:
+        changed = self._maker.note(self.wanted.rules)
+        for alias, names in changed.items():
+            for name in sorted(names - self._changed.get(alias, frozenset())):
+                _log.warning(
+                    "an MCP server changed a tool since it was first seen",
+                    extra={"server": alias, "tool": name[:200]},
+                )
+        self._changed = changed
+        if self._pins.is_unsaved:
+            self._spawn(self._save())
+
+    async def _save(self) -> None:
+        try:
+            await asyncio.to_thread(self._pins.save)
+        except StorageError as error:
+            _log.warning("what was seen of MCP tools is not kept: %s", error.message)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("work for MCP servers failed", exc_info=error)

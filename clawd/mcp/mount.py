@@ -1,0 +1,89 @@
+"""An MCP server as an ASGI application, without sessions: one POST, one answer.
+
+The answer is plain JSON, or a stream of events where the client asked to be told of progress and
+can read one. The SDK is loaded with the first request.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+DOOR = "clawd.door"
+_PROGRESS = b'"progressToken"'
+_STREAM = b"text/event-stream"
+_ANYTHING = b"application/json, text/event-stream"
+
+
+class _Manager(Protocol):
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class Mount:
+    """Serves what `make` returns: an SDK server, made when the first request comes."""
+
+    def __init__(self, make: Callable[[], Any], *, max_body_bytes: int = 4 << 20) -> None:
+        self._make = make
+        self._max_body_bytes = max_body_bytes
+        self._starting = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._plain: _Manager | None = None
+        self._streaming: _Manager | None = None
+        self._wanted = asyncio.Event()
+
+    async def serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer one request whose body was read already; `receive` yields it again."""
+        await self._start()
+        accept = b", ".join(value for name, value in scope["headers"] if name == b"accept")
+        if not accept:
+            # The smallest clients say nothing, and read JSON.
+            scope["headers"] = [*scope["headers"], (b"accept", _ANYTHING)]
+        manager = self._streaming if _PROGRESS in body and _STREAM in accept else self._plain
+        assert manager is not None
+        await manager.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        """End what runs; idempotent."""
+        self._wanted.set()
+        if self._running is not None:
+            await asyncio.wait({self._running}, timeout=5)
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._running is not None:
+                return
+            ready = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(ready))
+            await ready
+
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        """Hold the managers open; they must be entered and left by one task."""
+        try:
+            from mcp.server.streamable_http_manager import (
+                StreamableHTTPSessionManager,
+            )
+
+            server = await asyncio.to_thread(self._make)
+            async with AsyncExitStack() as stack:
+                managers = [
+                    StreamableHTTPSessionManager(
+                        server,
+                        json_response=is_plain,
+                        stateless=True,
+                        max_request_body_size=self._max_body_bytes,
+                    )
+                    for is_plain in (True, False)
+                ]
+                for manager in managers:
+                    await stack.enter_async_context(manager.run())
+                self._plain, self._streaming = managers
+                ready.set_result(None)
+                await self._wanted.wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)

@@ -1,0 +1,243 @@
+"""A tool of an MCP server as a tool of clawd: judged, asked about and recorded like any other.
+
+What a server says of itself decides nothing here, unless the operator trusts it; then it is
+believed which of its tools only read. Its descriptions are text of strangers.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from clawd.mcp.model import Progress, RemoteServers, RemoteTool, ServerSettings
+from clawd.mcp.results import Keeper, told_of
+from clawd.security.risk import Assessment
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched
+from clawd.tools.offer import MCP_SOURCE
+from clawd.tools.session_files import SessionStore
+from clawd.tools.traits import Traits
+from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line
+
+GRACE_S = 5.0
+"""Beyond the server's own limits, so that it is the server's part that says what happened."""
+
+PROGRESS_INTERVAL_S = 0.1
+
+_DESCRIPTION_LIMIT = 16_384
+_OPEN: dict[str, Any] = {"type": "object", "additionalProperties": True}
+_DEFERRED = " (its arguments: tool_lookup)"
+# Where these stand beside `properties`, more arguments may be taken than are listed there.
+_COMPOSED = frozenset({"anyOf", "oneOf", "allOf", "$ref", "patternProperties", "if"})
+_BOUND = (
+    *("alias", "command", "env", "workspace", "workspace_access", "readonly_paths"),
+    *("network", "url", "trusted"),
+)
+
+
+class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool is made from.
+
+    Attributes:
+        name: what it is called here; `others` lead to it as well.
+        preapproved: the entry of auto_approve that names it; empty for none.
+        is_changed: it is not what it was when it was first seen, and nobody accepted that.
+        is_deferred: requests carry its name and line alone.
+    """
+
+    server: ServerSettings
+    tool: RemoteTool
+    name: str
+    others: tuple[str, ...] = ()
+    preapproved: str = ""
+    is_changed: bool = False
+    is_deferred: bool = False
+
+
+class McpTool(Tool):
+    """One tool of a server; `mcp_tool` makes one of a plan."""
+
+    def __init__(
+        self, plan: ToolPlan, servers: RemoteServers, sessions: SessionStore | None
+    ) -> None:
+        self._plan = plan
+        self._servers = servers
+        self._keeper = Keeper(sessions, plan.name)
+        limits = plan.server
+        # A server that is just being connected is waited for, so both limits count.
+        self.timeout_s = limits.connect_timeout_s + limits.call_timeout_s + GRACE_S
+
+    @property
+    def plan(self) -> ToolPlan:
+        """What it was made from."""
+        return self._plan
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return assessment_of(self._plan)
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        server = self._plan.server
+        if not server.command:
+            return Touched()
+        workspace = (Path(server.workspace),) if server.workspace_access != "none" else ()
+        reads = (*workspace, *map(Path, server.readonly_paths))
+        return Touched(reads=reads, writes=workspace if server.workspace_access == "write" else ())
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        server, tool = self._plan.server, self._plan.tool
+        result = await self._servers.call(
+            server.alias, tool.name, arguments, progress=reporter(context.report)
+        )
+        facts: dict[str, Any] = {"mcp_server": server.alias, "mcp_tool": tool.name}
+        if result.failure or brings_text_from_outside(server):
+            # A failure holds the server's words, too.
+            facts["untrusted_source"] = f"mcp {server.alias}"
+        return await told_of(result, self._keeper, context, **facts)
+
+
+def mcp_tool(
+    plan: ToolPlan, servers: RemoteServers, sessions: SessionStore | None = None
+) -> McpTool:
+    """Return the tool of a plan.
+
+    Args:
+        plan: what it is.
+        servers: makes the calls.
+        sessions: keeps what is no text; None keeps nothing.
+    """
+    server, remote = plan.server, plan.tool
+    facts: dict[str, Any] = {
+        "name": plan.name,
+        "short": short_of(plan),
+        "description": description_of(remote),
+        "parameters": schema_of(remote),
+        "offered_parameters": dict(_OPEN) if plan.is_deferred else None,
+        "aliases": plan.others,
+        "starts_process": bool(server.command),
+        "outward": bool(server.url) or server.network,
+        "traits": _traits(server, remote),
+        "source": f"{MCP_SOURCE}{server.alias}",
+        "identity": identity_of(server, remote),
+    }
+    kind: type[McpTool] = type(f"McpTool_{plan.name}", (McpTool,), facts)
+    return kind(plan, servers, sessions)
+
+
+def assessment_of(plan: ToolPlan) -> Assessment:
+    """Return how risky the calls of a tool are, whatever their arguments."""
+    alias, tool = plan.server.alias, plan.tool
+    if plan.server.trusted and only_reads(tool):
+        return Assessment(risk="low", reason=f"only reads, says the trusted MCP server {alias}")
+    reason = f"calls a tool of the MCP server {alias}"
+    if tool.destructive and not tool.read_only:
+        reason += ", which says that it may destroy what is there"
+    if plan.is_changed:
+        reason += "; the server changed the tool since it was first seen"
+        return Assessment(risk="medium", reason=reason)
+    granted = f"[mcp.auto_approve] {plan.preapproved}" if plan.preapproved else ""
+    return Assessment(risk="medium", reason=reason, preapproved=granted)
+
+
+def only_reads(tool: RemoteTool) -> bool:
+    """Tell whether a server says of a tool that it reads, and nothing that speaks against it."""
+    return tool.read_only is True and tool.destructive is not True
+
+
+def brings_text_from_outside(server: ServerSettings) -> bool:
+    """Tell whether what a server answers is text of strangers.
+
+    It is, but for a trusted program without network: what that knows comes from the machine, and
+    untrusted text in the files that it may read is followed like that of every tool.
+    """
+    is_local = bool(server.command) and not server.network
+    return not (server.trusted and is_local)
+
+
+def fingerprint_of(tool: RemoteTool) -> str:
+    """Return the hash of all that a server says of a tool."""
+    return _hash(msgspec.json.encode(tool, order="sorted"))
+
+
+def identity_of(server: ServerSettings, tool: RemoteTool) -> str:
+    """Return the hash of a server's settings and a tool; what an approval is bound to."""
+    settings = {name: getattr(server, name) for name in _BOUND}
+    return _hash(msgspec.json.encode(settings, order="sorted") + fingerprint_of(tool).encode())
+
+
+def settings_mark(server: ServerSettings) -> str:
+    """Return the hash of where a server's tools come from: another one is another server."""
+    where = {"command": server.command, "env": server.env, "url": server.url}
+    return _hash(msgspec.json.encode(where, order="sorted"))
+
+
+def short_of(plan: ToolPlan) -> str:
+    """Return the tool's one line, which says where its arguments are told if it is deferred."""
+    told = single_line(plan.tool.description or plan.tool.title, _DESCRIPTION_LIMIT)
+    line = " ".join(told.split()) or f"A tool of the MCP server {plan.server.alias}."
+    end = _DEFERRED if plan.is_deferred else ""
+    room = DESCRIPTION_LIMIT - len(end)
+    return (line if len(line) <= room else f"{line[: room - 1]}…") + end
+
+
+def description_of(tool: RemoteTool) -> str:
+    """Return the tool's manual, as text that moves no cursor; "" where it has none."""
+    return paragraph(tool.description)[:_DESCRIPTION_LIMIT].strip()
+
+
+def schema_of(tool: RemoteTool) -> dict[str, Any]:
+    """Return the schema that calls are held to.
+
+    Rules that are no object say nothing that is looked at here; where the schema is composed of
+    others, arguments that it does not list are left to the server to judge.
+    """
+    schema = {**tool.schema, "type": "object"}
+    properties, required = schema.get("properties"), schema.get("required")
+    if properties is not None:
+        found = properties if isinstance(properties, dict) else {}
+        schema["properties"] = {
+            name: rule if isinstance(rule, dict) else {} for name, rule in found.items()
+        }
+    if required is not None:
+        listed = required if isinstance(required, list) else []
+        schema["required"] = [name for name in listed if isinstance(name, str)]
+    if _COMPOSED & schema.keys() and schema.get("additionalProperties") is not False:
+        schema["additionalProperties"] = True
+    return schema
+
+
+def reporter(report: Callable[[str], None]) -> Progress:
+    """Return what tells progress as output of the call, not more often than people can read."""
+    last = float("-inf")
+
+    def told(progress: float, total: float | None, message: str) -> None:
+        nonlocal last
+        now = asyncio.get_running_loop().time()
+        is_end = total is not None and progress >= total
+        if now - last < PROGRESS_INTERVAL_S and not is_end:
+            return
+        last = now
+        count = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+        text = single_line(message, DESCRIPTION_LIMIT).strip()
+        report(f"{text} ({count})\n" if text else f"{count}\n")
+
+    return told
+
+
+def _traits(server: ServerSettings, tool: RemoteTool) -> Traits:
+    if not server.trusted:
+        return Traits()
+    if only_reads(tool):
+        return Traits(effect="looks")
+    if tool.destructive is False:
+        return Traits(effect="replaces" if tool.idempotent else "adds")
+    return Traits()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

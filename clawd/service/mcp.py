@@ -1,0 +1,157 @@
+"""The MCP servers of a configuration: their settings, secrets filled in, and what connects them."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from clawd.config.load import Loaded
+from clawd.config.mcp import McpServerSection
+from clawd.config.secrets import mcp_token, mcp_variables
+from clawd.errors import ConfigError
+from clawd.mcp.absent import AbsentServers
+from clawd.mcp.catalogue import CatalogueRules
+from clawd.mcp.directory import ServerDirectory, Wanted
+from clawd.mcp.model import RemoteServers, ServerSettings
+from clawd.mcp.pins import Pins
+from clawd.mcp.tools import McpTool
+from clawd.paths import Layout
+from clawd.security.sandbox import Sandbox
+from clawd.tools.session_files import SessionStore
+
+DISABLED = "it is switched off in the config (enabled = false)"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_log = logging.getLogger(__name__)
+
+
+class McpTools:
+    """The MCP servers of a daemon, by its configuration.
+
+    Args:
+        servers: makes connections and calls.
+        layout: says where it is kept what was seen of tools.
+        environ: what secrets and variables are taken from.
+        sessions: keeps results that are no text.
+
+    Attributes:
+        directory: the servers.
+    """
+
+    def __init__(
+        self,
+        servers: RemoteServers,
+        *,
+        layout: Layout,
+        environ: Mapping[str, str],
+        sessions: SessionStore | None,
+    ) -> None:
+        self._environ = environ
+        self.directory = ServerDirectory(servers, Pins(layout.mcp_pins), sessions)
+
+    async def open(self, loaded: Loaded, on_tools: Callable[[], None]) -> None:
+        """Begin to connect, and wait for none; `on_tools` is told when there are other tools."""
+        await self.directory.open(self._wanted(loaded), on_tools)
+
+    async def adopt(self, loaded: Loaded) -> None:
+        """Take another configuration."""
+        await self.directory.adopt(self._wanted(loaded))
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self.directory.close()
+
+    def tools(
+        self, loaded: Loaded, taken: Collection[str], *, is_in_force: bool
+    ) -> tuple[McpTool, ...]:
+        """Return the tools whose names are not taken, to be called or to be judged only.
+
+        Args:
+            loaded: the configuration.
+            taken: names that other tools have.
+            is_in_force: it is the configuration in force.
+        """
+        rules = None if is_in_force else wanted_of(loaded, self._environ).rules
+        return self.directory.tools(taken, rules)
+
+    def _wanted(self, loaded: Loaded) -> Wanted:
+        wanted = wanted_of(loaded, self._environ)
+        for alias, problem in wanted.problems.items():
+            _log.info("an MCP server is not started: %s", problem, extra={"server": alias})
+        for alias, server in wanted.rules.servers.items():
+            if server.token and _is_in_the_open(server.url):
+                _log.warning(
+                    "the token of an MCP server crosses the network unencrypted, use https",
+                    extra={"server": alias},
+                )
+        return wanted
+
+
+def make_servers(
+    sandbox: Sandbox,  # noqa: ARG001 - what makes connections takes all three
+    folder: Path,  # noqa: ARG001
+    is_stopped: Callable[[], bool],  # noqa: ARG001
+) -> RemoteServers:
+    """Return what connects the servers of a daemon.
+
+    Args:
+        sandbox: starts those on standard input and output.
+        folder: of the home, for what is kept about them.
+        is_stopped: whether the emergency stop is set.
+    """
+    return AbsentServers()
+
+
+def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
+    """Return what a configuration wants of MCP; a server whose secret is missing is a problem."""
+    servers: dict[str, ServerSettings] = {}
+    problems: dict[str, str] = {}
+    for alias, section in loaded.config.mcp.servers.items():
+        if not section.enabled:
+            problems[alias] = DISABLED
+            continue
+        try:
+            token = mcp_token(alias, section, environ)
+            variables = mcp_variables(alias, section, environ)
+        except ConfigError as error:
+            problems[alias] = " ".join(filter(None, (error.message, error.hint)))
+            continue
+        servers[alias] = _settings(alias, section, loaded, token=token, variables=variables)
+    budget = loaded.config.mcp.schema_budget_tokens
+    return Wanted(rules=CatalogueRules(servers=servers, budget_tokens=budget), problems=problems)
+
+
+def _settings(
+    alias: str,
+    section: McpServerSection,
+    loaded: Loaded,
+    *,
+    token: str,
+    variables: Mapping[str, str],
+) -> ServerSettings:
+    mcp = loaded.config.mcp
+    return ServerSettings(
+        alias=alias,
+        command=section.command,
+        env={**section.env, **variables},
+        workspace=str(loaded.config.workspace_dir.resolve()),
+        workspace_access=section.workspace_access,
+        readonly_paths=tuple(map(str, section.readonly_paths)),
+        network=section.network,
+        url=section.url,
+        token=token,
+        oauth=section.oauth,
+        mode=section.mode,
+        allow=section.allow,
+        deny=section.deny,
+        trusted=section.trusted,
+        auto_approve=mcp.auto_approve.tools,
+        connect_timeout_s=section.connect_timeout_s,
+        call_timeout_s=section.call_timeout_s,
+        max_result_bytes=mcp.max_result_bytes,
+    )
+
+
+def _is_in_the_open(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK

@@ -1,0 +1,267 @@
+"""What is no honest HTTP: answered shortly or cut, never taken for another request."""
+
+import asyncio
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.channels.http.door import LIMIT_S, Guarded, guarded, reply_of, statuses
+
+FAST = "header_timeout_s = 0.3\nbody_timeout_s = 0.3\nidle_timeout_s = 0.3"
+SMUGGLED = b"GET /who?smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def head(door: Guarded, first: str, *lines: str) -> bytes:
+    given = [first, "Host: localhost", f"Authorization: Bearer {door.key}", *lines, "", ""]
+    return "\r\n".join(given).encode()
+
+
+async def is_alive(door: Guarded) -> bool:
+    return (await door.ask()).status == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Content-Length: 4", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "Content-Length: 4"),
+        ("Content-Length: 4", "Content-Length: 60"),
+        ("Content-Length: 4, 60",),
+        ("Content-Length: +4",),
+        ("Content-Length: 0x4",),
+        ("Content-Length: -1",),
+        ("Content-Length: 4 ", "Content-Length : 60"),
+        ("Transfer-Encoding: xchunked",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding : chunked",),
+        ("Transfer-Encoding: \x0bchunked",),
+        ("X: y\n Transfer-Encoding: chunked",),
+    ],
+    ids=str,
+)
+async def test_a_request_of_two_lengths_smuggles_no_second_one(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        for rest in (b"0\r\n\r\n" + SMUGGLED, b"4\r\n{ } \r\n0\r\n\r\n" + SMUGGLED):
+            answer = await door.raw(head(door, "POST /take HTTP/1.1", *lines) + rest)
+            assert not [target for target in door.reached if "smuggled" in target], answer
+        assert await is_alive(door)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"ffffffffffffffff1\r\n{}",
+        b"-1\r\n{}\r\n0\r\n\r\n",
+        b"2;" + b"x" * 100_000 + b"\r\n{}\r\n0\r\n\r\n",
+        b"2\n{}\n0\n\n",
+        b"2\r\n{}XX\r\n0\r\n\r\n",
+        b"0x2\r\n{}\r\n0\r\n\r\n",
+        b"\r\n\r\n",
+        b"2\r\n{}\r\n0\r\nContent-Length: 99\r\n\r\n" + SMUGGLED,
+    ],
+    ids=range(8),
+)
+async def test_bad_chunks_are_refused_and_hide_no_request(tmp_path: Path, rest: bytes) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        start = head(door, "POST /take HTTP/1.1", "Transfer-Encoding: chunked")
+        answer = await door.raw(start + rest)
+        assert 500 not in statuses(answer)
+        assert not [target for target in door.reached if "smuggled" in target]
+        assert await is_alive(door)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 1_000,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xff" * 200,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET  /who  HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /who\r\n\r\n",
+        b"G\xc3\x84T / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /who HTTP/1.1\r\nHost: local\x00host\r\n\r\n",
+        b"GET /who HTTP/1.1\r\nHost\r\n\r\n",
+        b"GET /who HTTP/1.1\nHost: localhost\n\n",
+        b"GET /who HTTP/1.1\r\nHost: localhost\r\n folded: x\r\n\r\n",
+        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n",
+        b"CONNECT localhost:22 HTTP/1.1\r\nHost: localhost:22\r\n\r\n",
+        b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /who HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+    ids=range(15),
+)
+async def test_rubbish_is_answered_with_an_error_or_a_closed_connection(
+    tmp_path: Path, data: bytes
+) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        answer = await door.raw(data)
+        assert not [status for status in statuses(answer) if status < 400 or status >= 500]
+        assert door.reached == []
+        assert await is_alive(door)
+
+
+async def test_an_upgrade_is_not_taken_and_its_tail_is_no_request_without_a_key(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        start = head(door, "GET /who HTTP/1.1", "Connection: Upgrade", "Upgrade: websocket")
+        assert statuses(await door.raw(start + SMUGGLED)) in ([200], [200, 401])
+        assert door.reached == ["/who"]
+
+
+async def test_each_of_many_requests_on_one_connection_is_judged(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door:
+        with_key = head(door, "GET /who HTTP/1.1")
+        evil = with_key.replace(b"Host: localhost", b"Host: evil.example")
+        last = head(door, "GET /who HTTP/1.1", "Connection: close")
+        answer = await door.raw(with_key + evil + SMUGGLED + last)
+        assert statuses(answer) == [200, 403, 401, 200]
+        assert door.reached == ["/who", "/who"]
+        flood = await door.raw(with_key * 500 + last)
+        assert statuses(flood) == [200] * 501
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("X-Long: " + "x" * 20_000,),
+        tuple(f"X-{number}: y" for number in range(1_000)),
+        ("Cookie: " + "a=b; " * 10_000,),
+    ],
+    ids=["one long", "many", "cookie"],
+)
+async def test_a_huge_head_is_refused(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    async with guarded(tmp_path) as door:
+        answer = await door.raw(head(door, "GET /who HTTP/1.1", *lines))
+        assert statuses(answer) in ([], [400], [431])
+        assert statuses(await door.raw(head(door, f"GET /{'x' * 20_000} HTTP/1.1"))) in (
+            [],
+            [400],
+            [414],
+        )
+        assert door.reached == []
+        assert await is_alive(door)
+
+
+async def test_a_head_that_does_not_come_to_its_end_is_cut(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        assert statuses(await door.raw(b"")) == [408]
+        assert statuses(await door.raw(b"GET /who HTTP/1.1\r\nHost: local")) == [408]
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+
+        async def drip() -> None:
+            for letter in b"GET /who HTTP/1.1\r\nX: " + b"y" * 10_000:
+                writer.write(bytes([letter]))
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        assert statuses(await reader.read()) == [408]
+        dripping.cancel()
+        writer.close()
+
+
+async def test_an_idle_connection_is_closed_and_a_second_slow_head_too(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        assert statuses(await door.raw(head(door, "GET /who HTTP/1.1"))) == [200]
+        second = head(door, "GET /who HTTP/1.1")
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(second)
+        await reader.readuntil(b"}")
+        writer.write(second[:-2])
+        assert statuses(await reader.read()) == [408]
+        writer.close()
+
+
+async def test_a_stream_outlives_all_these_times(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        streaming = asyncio.create_task(door.ask(path="/stream"))
+        await door.begun.wait()
+        assert statuses(await door.raw(b"GET")) == [408]  # as long as an idle one may last
+        door.go_on.set()
+        assert b"data: two" in (await streaming).body
+
+
+@pytest.mark.parametrize("path", ["/take", "/v1/messages", "/api/chat"])
+async def test_a_body_that_does_not_come_to_its_end_is_cut(tmp_path: Path, path: str) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        start = head(door, f"POST {path} HTTP/1.1", "Content-Length: 100")
+        reply = reply_of(await door.raw(start + b'{"a":'))
+        assert (reply.status, reply.headers["connection"]) == (408, "close")
+        assert "took too long" in str(reply.json())
+        assert door.reached == []
+
+
+@pytest.mark.parametrize("path", ["/take", "/v1/messages", "/api/chat"])
+async def test_a_body_that_is_too_long_is_refused(tmp_path: Path, path: str) -> None:
+    async with guarded(tmp_path, "max_body_bytes = 1024") as door:
+        fits = b'{"a": "%s"}' % (b"x" * 1_000)
+        assert (await door.ask("POST", path, body=fits)).status == 200
+        door.reached.clear()
+        too_long = b'{"a": "%s"}' % (b"x" * 2_000)
+        replies = [await door.ask("POST", path, body=too_long)]
+        start = head(door, f"POST {path} HTTP/1.1", "Transfer-Encoding: chunked")
+        chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(too_long), too_long)
+        replies.append(reply_of(await door.raw(start + chunks)))
+        # A length alone is enough: nobody waits for what would come.
+        start = head(door, f"POST {path} HTTP/1.1", "Content-Length: 999999999999")
+        replies.append(reply_of(await door.raw(start)))
+        assert [reply.status for reply in replies] == [413] * 3
+        assert "1024" in str(replies[0].json())
+        assert door.reached == []
+
+
+async def test_a_body_is_read_only_of_those_who_may_ask(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door:
+        door.key = "wrong"
+        start = head(door, "POST /take HTTP/1.1", "Content-Length: 8000000", "Connection: close")
+        reply = reply_of(await door.raw(start))
+        assert reply.status == 401
+
+
+async def test_a_compressed_body_is_refused_before_it_grows(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door:
+        body = gzip.compress(b"[" * 50_000_000)
+        reply = await door.ask("POST", "/take", body=body, Content_Encoding="gzip")
+        assert reply.status == 415
+
+
+async def test_json_may_be_256_deep_and_no_deeper(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door:
+        for depth, status in ((256, 200), (257, 400), (100_000, 400)):
+            body = b'{"a":' * (depth - 1) + b"[]" + b"}" * (depth - 1)
+            assert (await door.ask("POST", "/take", body=body)).status == status
+        for body in (b"[1]", b'{"a":}', b'"x"', b"\xff", b'{"a":1}{"b":2}', b"[" * 3_000_000):
+            reply = await door.ask("POST", "/take", body=body)
+            assert (reply.status, "error" in reply.json()) == (400, True)
+
+
+async def test_the_longest_body_does_not_hold_up_others(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door:
+        body = b'{"a":[' + b"[]," * 2_600_000 + b"[]]}"
+        asking = asyncio.create_task(door.ask("POST", "/take", body=body))
+        others = 0
+        while not asking.done():
+            assert (await door.ask(path="/health")).status == 200
+            others += 1
+        assert (await asking).status == 200
+        assert others > 1
+
+
+async def test_more_connections_than_may_be_are_told_so(tmp_path: Path) -> None:
+    async with guarded(tmp_path, "max_connections = 3") as door, asyncio.timeout(LIMIT_S):
+        held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(3)]
+        turned = reply_of(await door.raw(head(door, "GET /who HTTP/1.1")))
+        assert (turned.status, turned.headers["retry-after"]) == (503, "1")
+        assert turned.headers["connection"] == "close"
+        assert door.reached == []
+        reader, writer = held[0]
+        writer.write(head(door, "GET /who HTTP/1.1", "Connection: close"))
+        assert statuses(await reader.read()) == [200]
+        assert await is_alive(door)
+        for _, each in held:
+            each.close()

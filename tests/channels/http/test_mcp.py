@@ -1,0 +1,213 @@
+"""`/mcp` as clients meet it: raw messages, and the official client of every revision."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from clawd.channels.http.exchange import Caller
+from clawd.security.principal import Principal
+from tests.channels.http.rig import Served, served
+from tests.support.inprocess import OWNER
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@asynccontextmanager
+async def mcp_door(folder: Path, tables: str = "") -> AsyncIterator[Served]:
+    async with served(folder, tables=tables) as door:
+        yield door
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+
+
+async def test_the_smallest_client_lists_and_calls_without_a_handshake(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        status, listed = await door.post("/mcp", LIST)
+        assert status == 200
+        names = [tool["name"] for tool in listed["result"]["tools"]]
+        assert names == sorted(tool.name for tool in door.inside.daemon.registry.all())
+        (time,) = (tool for tool in listed["result"]["tools"] if tool["name"] == "time")
+        assert time["annotations"]["readOnlyHint"] is True
+        status, done = await door.post("/mcp", call("calculator", expression="6*7"))
+        assert done["result"]["content"][0]["text"] == "42"
+        (receipt,) = door.inside.receipts()
+        assert done["result"]["_meta"]["clawd/receipt"] == receipt.id
+        assert receipt.conversation_id
+
+
+async def test_a_client_that_accepts_nothing_in_words_is_answered_in_json(tmp_path: Path) -> None:
+    async with (
+        mcp_door(tmp_path) as door,
+        door.session.post(door.url + "/mcp", json=LIST, skip_auto_headers=["Accept"]) as response,
+    ):
+        assert response.status == 200
+        assert response.content_type == "application/json"
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_what_is_no_message_is_refused(tmp_path: Path, method: str) -> None:
+    async with mcp_door(tmp_path) as door:
+        headers = {"Accept": "text/event-stream"}
+        async with door.session.request(method, door.url + "/mcp", headers=headers) as response:
+            assert response.status == 405
+            assert "POST" in response.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "status", "told"),
+    [
+        ("file_read", {}, "failed", "path"),
+        ("no_such_tool", {}, "failed", "there is no tool"),
+        ("file_read", {"path": "/etc/shadow"}, "denied", "denied:"),
+        ("shell", {"command": "rm -rf /"}, "denied", "denied:"),
+    ],
+)
+async def test_a_call_that_does_not_run_says_why_and_leaves_one_receipt(
+    tmp_path: Path, tool: str, arguments: dict[str, Any], status: str, told: str
+) -> None:
+    async with mcp_door(tmp_path) as door:
+        _, done = await door.post("/mcp", call(tool, **arguments))
+        assert done["result"]["isError"] is True
+        assert told in done["result"]["content"][0]["text"]
+        (receipt,) = door.inside.receipts()
+        assert receipt.status == status
+
+
+async def test_a_key_without_the_scope_for_tools_is_refused(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        door.caller = Caller(principal=OWNER, scopes=frozenset({"chat"}))
+        status, told = await door.post("/mcp", LIST)
+        assert status == 403 and "tools" in told["error"]["message"]
+
+
+async def test_under_the_emergency_stop_nothing_runs_and_the_client_is_told(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        await door.inside.daemon.estop.set_from_loop("test", "a test")
+        _, done = await door.post("/mcp", call("time"))
+        assert done["result"]["content"][0]["text"].startswith("denied: emergency stop is set")
+        assert [receipt.status for receipt in door.inside.receipts()] == ["denied"]
+
+
+async def test_a_waiting_approval_is_told_as_progress_and_answered_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with mcp_door(tmp_path) as door:
+        told: asyncio.Queue[str] = asyncio.Queue()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            await told.put(message or "")
+
+        async with Client(streamable_http_client(door.url + "/mcp")) as client:
+            arguments = {"path": "note.txt", "content": "hello"}
+            calling = asyncio.create_task(
+                client.call_tool("file_write", arguments, progress_callback=note)
+            )
+            message = await asyncio.wait_for(told.get(), 10)
+            assert message.startswith("waiting for an approval: clawctl approval approve ")
+            (pending,) = door.inside.daemon.approvals.pending(OWNER)
+            door.inside.daemon.approvals.answer(pending.id, "once", OWNER, digest=pending.digest)
+            done = await asyncio.wait_for(calling, 10)
+        assert not done.is_error
+        assert (door.inside.workspace / "note.txt").read_text() == "hello"
+
+
+async def test_what_is_untrusted_stays_so_for_a_client_also_after_a_restart(tmp_path: Path) -> None:
+    ids = set()
+    for _ in range(2):
+        async with mcp_door(tmp_path) as door:
+            await door.post("/mcp", call("time"))
+            conversation = door.inside.receipts()[-1].conversation_id
+            ids.add(conversation)
+            taint = door.inside.daemon.inbox.book._taint
+            if len(door.inside.receipts()) == 1:
+                taint.mark(conversation, "https://example.org/")
+                await door.post("/mcp", call("time"))
+            assert taint.sources(conversation) == ("https://example.org/",)
+    assert len(ids) == 1
+
+
+async def test_two_callers_share_no_conversation(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        await door.post("/mcp", call("time"))
+        other = Principal(uid=OWNER.uid + 1, gid=1, pid=0)
+        door.caller = Caller(principal=other, scopes=frozenset({"tools"}))
+        await door.post("/mcp", call("time"))
+        door.caller = Caller(principal=OWNER, scopes=frozenset({"tools"}), key_id="k1")
+        await door.post("/mcp", call("time"))
+        receipts = door.inside.receipts()
+        assert len({receipt.conversation_id for receipt in receipts}) == 3
+        assert receipts[1].uid == other.uid
+
+
+async def test_a_deleted_conversation_of_a_client_is_made_anew(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        await door.post("/mcp", call("time"))
+        first = door.inside.receipts()[0].conversation_id
+        memory = door.inside.daemon.memory
+        await memory.conversations.delete(first, owner=OWNER.uid)
+        door.inside.daemon.inbox.book.forget(first)
+        _, done = await door.post("/mcp", call("time"))
+        assert done["result"]["isError"] is False
+        assert door.inside.receipts()[-1].conversation_id != first
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+async def test_the_official_client_works_in_every_mode(tmp_path: Path, mode: Any) -> None:
+    async with (
+        mcp_door(tmp_path) as door,
+        Client(streamable_http_client(door.url + "/mcp"), mode=mode) as client,
+    ):
+        listed = await client.list_tools()
+        assert "calculator" in {tool.name for tool in listed.tools}
+        done = await client.call_tool("calculator", {"expression": "2+3"})
+        assert done.content[0].model_dump()["text"] == "5"
+        # A pinned revision asks the server nothing about itself.
+        assert mode == "2026-07-28" or "receipt" in (client.instructions or "")
+
+
+async def test_fifty_calls_at_once_are_all_answered(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        answers = await asyncio.gather(
+            *(door.post("/mcp", call("calculator", expression=f"{n}+1")) for n in range(50))
+        )
+        assert [a["result"]["content"][0]["text"] for _, a in answers] == [
+            str(n + 1) for n in range(50)
+        ]
+        assert len(door.inside.receipts()) == 50
+
+
+async def test_a_client_that_leaves_takes_its_call_with_it(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        async with httpx2.AsyncClient(timeout=0.5) as client:
+            with pytest.raises(httpx2.TimeoutException):
+                await client.post(
+                    door.url + "/mcp",
+                    json=call("file_write", path="a.txt", content="x"),
+                    headers={"Accept": "application/json, text/event-stream"},
+                )
+        async with asyncio.timeout(10):
+            while not door.inside.receipts():
+                await asyncio.sleep(0.01)
+        (receipt,) = door.inside.receipts()
+        assert receipt.status in {"failed", "denied"}
+        assert not door.inside.daemon.approvals.pending(OWNER)
+        assert not (door.inside.workspace / "a.txt").exists()
+
+
+def test_nothing_of_the_sdk_is_loaded_before_a_client_comes() -> None:
+    import subprocess
+    import sys
+
+    code = "import clawd.service.http, sys\nprint('mcp' in sys.modules, 'starlette' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

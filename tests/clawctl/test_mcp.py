@@ -1,0 +1,149 @@
+"""`clawctl mcp`: servers, tools, one tool shown and called, over a fake daemon."""
+
+import json
+
+import pytest
+
+from clawctl.main import main
+from clawd.wire.mcp_methods import ConnectMcp, DisconnectMcp, ListMcpTools, ShowMcpTool
+from clawd.wire.mcp_reports import (
+    McpLeftOut,
+    McpServerLine,
+    McpServerList,
+    McpToolDetail,
+    McpToolLine,
+    McpToolList,
+)
+from clawd.wire.methods import RunTool
+from clawd.wire.reports import ToolOutcome
+from tests.support.fake_daemon import FakeDaemon
+
+Capture = pytest.CaptureFixture[str]
+READY = McpServerLine(
+    alias="files", link="ready", transport="stdio", tools=3, tokens=321, is_trusted=True
+)
+AWAY = McpServerLine(
+    alias="web",
+    link="waiting",
+    transport="http",
+    problem="HTTP 401",
+    left_out=2,
+    changed=("get",),
+)
+LINE = McpToolLine(
+    name="files__read",
+    alias="files",
+    tool="read",
+    short="Reads.",
+    risk="medium",
+    approval="files__*",
+    is_deferred=True,
+)
+DETAIL = McpToolDetail(
+    line=LINE,
+    description="Reads a file.",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}},
+    example={"path": "notes.txt"},
+    hints={"read_only": True},
+)
+
+pytestmark = pytest.mark.usefixtures("own_home")
+
+
+def test_the_list_says_health_cost_and_what_to_do(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=(READY, AWAY), budget_tokens=4_000)
+    assert main(["mcp", "list"]) == 0
+    shown = capsys.readouterr()
+    assert all(word in shown.out for word in ("files", "ready", "321", "trusted", "waiting"))
+    assert "web: HTTP 401" in shown.err
+    assert "clawctl mcp tools web" in shown.err
+    assert "clawctl mcp connect web --accept" in shown.err
+    assert "about 321 tokens of each request; schemas may take 4000" in shown.err
+    assert main(["mcp", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"][0]["tokens"] == 321
+
+
+def test_no_servers_is_said(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=())
+    assert main(["mcp", "list"]) == 0
+    assert "No MCP servers are configured" in capsys.readouterr().out
+
+
+def test_tools_are_listed_with_those_that_cannot_be_used(
+    daemon: FakeDaemon, capsys: Capture
+) -> None:
+    lost = McpLeftOut(alias="files", tool="bad", reason="no schema")
+    daemon.handlers["list_mcp_tools"] = McpToolList(items=(LINE,), left_out=(lost,))
+    assert main(["mcp", "tools", "files"]) == 0
+    shown = capsys.readouterr()
+    assert all(word in shown.out for word in ("files__read", "medium", "approved deferred"))
+    assert "left out: files bad: no schema" in shown.err
+    (asked,) = daemon.calls_of(ListMcpTools)
+    assert asked.alias == "files"
+    assert main(["mcp", "tools", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"][0]["tool"] == "bad"
+
+
+def test_a_tool_is_shown_and_not_called_without_arguments(
+    daemon: FakeDaemon, capsys: Capture
+) -> None:
+    daemon.handlers["show_mcp_tool"] = DETAIL
+    assert main(["mcp", "tool", "files", "read"]) == 0
+    shown = capsys.readouterr()
+    assert all(word in shown.out for word in ("files__read", "read_only: yes", "Reads a file."))
+    assert '"type": "string"' in shown.out
+    assert """clawctl mcp tool files read --json '{"path":"notes.txt"}'""" in shown.err
+    assert daemon.calls_of(RunTool) == []
+    assert main(["mcp", "tool", "files", "read", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["line"]["name"] == "files__read"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [("allowed", "ok", 0), ("failed", "failed", 1), ("denied", "denied", 3)],
+)
+def test_a_tool_is_called_by_its_name_here(
+    daemon: FakeDaemon, capsys: Capture, status: str, kind: str, code: int
+) -> None:
+    daemon.handlers["show_mcp_tool"] = DETAIL
+    daemon.handlers["run_tool"] = ToolOutcome(
+        status=status,  # type: ignore[arg-type]
+        kind=kind,
+        output="words",
+        receipt_id="receipt-1",
+        risk="medium",
+        duration_ms=3,
+    )
+    command = ["mcp", "tool", "files", "read", "--json", '{"path":"a"}', "--no-input"]
+    assert main(command) == code
+    (asked,) = daemon.calls_of(ShowMcpTool)
+    (run,) = daemon.calls_of(RunTool)
+    assert (asked.alias, asked.tool) == ("files", "read")
+    assert (run.name, run.arguments, run.interactive) == ("files__read", '{"path":"a"}', False)
+    assert "receipt-1" in capsys.readouterr().err
+
+
+def test_arguments_that_are_no_object_never_reach_the_daemon(daemon: FakeDaemon) -> None:
+    for arguments in ("x", "[]", "{", "[" * 100_000):
+        assert main(["mcp", "tool", "files", "read", "--json", arguments]) == 2
+    assert daemon.calls_of(ShowMcpTool) == []
+
+
+def test_connecting_says_what_came_of_it(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["connect_mcp"] = READY
+    assert main(["mcp", "connect", "files", "--accept"]) == 0
+    (asked,) = daemon.calls_of(ConnectMcp)
+    assert (asked.alias, asked.accept) == ("files", True)
+    assert "files is ready, 3 tools" in capsys.readouterr().out
+    daemon.handlers["connect_mcp"] = AWAY
+    assert main(["mcp", "connect", "web"]) == 1
+    assert "HTTP 401" in capsys.readouterr().err
+
+
+def test_disconnecting_says_that_it_is_off(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["disconnect_mcp"] = McpServerLine(alias="files", link="off", transport="stdio")
+    assert main(["mcp", "disconnect", "files"]) == 0
+    assert len(daemon.calls_of(DisconnectMcp)) == 1
+    assert "files is off, 0 tools" in capsys.readouterr().out
+    assert main(["mcp", "disconnect", "files", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["link"] == "off"

@@ -1,0 +1,126 @@
+"""`clawctl mcp serve`: the real command and daemon, with the official client at the other end."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.support.home import Home
+
+pytestmark = pytest.mark.daemon
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Any:
+    home = Home(tmp_path)
+    home.configure()
+    home.start()
+    yield home
+    home.close()
+
+
+def server_of(home: Home) -> StdioServerParameters:
+    arguments = ["-m", "clawctl", "--no-start", "mcp", "serve"]
+    return StdioServerParameters(command=sys.executable, args=arguments, env=home.environ)
+
+
+def spoken(home: Home, *lines: str | dict[str, Any]) -> list[Any]:
+    """Say lines to `clawctl mcp serve`, close, and return what it answered."""
+    text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
+    done = home.ctl("--no-start", "mcp", "serve", stdin=text)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def test_the_official_client_lists_calls_and_is_told_of_progress(home: Home) -> None:
+    async with asyncio.timeout(30), Client(server_of(home)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"calculator", "file_read", "shell"} <= names
+        done = await client.call_tool("calculator", {"expression": "6*7"})
+        assert done.content[0].model_dump()["text"] == "42"
+        told: asyncio.Queue[str] = asyncio.Queue()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            await told.put(message or "")
+
+        writing = asyncio.create_task(
+            client.call_tool(
+                "file_write", {"path": "a.txt", "content": "hi"}, progress_callback=note
+            )
+        )
+        approval = (await told.get()).removeprefix("waiting for an approval: ").split(" (")[0]
+        answered = await asyncio.to_thread(home.ctl, *approval.split()[1:])
+        assert answered.returncode == 0, answered.stderr
+        assert not (await writing).is_error
+    assert (home.workspace / "a.txt").read_text() == "hi"
+    receipts = home.receipt_lines()
+    assert [line["tool"] for line in receipts] == ["calculator", "file_write"]
+    assert len({line["conversation_id"] for line in receipts}) == 1
+
+
+def test_lines_are_answered_in_the_words_of_the_protocol_whatever_they_are(home: Home) -> None:
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    answers = spoken(home, HELLO, READY, "", "rubbish", "[1]", '{"jsonrpc": 7}', ping)
+    by_id = {answer.get("id"): answer for answer in answers}
+    assert by_id[1]["result"]["serverInfo"]["name"] == "clawd"
+    assert by_id[2]["result"] == {}
+
+
+def test_a_client_that_closes_in_the_middle_of_a_call_leaves_nothing_running(home: Home) -> None:
+    call = {
+        "jsonrpc": "2.0",
+        "id": 3,
+        "method": "tools/call",
+        "params": {"name": "file_write", "arguments": {"path": "b.txt", "content": "x"}},
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clawctl", "--no-start", "mcp", "serve"],
+        env=home.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    for line in (HELLO, READY, call):
+        process.stdin.write(json.dumps(line) + "\n")
+    process.stdin.flush()
+    json.loads(process.stdout.readline())
+    while not home.json("approval", "list"):
+        pass
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    while home.json("approval", "list"):
+        pass
+    assert [line["reason"] for line in home.receipt_lines()] == ["cancelled"]
+    assert not (home.workspace / "b.txt").exists()
+
+
+def test_a_line_that_never_ends_is_refused(home: Home) -> None:
+    done = home.ctl("--no-start", "mcp", "serve", stdin="x" * (9 << 20))
+    assert done.returncode == 1
+    assert "a line of the client is over" in done.stderr
+
+
+def test_without_a_daemon_it_says_so(home: Home) -> None:
+    home.close()
+    done = home.ctl("--no-start", "mcp", "serve", stdin="")
+    assert done.returncode == 6
