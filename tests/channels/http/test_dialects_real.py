@@ -91,7 +91,8 @@ async def test_messages_of_a_model_are_the_same_whole_and_streamed(tmp_path: Pat
         cut = await door.message(HELLO, max_tokens=3)
         assert cut["stop_reason"] == "max_tokens"
         assert cut["usage"]["output_tokens"] == 3
-        stopped = await door.message(HELLO, stop_sequences=["demo"])
+        stopped = await door.message(HELLO, stop_sequences=["never said", "demo"])
+        assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "demo")
         assert stopped["content"][0]["text"] == block["text"].partition("demo")[0]
         assert (await door.message())["stop_reason"] == "end_turn"
 

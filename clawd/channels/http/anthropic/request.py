@@ -15,7 +15,7 @@ from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
 from clawd.providers.base import Message, Sampling, ToolSpec
 
-_OWN_TOOLS = frozenset({"", "custom"})
+_OWN_TOOLS = ("", "custom")
 _PRIVATE = "x-anthropic-"
 _NOTHING_SAID = (Message(role="user", content=""),)
 _NO_PARAMETERS = {"type": "object", "properties": {}}

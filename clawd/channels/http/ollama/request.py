@@ -26,7 +26,7 @@ _FLOATS = {
     "frequency_penalty": 2.0,
 }
 _SIGNED = frozenset({"presence_penalty", "frequency_penalty"})
-_LEVELS = frozenset({"low", "medium", "high", "max"})
+_LEVELS = ("low", "medium", "high", "max")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NO_PARAMETERS = {"type": "object", "properties": {}}
