@@ -110,7 +110,7 @@ async def say(request: web.Request) -> web.StreamResponse:
     folding = Folding()
     async for event in generation:
         if (answered := folding.add(event)) is not None:
-            return web.Response(text=answered.text)
+            return web.json_response({"text": answered.text})
     raise AssertionError
 
 
