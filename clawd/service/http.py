@@ -135,6 +135,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
+        questions=parts.questions,
         providers=parts.providers,
         settings=lambda: daemon.state.runtime,
         engine=daemon.engine,

@@ -23,6 +23,7 @@ from clawd.mcp.mount import Mount
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.keys import Scope
 from clawd.security.principal import Principal
@@ -57,6 +58,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         health: says whether requests can be answered.
         calls: makes single tool calls.
         inbox: takes messages.
+        questions: those of tools that wait for a person.
         providers: returns the providers by name.
         settings: returns the settings in force.
         engine: holds local models.
@@ -73,6 +75,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     health: Callable[[], Awaitable[Health]]
     calls: Calls
     inbox: Inbox
+    questions: Questions
     providers: Callable[[], Mapping[str, Provider]]
     settings: Callable[[], RuntimeSettings]
     engine: Engine
