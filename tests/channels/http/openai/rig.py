@@ -75,6 +75,8 @@ class FixedGenerations:
 class Parts:
     """Of a gateway what these routes ask for: a model that nobody has a tokenizer of."""
 
+    mcp = None
+
     def __init__(self, generations: FixedGenerations) -> None:
         self.generations = generations
 
