@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -102,24 +103,28 @@ def logprob_value(token: TokenLogprob) -> dict[str, Any]:
 
 
 def of_content(tokens: tuple[TokenLogprob, ...], text: str) -> tuple[TokenLogprob, ...]:
-    """Return the tokens that are the text; all of them where it cannot be found in them.
+    """Return the tokens that the text is made of; all of them where it cannot be found in them.
 
     The engine tells of every token it made: reasoning, markers of it and the end are among them.
+    A text that a stop cut within a token ends with that token.
     """
     wanted = text.encode()
-    starts: dict[int, int] = {}
-    position = 0
-    for number, token in enumerate(tokens):
-        starts.setdefault(position, number)
-        position += len(token.piece)
-    starts[position] = len(tokens)
+    if not wanted:
+        return ()
+    ends = list(accumulate(len(token.piece) for token in tokens))
+    borders = {0, *ends}
     joined = b"".join(token.piece for token in tokens)
-    at = joined.rfind(wanted) if wanted else -1
-    while at >= 0:
-        if at in starts and at + len(wanted) in starts:
-            return tokens[starts[at] : starts[at + len(wanted)]]
+    at = last = joined.rfind(wanted)
+    while at >= 0 and not {at, at + len(wanted)} <= borders:
         at = joined.rfind(wanted, 0, at + len(wanted) - 1)
-    return tokens if text else ()
+    at = last if at < 0 else at
+    if at < 0:
+        return tokens
+    return tuple(
+        token
+        for token, end in zip(tokens, ends, strict=True)
+        if end > at and end - len(token.piece) < at + len(wanted)
+    )
 
 
 def _likely(token: TokenLogprob | LikelyToken) -> dict[str, Any]:

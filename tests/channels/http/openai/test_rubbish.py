@@ -18,6 +18,7 @@ from tests.channels.http.openai.recorded import CODEX_SECOND, LITELLM_HISTORY, O
 
 Read = Callable[[dict[str, Any], web.Request], Any]
 
+RUBBISH: list[Any] = [[], {}, [[]], {"type": []}, 5, "x", None, True]
 COMPLETION: dict[str, Any] = {
     "prompt": ["a", [1, 2]],
     "stream_options": {"include_usage": True},
@@ -118,8 +119,7 @@ def test_a_body_with_anything_anywhere_is_taken_or_refused(
 
     check()
     for path in everywhere:
-        others: list[Any] = [[], {}, [[]], {"type": []}, 5, "x", None, True]
-        for other in others:
+        for other in RUBBISH:
             try:
                 read(replaced(body, path, other), request)
             except InvalidRequestError as error:
