@@ -17,7 +17,7 @@ from clawd.channels.http.facts import Health
 from clawd.channels.http.request_counts import count_in, count_requests
 from clawd.channels.http.scopes import hold_scopes
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.mcp.door import ToolDoor
 from clawd.mcp.mount import Mount
 from clawd.providers.base import Provider
@@ -25,7 +25,6 @@ from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
-from clawd.security.keys import Scope
 from clawd.security.principal import Principal
 from clawd.wire.events import Event
 from clawd.wire.method import Method
@@ -89,21 +88,6 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
 """Set when the daemon ends: streams that have no end of their own end then."""
-
-
-def allowed(request: web.Request, scope: Scope) -> Caller:
-    """Return who sent a request, if its key allows what the scope stands for.
-
-    Raises:
-        ForbiddenError: it does not.
-    """
-    caller = caller_of(request)
-    if scope not in caller.scopes:
-        raise ForbiddenError(
-            f"this needs a key with scope {scope}",
-            hint=f"Make one: clawctl key create --scope {scope}",
-        )
-    return caller
 
 
 @web.middleware

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import allowed, caller_of
+from clawd.channels.http.app import caller_of
 from clawd.channels.http.body import read_object
 from clawd.channels.http.server import Server
+from clawd.security.keys import SCOPES
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.http import start_gateway
@@ -35,7 +36,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guarded:
-    """A gateway that listens, a key for it, and what reached its handlers."""
+    """A gateway that listens, a key of all scopes for it, and what reached its handlers."""
 
     def __init__(self, inside: Inside, server: Server) -> None:
         self.inside = inside
@@ -122,9 +123,7 @@ async def guarded(
         policy = PeerPolicy(mode="system" if mode == "system" else "user", owner_uid=os.geteuid())
         holder: list[Guarded] = []
         if with_key or "0.0.0.0" in http:
-            _, key = await inside.daemon.keys.create(
-                OWNER, name="first", scopes=("chat", "tools"), days=0
-            )
+            _, key = await inside.daemon.keys.create(OWNER, name="first", scopes=SCOPES, days=0)
         else:
             key = ""
         server = await start_gateway(inside.daemon, policy, _routes(holder))
@@ -154,10 +153,6 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
         holder[0].reached.append(request.raw_path)
         return web.json_response({"got": await read_object(request)})
 
-    async def admins(request: web.Request) -> web.StreamResponse:
-        allowed(request, "admin")
-        return web.json_response({})
-
     async def health(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
 
@@ -178,12 +173,25 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
         await response.write(b"data: two\n\n")
         return response
 
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        holder[0].begun.set()
+        try:
+            while not holder[0].go_on.is_set():
+                await response.write(b"x" * 65_536)
+        except (asyncio.CancelledError, ConnectionError):
+            holder[0].cancelled.set()
+            raise
+        return response
+
     return [
+        web.get("/flood", flood),
         web.get("/who", who),
         web.post("/take", take),
         web.post("/v1/messages", take),
         web.post("/api/chat", take),
-        web.get("/admins", admins),
+        web.get("/status", who),
         web.get("/health", health),
         web.get("/v1/health", health),
         web.get("/", health),

@@ -27,8 +27,8 @@ async def test_a_request_with_a_key_reaches_its_handler_as_the_owner_of_the_key(
         reply = await door.ask()
         assert reply.status == 200
         key_id = door.key.split("_")[1]
-        scopes = ["chat", "tools"]
-        expected = {"uid": OWNER.uid, "role": "user", "scopes": scopes, "key": key_id}
+        scopes = ["admin", "chat", "tools"]
+        expected = {"uid": OWNER.uid, "role": "admin", "scopes": scopes, "key": key_id}
         assert reply.json() == expected
         assert reply.headers["x-request-id"].startswith("req_")
         assert "access-control-allow-origin" not in reply.headers
@@ -88,7 +88,7 @@ async def test_expired_and_revoked_keys_let_nobody_in_and_open_no_door(tmp_path:
     async with guarded(tmp_path) as door:
         keys = door.inside.daemon.keys
         other = await door.make_key()
-        assert (await door.ask(key=other)).status == 200
+        assert (await door.ask(path="/status", key=other)).status == 200
         await keys.revoke(other.split("_")[1], OWNER)
         assert (await door.ask(key=other)).status == 401
         await keys.revoke(door.key.split("_")[1], OWNER)
@@ -96,7 +96,7 @@ async def test_expired_and_revoked_keys_let_nobody_in_and_open_no_door(tmp_path:
         reply = await door.ask()
         assert reply.status == 401
         assert b"does not talk to itself" in reply.body
-        assert door.reached == ["/who"]
+        assert door.reached == ["/status"]
 
 
 @pytest.mark.parametrize("http", ['insecure_bind = true\nhost = "0.0.0.0"'])
@@ -124,11 +124,11 @@ async def test_a_key_of_somebody_who_may_not_talk_to_the_daemon_any_more_is_refu
 
 async def test_admin_takes_scope_and_owner(tmp_path: Path) -> None:
     async with guarded(tmp_path) as door:
-        admin = await door.make_key(OWNER, "chat", "admin")
-        assert (await door.ask(path="/admins", key=admin)).status == 200
-        assert (await door.ask(key=admin)).json()["role"] == "admin"
-        reply = await door.ask(path="/admins")
-        assert (reply.status, b"clawctl key create --scope admin" in reply.body) == (403, True)
+        plain = await door.make_key()
+        told = (await door.ask(path="/status", key=plain)).json()
+        assert (told["role"], told["scopes"]) == ("user", ["chat", "tools"])
+        reply = await door.ask(key=plain)
+        assert (reply.status, b"admin" in reply.body) == (403, True)
         with pytest.raises(ForbiddenError):
             await door.make_key(Principal(uid=70_010, gid=70_010, pid=1), "admin")
 
@@ -234,7 +234,7 @@ async def test_each_key_has_its_rate(tmp_path: Path) -> None:
         assert [reply.status for reply in replies] == [200, 200, 429]
         assert 1 <= int(replies[2].headers["retry-after"]) <= 30
         assert replies[2].json()["error"]["type"] == "rate_limit_error"
-        assert (await door.ask(key=other)).status == 200
+        assert (await door.ask(path="/status", key=other)).status == 200
         assert (await door.ask(path="/health")).status == 200
 
 
