@@ -24,7 +24,7 @@ from clawd.providers.base import (
     Text,
     Usage,
 )
-from clawd.providers.toolcalls.detect import looks_like_call
+from clawd.providers.toolcalls.detect import CALL_MARKERS, looks_like_call
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
 from clawd.wire.events import (
     Event,
@@ -45,6 +45,7 @@ _MAY_BE_CALL = re.compile(
     r'\s*(?:`{0,3}(?:j(?:s(?:on?)?)?)?\s*)?\[?\s*(?:\{\s*(?:"\w{0,8}"?\s*:?\s*)?)?'
 )
 _BARE_CALL = re.compile(r'\s*(?:```(?:json)?\s*)?\[?\s*\{\s*"(?:name|function|tool)"\s*:')
+_MARKER_STARTS = frozenset(marker[0] for marker in CALL_MARKERS)
 _SIDE = get_args(SideEvent)
 
 Ending = Callable[[str], Awaitable[None]]
@@ -169,7 +170,8 @@ class Telling:
         """Tell a piece of text, or hold it back as long as a call may become of it."""
         self._held += text
         is_open = not self._is_plain and may_be_call(self._held)
-        if is_open or looks_like_call(self._tail + self._held):
+        newest = self._tail + self._held
+        if is_open or looks_like_call(newest) or _ends_in_marker(newest):
             return []
         self._is_plain = True
         return self._release()
@@ -196,6 +198,18 @@ def may_be_call(text: str) -> bool:
     if _BARE_CALL.match(text):
         return True
     return len(text) <= _HELD_CHARS and _MAY_BE_CALL.fullmatch(text) is not None
+
+
+def _ends_in_marker(text: str) -> bool:
+    """Tell whether a marker of calls may have begun at the end of a text."""
+    tail = text[-_MARKER_CHARS:]
+    if _MARKER_STARTS.isdisjoint(tail):
+        return False
+    return any(
+        tail.endswith(marker[:length])
+        for marker in CALL_MARKERS
+        for length in range(1, len(marker))
+    )
 
 
 def _evaluation(event: PromptProgress | PromptEvaluated) -> Delta:

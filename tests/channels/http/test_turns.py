@@ -8,7 +8,7 @@ import msgspec
 from clawd.channels.http.exchange import Caller
 from clawd.memory.rows import TAINT
 from clawd.security.principal import Principal
-from tests.channels.http.plain import ROUTES, Chat, lines_of
+from tests.channels.http.plain import CHAT_PATH, ROUTES, Chat, lines_of
 from tests.channels.http.rig import EVERYTHING, Served, served
 from tests.support.inprocess import OWNER
 
@@ -55,12 +55,12 @@ async def test_the_usage_is_the_sum_over_the_hops(tmp_path: Path) -> None:
 async def test_a_key_for_chat_alone_reaches_no_tool_and_no_memory(tmp_path: Path) -> None:
     async with served(tmp_path, LOOK, {"text": "One file."}, routes=ROUTES) as door:
         door.caller = Caller(principal=OWNER, scopes=frozenset({"chat"}))
-        status, told = await door.post("/say", {"messages": [["user", "what is here?"]]})
+        status, told = await door.post(CHAT_PATH, {"messages": [["user", "what is here?"]]})
         assert (status, told["text"]) == (200, "I look.")
         assert door.inside.receipts() == []
         assert await conversations(door) == 0
         named = {"messages": [["user", "hello"]], "conversation_id": "conv-1"}
-        assert (await door.post("/say", named))[0] == 403
+        assert (await door.post(CHAT_PATH, named))[0] == 403
 
 
 async def test_tools_that_the_channel_does_not_allow_are_not_offered(tmp_path: Path) -> None:
