@@ -287,7 +287,8 @@ class Supervisor:
             return error.problem
         if isinstance(error, ClawError):
             return error.message
-        _log.info("an MCP connection failed: %s", self.settings.alias, exc_info=error)
+        # Not its text, which may be the server's.
+        _log.info("an MCP connection failed: %s: %s", self.settings.alias, type(error).__name__)
         return shown(str(error)) or type(error).__name__
 
     async def _end(self) -> None:
