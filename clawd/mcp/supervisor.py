@@ -240,7 +240,7 @@ class Supervisor:
         elif not ready_at and not trouble.is_unreachable:
             # A guess that came to nothing is not made twice: it may only have been slow.
             self._is_legacy = self.settings.mode == "legacy"
-        self._set(link="waiting", problem=shown(trouble.sign_in or trouble.problem))
+        self._set(link="waiting", problem=shown(trouble.problem))
         _log.info("an MCP server is away: %s: %s", self.settings.alias, self._state.problem)
         return bool(ready_at) and trouble.is_lost
 
@@ -287,7 +287,8 @@ class Supervisor:
             return error.problem
         if isinstance(error, ClawError):
             return error.message
-        _log.info("an MCP connection failed: %s", self.settings.alias, exc_info=error)
+        # Not its text, which may be the server's.
+        _log.info("an MCP connection failed: %s: %s", self.settings.alias, type(error).__name__)
         return shown(str(error)) or type(error).__name__
 
     async def _end(self) -> None:
