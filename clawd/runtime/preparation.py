@@ -131,7 +131,11 @@ class Preparation:
             reachable=incoming.interactive or incoming.detach,
         )
         inputs = _inputs(settings, agent, offer.shown, workspace)
-        system, fixed = _beginning(live, inputs, provider)
+
+        def begin(tools: tuple[Tool, ...]) -> tuple[str, str]:
+            return _beginning(live, msgspec.structs.replace(inputs, tools=tools), provider)
+
+        system, fixed = begin(offer.shown)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
@@ -147,19 +151,23 @@ class Preparation:
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
-            news=self._news(live, offer, inputs, provider, lambda: self._offered(settings, agent)),
+            news=self._news(offer, lambda: self._offered(settings, agent), begin),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
     def _news(
         self,
-        live: LiveConversation,
         offer: Offer,
-        inputs: PromptInputs,
-        provider: Provider,
         offered: Callable[[], Offer],
+        begin: Callable[[tuple[Tool, ...]], tuple[str, str]],
     ) -> Callable[[], Beginning | None]:
-        """Return what tells a running turn of other tools than those it was prepared with."""
+        """Return what tells a running turn of other tools than those it was prepared with.
+
+        Args:
+            offer: what it was prepared with.
+            offered: returns what there is now.
+            begin: returns the system prompt with some tools, and the mark of both.
+        """
         # They may have become others since they were looked at, so the first answer compares.
         known, generation = offer, -1
 
@@ -172,8 +180,7 @@ class Preparation:
             # Tools that are made anew and told in the same words are no news to a model.
             if specs(known.shown) == specs(before.shown) and known.names == before.names:
                 return None
-            others = msgspec.structs.replace(inputs, tools=known.shown)
-            system, fixed = _beginning(live, others, provider)
+            system, fixed = begin(known.shown)
             return Beginning(system=system, tools=known.shown, offered=known.names, fixed=fixed)
 
         return news

@@ -114,7 +114,7 @@ def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
             token = mcp_token(alias, section, environ)
             variables = mcp_variables(alias, section, environ)
         except ConfigError as error:
-            problems[alias] = " ".join(filter(None, (error.message, error.hint)))
+            problems[alias] = "; ".join(filter(None, (error.message, error.hint)))
             continue
         servers[alias] = _settings(alias, section, loaded, token=token, variables=variables)
     budget = loaded.config.mcp.schema_budget_tokens
