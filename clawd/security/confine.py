@@ -9,12 +9,15 @@ separated from a descriptor, reports go to another as lines of JSON, the command
     {"exit-code": 0}        the command has ended, and nothing that it started is left
 
 The filters keep every process of the command in its group, so one signal ends them all; so does
-the daemon's death. The command can neither signal nor trace this process. Standard library and
-`clawd.kernel` only: an interpreter without site packages runs it, in about ten milliseconds.
+the daemon's death. The command can neither signal nor trace this process. With `--unfenced` there
+is no fence, only the keeping: what leaves the group becomes this process's child when its parent
+dies, and is killed as such. Standard library and `clawd.kernel` only: an interpreter without site
+packages runs it, in about ten milliseconds.
 """
 
 import _socket
 import os
+import pathlib
 import select
 import struct
 import sys
@@ -24,6 +27,7 @@ from clawd.kernel import landlock, seccomp, syscalls
 from clawd.security.confine_broker import Broker
 
 _NOT_STARTED = 125
+_GAVE_UP, _UNFENCED = -1, -2
 _FIRST_OF_OTHERS = 3
 _LAST_DESCRIPTOR = 1 << 20
 _REAP_MS = 1_000
@@ -43,6 +47,7 @@ class _Options:
         self.asking = b""
         self.changed: list[str] = []
         self.network = False
+        self.is_fenced = True
         takers: dict[str, Callable[[], None]] = {
             "--status": lambda: setattr(self, "status", int(take())),
             "--gate": lambda: setattr(self, "gate", int(take())),
@@ -53,6 +58,7 @@ class _Options:
             "--asking": lambda: setattr(self, "asking", _all_of(int(take()))),
             "--changed": lambda: self.changed.append(take()),
             "--network": lambda: setattr(self, "network", True),
+            "--unfenced": lambda: setattr(self, "is_fenced", False),
         }
         left = iter(words)
 
@@ -67,7 +73,8 @@ def main(arguments: list[str]) -> int:
     """Run the command; return its exit code, or 125 when it could not be fenced."""
     _, descriptor, _, *argv = arguments
     options = _Options([os.fsdecode(word) for word in _all_of(int(descriptor)).split(b"\0")[:-1]])
-    syscalls.drop_capabilities()
+    if options.is_fenced:
+        syscalls.drop_capabilities()
     syscalls.set_child_subreaper()
     ours, theirs = _socket.socketpair()
     child = os.fork()
@@ -77,9 +84,9 @@ def main(arguments: list[str]) -> int:
     os.setpgid(child, child)
     _report(options.status, "child-pid", child)
     listener = _listener_from(ours)
-    _attend(child, options.gate, Broker(listener, options.changed) if listener != -1 else None)
+    _attend(child, options.gate, Broker(listener, options.changed) if listener >= 0 else None)
     code = _end(child)
-    if code == _NOT_STARTED and (listener == -1 or ours.recv(1)):
+    if code == _NOT_STARTED and (listener == _GAVE_UP or ours.recv(1)):
         return _NOT_STARTED
     _report(options.status, "exit-code", code)
     return code
@@ -94,15 +101,10 @@ def _become(argv: list[str], options: _Options, keeper: _socket.socket) -> None:
         os.chdir(options.chdir)
         for number in (_SIGPIPE, _SIGXFSZ):  # Python ignores them, and exec keeps that
             syscalls.set_default_action(number)
-        ports = None if options.network else ()
-        landlock.restrict(options.rules, landlock.abi(), ports=ports)
-        machine = os.uname().machine
-        for program in options.filters:
-            seccomp.load(program, machine)
-        listener = seccomp.load_asking(options.asking, machine)
-        keeper.sendmsg(
-            [b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener))]
-        )
+        if options.is_fenced:
+            _fence(options, keeper)
+        else:
+            keeper.send(b"u")
         os.closerange(_FIRST_OF_OTHERS, keeper.fileno())
         os.closerange(keeper.fileno() + 1, _LAST_DESCRIPTOR)
         os.execve(argv[0], argv, options.env)  # noqa: S606 - what this program is for
@@ -112,11 +114,23 @@ def _become(argv: list[str], options: _Options, keeper: _socket.socket) -> None:
     os._exit(_NOT_STARTED)
 
 
+def _fence(options: _Options, keeper: _socket.socket) -> None:
+    """Restrict this process for good, and tell the keeper where the filter's questions come."""
+    landlock.restrict(options.rules, landlock.abi(), ports=None if options.network else ())
+    machine = os.uname().machine
+    for program in options.filters:
+        seccomp.load(program, machine)
+    listener = seccomp.load_asking(options.asking, machine)
+    keeper.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener))])
+
+
 def _listener_from(child: _socket.socket) -> int:
-    """Wait for where the filter's questions come; -1 when the child gave up or is gone."""
+    """Wait for where the filter's questions come; negative where there is no filter."""
     data, attached, _, _ = child.recvmsg(1, _socket.CMSG_SPACE(4))
+    if data == b"u":
+        return _UNFENCED
     if data != b"l" or not attached:
-        return -1
+        return _GAVE_UP
     return int(struct.unpack("i", attached[0][2])[0])
 
 
@@ -153,11 +167,12 @@ def _is_over(child: int) -> bool:
 
 
 def _end(child: int) -> int:
-    """Kill the dead child's group, reap all of it, and return the child's exit code."""
+    """Kill the dead child's group and all orphans, reap them, and return the child's exit code."""
     # Not reaped yet, so that the group's number is still its own.
     os.killpg(child, _SIGKILL)
     code = _NOT_STARTED
     while True:
+        _kill_orphans(child)
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
@@ -165,6 +180,22 @@ def _end(child: int) -> int:
         if pid == child:
             ended = os.waitstatus_to_exitcode(status)
             code = ended if ended >= 0 else 128 - ended
+
+
+def _kill_orphans(child: int) -> None:
+    """Kill our other children: what left the group, and was orphaned since. None is reaped yet."""
+    me = os.getpid()
+    try:
+        with pathlib.Path(f"/proc/{me}/task/{me}/children").open("rb") as file:
+            found = [int(word) for word in file.read().split()]
+    except OSError:
+        return  # a kernel that does not tell; fenced ones never leave their group
+    for pid in found:
+        if pid != child:
+            try:
+                os.kill(pid, _SIGKILL)
+            except OSError:
+                continue  # another user's by now: it is waited for
 
 
 def _report(descriptor: int, name: str, value: int) -> None:

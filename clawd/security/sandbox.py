@@ -5,7 +5,7 @@
     result = await sandbox.run(ChildCommand(argv=("ls",), workspace=workspace))
 
 `sandbox_plan` says what a command sees, `sandbox_landlock` what it sees where namespaces are
-refused, `sandbox_process` starts and kills it.
+refused, `sandbox_child` starts and kills it, `sandbox_open` talks with one that stays.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
@@ -23,6 +24,7 @@ import msgspec
 from clawd.errors import SandboxUnavailableError
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.sandbox_cgroup import ToolsCgroup
+from clawd.security.sandbox_child import KillRegistry
 from clawd.security.sandbox_landlock import (
     landlock_plan,
     landlock_problem,
@@ -30,6 +32,7 @@ from clawd.security.sandbox_landlock import (
     remove_folder,
 )
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
+from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
@@ -41,9 +44,10 @@ from clawd.security.sandbox_plan import (
     bare_plan,
     bubblewrap_plan,
 )
-from clawd.security.sandbox_process import Ended, KillRegistry, run_plan
+from clawd.security.sandbox_process import Ended, run_plan
 from clawd.security.sandbox_result import ChildResult, Level
 from clawd.security.sandbox_seccomp import filter_program
+from clawd.security.sandbox_stay import Stay, for_life
 
 Mode = Literal["required", "preferred", "off"]
 
@@ -171,18 +175,45 @@ class Sandbox:
             InvalidRequestError: the command cannot be meant.
             SandboxUnavailableError: there is no sandbox of the required level here.
         """
-        status = await self.probe()
-        if not self.is_available or self._host is None:
-            raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
+        level, host = await self._ready()
         start = partial(
             run_plan, command=command, registry=self._registry, on_output=on_output, cleared=cleared
         )
-        if status.level == "none":
-            return await self._run_at(status.level, self._host, command, start)
-        level, place = status.level, command.workspace
+        if level == "none":
+            return await self._run_at(level, host, command, start)
+        place = command.workspace
         with self._neighbours.beside(place, binds=level == "bwrap") as neighbour:
             run = partial(start, overseer=self._oversight(command, level, neighbour))
-            return await self._run_guarded(level, self._host, command, run)
+            return await self._run_guarded(level, host, command, run)
+
+    @asynccontextmanager
+    async def open(
+        self, command: ChildCommand, *, on_errors: Callable[[bytes], None]
+    ) -> AsyncIterator[OpenChild]:
+        """Start a command that stays, with open input and output; on exit nothing of it is alive.
+
+        Its limits of time and output do not hold, nor that of processor time. `on_errors` takes
+        its standard error and must not block. While it can change its workspace, commands in
+        folders within it or around it are refused. Raises as `run`.
+        """
+        level, host = await self._ready()
+        stay = Stay(
+            level=level,
+            host=for_life(host),
+            guard=self._guard,
+            neighbours=self._neighbours,
+            interpreter=self._settings.python,
+            registry=self._registry,
+        )
+        overseer_of = partial(self._oversight, command, level)
+        async with stay.child(command, overseer_of=overseer_of, on_errors=on_errors) as child:
+            yield child
+
+    async def _ready(self) -> tuple[Level, Surroundings]:
+        status = await self.probe()
+        if not self.is_available or self._host is None:
+            raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
+        return status.level, self._host
 
     async def _run_guarded(
         self, level: Level, host: Surroundings, command: ChildCommand, run: _Run

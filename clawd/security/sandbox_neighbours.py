@@ -51,6 +51,18 @@ class Neighbours:
             SandboxUnavailableError: the workspace is not what was judged, or another command is at
                 work in one within it or around it.
         """
+        neighbour = self.enter(workspace, binds=binds)
+        try:
+            yield neighbour
+        finally:
+            self.leave(neighbour)
+
+    def enter(self, workspace: Path, *, binds: bool) -> Neighbour:
+        """Count a command in; `leave` must follow.
+
+        Raises:
+            SandboxUnavailableError: as `beside`.
+        """
         check_place(workspace)
         for other in self._at_work:
             theirs = other.workspace
@@ -61,9 +73,14 @@ class Neighbours:
                 )
         neighbour = Neighbour(workspace, binds=binds)
         self._at_work.append(neighbour)
-        try:
-            yield neighbour
-        finally:
+        return neighbour
+
+    def leave(self, neighbour: Neighbour) -> None:
+        """Count a command out; idempotent.
+
+        One that can change nothing may be counted out as soon as its sandbox is set up.
+        """
+        if neighbour in self._at_work:
             self._at_work.remove(neighbour)
 
     def may_begin(self, neighbour: Neighbour) -> bool:

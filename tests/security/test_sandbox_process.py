@@ -14,7 +14,7 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError, StorageError
 from clawd.kernel import landlock
-from clawd.security import sandbox_process
+from clawd.security import sandbox_child
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_output import FLOOD_BYTES
@@ -219,7 +219,7 @@ async def test_a_command_that_cannot_be_limited_never_begins(
     def refuse(_pid: int, _limits: dict[str, int]) -> None:
         raise PermissionError("not yours")
 
-    monkeypatch.setattr(sandbox_process, "limit_process", refuse)
+    monkeypatch.setattr(sandbox_child, "limit_process", refuse)
     with pytest.raises(SandboxUnavailableError, match="limits cannot be set: not yours"):
         await run("echo ran > proof; exec -a TAG sleep 300")
     assert not (run.workspace / "proof").exists()

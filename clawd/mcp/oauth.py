@@ -1,0 +1,206 @@
+"""Signing in at a server by OAuth: the SDK's flow, with a file for the tokens and a local listener.
+
+    {"url": "https://mcp.example.org/mcp", "port": 40123, "tokens": {…}, "client": {…}}
+
+The file is 0600 in the home. Tokens that were given for another URL are not used. A person opens
+the address that the server's state tells; the browser comes back to a port of this machine.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl, ValidationError
+
+from clawd.mcp.model import ServerSettings
+
+SIGN_IN_LIMIT_S = 300.0
+_HEAD_LIMIT_S = 5.0
+_MAX_HEAD = 16 << 10
+_SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+_log = logging.getLogger(__name__)
+
+OnSignIn = Callable[[str], Awaitable[None]]
+
+
+class TokenFile:
+    """The tokens of one server, as the SDK wants them kept. Never raises for a file that is bad."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self._path = path
+        self._url = url
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens, None where there are none for this URL."""
+        given = (await self._load()).get("tokens")
+        try:
+            return OAuthToken.model_validate(given) if given else None
+        except ValidationError:
+            return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep tokens."""
+        await self._update("tokens", tokens.model_dump(mode="json", exclude_none=True))
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return what the server registered us as."""
+        given = (await self._load()).get("client")
+        try:
+            return OAuthClientInformationFull.model_validate(given) if given else None
+        except ValidationError:
+            return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Keep what the server registered us as."""
+        await self._update("client", client_info.model_dump(mode="json", exclude_none=True))
+
+    async def port(self) -> int:
+        """Return the port that the browser comes back to: always the same, as it is registered."""
+        kept = (await self._load()).get("port")
+        if isinstance(kept, int) and 1024 <= kept <= 65535:
+            return kept
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            port = int(found.getsockname()[1])
+        await self._update("port", port)
+        return port
+
+    async def _update(self, key: str, value: Any) -> None:
+        data = await self._load() | {"url": self._url, key: value}
+        await asyncio.to_thread(_replace, self._path, json.dumps(data).encode())
+
+    async def _load(self) -> dict[str, Any]:
+        try:
+            data = json.loads(await asyncio.to_thread(self._path.read_bytes))
+        except (OSError, ValueError):
+            return {}
+        return data if isinstance(data, dict) and data.get("url") == self._url else {}
+
+
+async def sign_in_auth(
+    settings: ServerSettings, folder: Path, on_sign_in: OnSignIn
+) -> OAuthClientProvider:
+    """Return what signs requests, and signs in where that is needed.
+
+    Args:
+        settings: of the server.
+        folder: where the tokens are kept; it is there.
+        on_sign_in: takes the address that a person must open.
+    """
+    file = TokenFile(token_path(folder, settings.alias), settings.url)
+    callback = _Callback(await file.port())
+
+    async def asked(address: str) -> None:
+        await callback.listen()
+        # No secret: whoever opens it must still sign in, and comes back to this machine.
+        _log.warning("an MCP server wants a person to sign in: %s: %s", settings.alias, address)
+        await on_sign_in(address)
+
+    return OAuthClientProvider(
+        server_url=settings.url,
+        client_metadata=OAuthClientMetadata(
+            client_name="clawd",
+            redirect_uris=[AnyUrl(callback.url)],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+        ),
+        storage=file,
+        redirect_handler=asked,
+        callback_handler=callback.wait,
+    )
+
+
+def token_path(folder: Path, alias: str) -> Path:
+    """Return where a server's tokens are kept."""
+    is_plain = _SAFE_NAME.fullmatch(alias) is not None
+    name = alias if is_plain else hashlib.sha256(alias.encode()).hexdigest()[:32]
+    return folder / f"oauth-{name}.json"
+
+
+class _Callback:
+    """Waits, on the loopback interface only, for the browser to come back once."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/callback"
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._came: asyncio.Future[AuthorizationCodeResult] | None = None
+
+    async def listen(self) -> None:
+        """Begin to listen."""
+        self._came = asyncio.get_running_loop().create_future()
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self._port, limit=_MAX_HEAD
+        )
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait for the code. Raises OAuthFlowError when nobody comes."""
+        assert self._server is not None
+        assert self._came is not None
+        try:
+            async with asyncio.timeout(SIGN_IN_LIMIT_S):
+                return await self._came
+        except TimeoutError:
+            raise OAuthFlowError(f"nobody signed in within {SIGN_IN_LIMIT_S:g} s") from None
+        finally:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_HEAD_LIMIT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, text = self._taken(head)
+                body = f"{text}\n".encode()
+                writer.write(
+                    f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                    f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+                    + body
+                )
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _taken(self, head: bytes) -> tuple[str, str]:
+        """Take the code out of a request; the SDK checks that the state is the one it gave out."""
+        method, _, rest = head.decode("latin-1").partition(" ")
+        target = urlsplit(rest.partition(" ")[0])
+        words = {name: values[0] for name, values in parse_qs(target.query).items()}
+        if method != "GET" or target.path != "/callback" or not words.get("state"):
+            return "404 Not Found", "There is nothing here."
+        if self._came is None or self._came.done():
+            return "410 Gone", "This sign-in is over."
+        result = AuthorizationCodeResult(
+            code=words.get("code", ""), state=words["state"], iss=words.get("iss")
+        )
+        self._came.set_result(result)
+        return "200 OK", "Thank you. You may close this page; clawd goes on by itself."
+
+
+def _replace(path: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,65 @@
+"""What a server prints on its standard error: the last of it, in a file of the home (0600).
+
+Kept are 64 KiB, with secrets replaced. A server may print as fast as it likes.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from clawd.mcp.trouble import shown
+
+KEPT_BYTES = 64 << 10
+
+
+class StderrLog:
+    """The end of one server's standard error.
+
+    Args:
+        path: where it is written, in a folder that is there.
+        redact: replaces secrets.
+    """
+
+    def __init__(self, path: Path, redact: Callable[[str], str]) -> None:
+        self._path = path
+        self._redact = redact
+        self._tail = bytearray()
+        self._is_saved = True
+
+    def add(self, data: bytes) -> None:
+        """Take what came; forgets what is too old."""
+        self._tail += data[-KEPT_BYTES:]
+        self._is_saved = False
+        if len(self._tail) > 2 * KEPT_BYTES:
+            del self._tail[:-KEPT_BYTES]
+
+    def last_line(self) -> str:
+        """Return the last line that says something, for a sentence; empty for none."""
+        lines = self._text().splitlines()
+        return shown(next((line for line in reversed(lines) if line.strip()), ""))
+
+    async def save(self) -> None:
+        """Write it, if there is anything new. Never raises for a disk that is full."""
+        if self._is_saved:
+            return
+        self._is_saved = True
+        data = self._text().encode()
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(_replace, self._path, data)
+
+    def _text(self) -> str:
+        return self._redact(bytes(self._tail[-KEPT_BYTES:]).decode("utf-8", "replace"))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

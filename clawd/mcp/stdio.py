@@ -1,0 +1,187 @@
+"""The transport of a server on its standard input and output: JSON lines, in the sandbox."""
+
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from clawd.mcp.framing import LineSplitter, LineTooLongError
+from clawd.mcp.model import ServerSettings
+from clawd.mcp.stderr_log import StderrLog
+from clawd.mcp.trouble import Trouble
+from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox_landlock import make_folder, remove_folder
+from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_plan import ChildCommand
+
+_SAVE_EVERY_S = 2.0
+_DEATH_S = 0.5
+_MAX_BATCH = 1_000
+
+_log = logging.getLogger(__name__)
+
+Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
+]
+
+
+@contextlib.asynccontextmanager
+async def stdio_transport(
+    settings: ServerSettings, sandbox: Sandbox, log: StderrLog, trouble: Trouble
+) -> AsyncIterator[Streams]:
+    """Start a server and give the streams of its messages; on exit nothing of it is alive.
+
+    Raises:
+        ClawError: the sandbox does not let it start.
+    """
+    folder = make_folder() if settings.workspace_access == "none" else None
+    try:
+        command = _command(settings, folder)
+        async with (
+            sandbox.open(command, on_errors=log.add) as child,
+            _streams(child, settings.alias, log, trouble) as streams,
+        ):
+            yield streams
+    finally:
+        with anyio.CancelScope(shield=True):
+            await log.save()
+            if folder is not None:
+                await anyio.to_thread.run_sync(remove_folder, folder)
+
+
+def _command(settings: ServerSettings, folder: Path | None) -> ChildCommand:
+    return ChildCommand(
+        argv=settings.command,
+        workspace=folder or Path(settings.workspace),
+        workspace_writable=settings.workspace_access == "write",
+        readonly_paths=tuple(Path(path) for path in settings.readonly_paths),
+        env=settings.env,
+        network=settings.network,
+    )
+
+
+def _how_it_ended(child: OpenChild, log: StderrLog) -> str:
+    if not child.is_dead:
+        return "the server closed its output"
+    if child.overuse:
+        return f"the server was ended: {child.overuse}"
+    code = child.exit_code()
+    how = f"with code {code}" if 0 <= code <= 128 else f"by signal {abs(code) % 128}"
+    last = log.last_line()
+    return f"the server ended {how}" + (f"; its last words: {last}" if last else "")
+
+
+@contextlib.asynccontextmanager
+async def _streams(
+    child: OpenChild, alias: str, log: StderrLog, trouble: Trouble
+) -> AsyncIterator[Streams]:
+    came, to_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)[::-1]
+    from_session, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    async with anyio.create_task_group() as tasks:
+        reader = _Reader(child, to_session, alias)
+        tasks.start_soon(reader.run, log, trouble)
+        tasks.start_soon(_write, child, to_send)
+        tasks.start_soon(_save, log)
+        try:
+            yield came, from_session
+        finally:
+            tasks.cancel_scope.cancel()
+            for stream in (came, to_session, from_session, to_send):
+                stream.close()
+
+
+class _Reader:
+    """Reads a server's messages for as long as it prints any."""
+
+    def __init__(
+        self,
+        child: OpenChild,
+        to_session: MemoryObjectSendStream[SessionMessage | Exception],
+        alias: str,
+    ) -> None:
+        self._child = child
+        self._to_session = to_session
+        self._alias = alias
+        self._junk = 0
+
+    async def run(self, log: StderrLog, trouble: Trouble) -> None:
+        """Read to the end, and tell what it was."""
+        try:
+            await self._read()
+            # Its death comes with the end of its output, and says more.
+            with anyio.move_on_after(_DEATH_S):
+                await self._child.wait()
+            trouble.end(_how_it_ended(self._child, log))
+        except LineTooLongError as error:
+            trouble.end(f"the server was disconnected: {error}")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+        finally:
+            self._to_session.close()
+            if self._junk:
+                _log.info("junk of an MCP server: %s, %d lines", self._alias, self._junk)
+
+    async def _read(self) -> None:
+        lines = LineSplitter()
+        while data := await self._child.read():
+            for line in lines.feed(data):
+                for message in _messages(line):
+                    if message is not None:
+                        await self._to_session.send(message)
+                        continue
+                    self._junk += 1
+                    if self._junk == 1:
+                        _log.warning("an MCP server prints what is no message: %s", self._alias)
+
+
+def _messages(line: bytes) -> Iterator[SessionMessage | None]:
+    """Give the messages of a line, more than one where it holds a batch; None for junk."""
+    text = line.decode("utf-8", "replace")
+    try:
+        yield SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+        return
+    except (ValidationError, RecursionError):
+        pass
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        yield None
+        return
+    for each in given[:_MAX_BATCH] if isinstance(given, list) else [given]:
+        try:
+            yield SessionMessage(jsonrpc_message_adapter.validate_python(each, by_name=False))
+        except (ValidationError, RecursionError):
+            yield _unreadable(each)
+
+
+def _unreadable(given: Any) -> SessionMessage | None:
+    """Answer the call that an answer was meant for which is none; None for what is no answer."""
+    number = given.get("id") if isinstance(given, dict) and "method" not in given else None
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message="the server's answer is no valid message")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+async def _write(child: OpenChild, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    with contextlib.closing(to_send):
+        async for item in to_send:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                await child.write(text.encode() + b"\n")
+            except BrokenPipeError:
+                return  # its end is told by what it printed last
+
+
+async def _save(log: StderrLog) -> None:
+    while True:
+        await anyio.sleep(_SAVE_EVERY_S)
+        await log.save()

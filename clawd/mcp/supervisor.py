@@ -1,0 +1,332 @@
+"""One server for the daemon's life: connected in the background, kept so, called, and told of.
+
+Everything that a server can do ends here as a state or as a result. The SDK is loaded when the
+first connection is made, not before.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from clawd.errors import ClawError
+from clawd.mcp.backoff import Backoff
+from clawd.mcp.dialing import ConnectError, Surroundings
+from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
+from clawd.mcp.trouble import Trouble, shown
+
+_log = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient a supervisor is, in seconds; tests are less so.
+
+    Attributes:
+        first_s, most_s: the waits between tries.
+        held_s: what was connected for so long was connected well.
+        wait_s: how long a call waits for a connection.
+        list_every_s: a server that says all the time that its tools changed is asked so often.
+        leave_s: how long a server may take to leave politely; then it is hurried.
+        close_s: how long an end may take after that; then it is left to itself.
+    """
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+    held_s: float = 30.0
+    wait_s: float = 5.0
+    list_every_s: float = 1.0
+    leave_s: float = 5.0
+    close_s: float = 10.0
+
+
+MAX_CALLS = 16
+"""How many calls of one server are under way at once; further ones wait."""
+
+
+class Supervisor:
+    """Keeps one server connected. Used from one event loop.
+
+    Args:
+        settings: how it is reached.
+        around: makes what a connection needs; is given what takes an address to sign in at.
+        on_change: called when its state or its tools have changed.
+        is_stopped: whether the emergency stop is set; no process is started then.
+        timing: how patient it is.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        around: Callable[[Callable[[str], None]], Surroundings],
+        *,
+        on_change: Callable[[], None],
+        is_stopped: Callable[[], bool],
+        timing: Timing,
+    ) -> None:
+        self.settings = settings
+        self._around = around(self._tell_sign_in)
+        self._on_change = on_change
+        self._is_stopped = is_stopped
+        self._timing = timing
+        self._state = msgspec.structs.replace(first_state(settings), since=time.time())
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._link: Any = None
+        self._trouble = Trouble()
+        self._is_legacy = settings.mode == "legacy"
+        self._backoff = Backoff(first_s=timing.first_s, most_s=timing.most_s)
+        self._tried = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._nudge = asyncio.Event()
+        self._room = asyncio.Semaphore(MAX_CALLS)
+
+    @property
+    def state(self) -> ServerState:
+        """How it stands."""
+        return self._state
+
+    def start(self) -> None:
+        """Begin to connect, in the background; idempotent."""
+        if self._task is None:
+            self._tried.clear()
+            self._set(link="connecting", problem="")
+            name = f"mcp-{self.settings.alias}"
+            self._leaving = asyncio.Event()
+            run = self._run(self._leaving)
+            self._task = asyncio.get_running_loop().create_task(run, name=name)
+
+    async def connect(self) -> ServerState:
+        """Connect anew and wait until that has come to something."""
+        async with self._changing:
+            await self._end()
+            self._backoff.reset()
+            self._is_legacy = self.settings.mode == "legacy"
+            self.start()
+        # Of two tries: the second may be in the old way.
+        limit_s = 4 * self.settings.connect_timeout_s + self._timing.close_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._tried.wait()
+        return self._state
+
+    async def disconnect(self) -> ServerState:
+        """End the connection; nothing is offered any more."""
+        async with self._changing:
+            await self._end()
+            self._set(link="off", problem="", tools=(), quarantined=(), revision="")
+        return self._state
+
+    async def close(self) -> None:
+        """End the connection and everything that it has started, in a bounded time."""
+        async with self._changing:
+            await self._end()
+            self._state = msgspec.structs.replace(self._state, link="off")
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, progress: Progress
+    ) -> RemoteResult:
+        """Make one call; never raises for what the server does."""
+        began = time.monotonic()
+        deadline = asyncio.get_running_loop().time() + self.settings.call_timeout_s
+        result = await self._called(tool, arguments, deadline, progress)
+        took_ms = max(1, round((time.monotonic() - began) * 1000))
+        state = self._state
+        self._state = msgspec.structs.replace(
+            state,
+            calls=state.calls + 1,
+            failures=state.failures + bool(result.failure),
+            last_call_ms=took_ms,
+        )
+        return result
+
+    async def _called(
+        self, tool: str, arguments: Mapping[str, Any], deadline: float, progress: Progress
+    ) -> RemoteResult:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.acquire()
+        except TimeoutError:
+            return self._failed("is busy: too many calls are under way")
+        try:
+            result, trouble = await self._called_once(tool, arguments, deadline, progress)
+            # It did not act on the call: nobody was there, or nobody knew the session.
+            if result.failure and (trouble.is_lost or trouble.is_unreachable):
+                result, _ = await self._called_once(tool, arguments, deadline, progress)
+            return result
+        finally:
+            self._room.release()
+
+    async def _called_once(
+        self, tool: str, arguments: Mapping[str, Any], deadline: float, progress: Progress
+    ) -> tuple[RemoteResult, Trouble]:
+        loop = asyncio.get_running_loop()
+        if self._trouble.is_over.is_set():
+            self._ready.clear()  # its end was told; the supervisor gets to know at its next step
+        if self._task is not None and not self._ready.is_set():
+            self._nudge.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(self._timing.wait_s, deadline - loop.time())):
+                    await self._ready.wait()
+        link, trouble = self._link, self._trouble
+        if link is None or not self._ready.is_set():
+            return self._failed(self._why_away()), Trouble()
+        limit_s = max(0.0, deadline - loop.time())
+        result: RemoteResult = await link.call(tool, arguments, limit_s=limit_s, progress=progress)
+        if result.failure and trouble.problem:
+            return self._failed(f"was lost: {trouble.problem}"), trouble
+        return result, trouble
+
+    def _why_away(self) -> str:
+        state = self._state
+        if state.link == "off":
+            return "is disconnected; a person can connect it with: clawctl mcp connect"
+        return f"is not connected: {state.problem or 'it is just being connected'}"
+
+    def _failed(self, sentence: str) -> RemoteResult:
+        failure = f"tool transport error: the MCP server {self.settings.alias} {sentence}"
+        return RemoteResult(failure=failure)
+
+    async def _run(self, leaving: asyncio.Event) -> None:
+        # A cancellation can be lost where the SDK's task groups end; the event cannot.
+        while not leaving.is_set():
+            await self._wait_for_leave()
+            at_once = await self._try()
+            if not at_once and not leaving.is_set():
+                self._tried.set()
+                delay_s = self._backoff.next()
+                self._nudge.clear()
+                # A call may hurry it, but not more often than the first wait.
+                await asyncio.sleep(min(delay_s, self._timing.first_s))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, delay_s - self._timing.first_s)):
+                        await self._nudge.wait()
+
+    async def _wait_for_leave(self) -> None:
+        """Hold while the emergency stop is set: what it ended must not be started again."""
+        while self.settings.command and self._is_stopped():
+            self._set(link="waiting", problem="the emergency stop is set")
+            self._tried.set()
+            await asyncio.sleep(self._timing.first_s)
+
+    async def _try(self) -> bool:
+        """Live through one connection; return whether to begin the next at once."""
+        self._trouble = trouble = Trouble()
+        self._set(link="connecting")
+        ready_at = 0.0
+        try:
+            async with self._dialed(trouble) as link:
+                ready_at = time.monotonic()
+                await self._serve(link, trouble)
+        except Exception as error:  # noqa: BLE001 - whatever a server makes the SDK do ends here
+            bottom = _bottom(error)
+            if isinstance(bottom, ConnectError) and bottom.try_legacy and not self._is_legacy:
+                self._is_legacy = True
+                return True
+            trouble.end(self._words(bottom))
+        finally:
+            self._link = None
+            self._ready.clear()
+        held = ready_at and time.monotonic() - ready_at > self._timing.held_s
+        if held:
+            self._backoff.reset()
+        if trouble.ignores_discover:
+            self._is_legacy = True
+        elif not ready_at and not trouble.is_unreachable:
+            # A guess that came to nothing is not made twice: it may only have been slow.
+            self._is_legacy = self.settings.mode == "legacy"
+        self._set(link="waiting", problem=shown(trouble.problem))
+        _log.info("an MCP server is away: %s: %s", self.settings.alias, self._state.problem)
+        return bool(ready_at) and trouble.is_lost
+
+    @contextlib.asynccontextmanager
+    async def _dialed(self, trouble: Trouble) -> AsyncIterator[Any]:
+        # It loads the SDK: 40 MB, and up to seconds.
+        module = await asyncio.to_thread(importlib.import_module, "clawd.mcp.link")
+        async with module.linked(
+            self.settings, self._around, trouble, is_legacy=self._is_legacy
+        ) as link:
+            listing = await link.list_tools()
+            self._link = link
+            self._ready.set()
+            self._set(
+                link="ready",
+                problem="",
+                tools=listing.tools,
+                quarantined=listing.quarantined,
+                revision=link.revision,
+                server_name=link.server_name,
+                server_version=link.server_version,
+                connects=self._state.connects + 1,
+            )
+            self._tried.set()
+            _log.info("an MCP server is connected: %s, %s", self.settings.alias, link.revision)
+            yield link
+
+    async def _serve(self, link: Any, trouble: Trouble) -> None:
+        """Stay while the connection lasts, and read its tools again when they change."""
+        while not trouble.is_over.is_set():
+            await trouble.stir.wait()
+            trouble.stir.clear()
+            if trouble.is_over.is_set():
+                return
+            if link.take_change():
+                listing = await link.list_tools()
+                self._set(tools=listing.tools, quarantined=listing.quarantined)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._timing.list_every_s):
+                        await trouble.is_over.wait()
+
+    def _words(self, error: BaseException) -> str:
+        if isinstance(error, ConnectError):
+            return error.problem
+        if isinstance(error, ClawError):
+            return error.message
+        _log.info("an MCP connection failed: %s", self.settings.alias, exc_info=error)
+        return shown(str(error)) or type(error).__name__
+
+    async def _end(self) -> None:
+        """Cancel the task and wait for it, for a bounded time."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._leaving.set()
+        self._trouble.end("it was disconnected")
+        for limit_s in (self._timing.leave_s, self._timing.close_s):
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=limit_s)
+            if done:
+                break
+        else:
+            _log.error("an MCP server does not end: %s", self.settings.alias)
+        self._link = None
+        self._ready.clear()
+
+    def _tell_sign_in(self, address: str) -> None:
+        self._trouble.sign_in = f"a person must sign in; open {address}"
+        self._set(problem=self._trouble.sign_in)
+
+    def _set(self, **changes: Any) -> None:
+        before = self._state
+        if changes.get("link", before.link) != before.link:
+            changes["since"] = time.time()
+        self._state = msgspec.structs.replace(before, **changes)
+        if self._state != before:
+            self._on_change()
+
+
+def first_state(settings: ServerSettings) -> ServerState:
+    """Return how a server stands before anything was done."""
+    return ServerState(alias=settings.alias, transport="stdio" if settings.command else "http")
+
+
+def _bottom(error: BaseException) -> BaseException:
+    """Return the first error that a group of them is about: task groups wrap what ends them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

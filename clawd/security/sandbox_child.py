@@ -1,0 +1,338 @@
+"""One child process behind its plan: spawn it, hold it at its gate, limit it, kill it whole.
+
+What it reads and prints is for those who build on this: `sandbox_process` runs a command to its
+end, `sandbox_open` talks with one that stays. What it may see is `sandbox_plan`'s.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from clawd.security.sandbox_descriptors import endless_pipe, joined, memory_file
+from clawd.security.sandbox_limits import limit_process
+from clawd.security.sandbox_looks import Looks, Overseer
+from clawd.security.sandbox_plan import Plan
+from clawd.security.sandbox_signals import (
+    PROCESS_GROUP,
+    ask_namespace,
+    parent_of,
+    signal_group,
+)
+
+READ_BYTES = 64 << 10
+_DEATH_LIMIT_S = 5.0
+_DRAIN_LIMIT_S = 0.5
+_SETUP_LOOK_S = 0.001
+
+_log = logging.getLogger(__name__)
+
+
+class KillRegistry(Protocol):
+    """Takes descriptors of processes that an emergency stop must kill at once."""
+
+    def register_kill(self, pidfd: int) -> None:
+        """Take a pidfd, which stays the caller's; kill it when the stop is or becomes set."""
+
+    def unregister_kill(self, pidfd: int) -> None:
+        """Forget it; after this the caller may close it."""
+
+
+class Child:
+    """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
+
+    bubblewrap is held at a gate (`--block-fd`) until `let_go` was called and its namespace's init
+    is known and registered, so that no command ever runs that could not be killed whole. Killing
+    bubblewrap itself before that would leave the init behind as an orphan; a kill that comes too
+    early therefore waits for the report.
+    """
+
+    def __init__(self, registry: KillRegistry | None, overseer: Overseer | None) -> None:
+        self.began = time.monotonic()
+        self.ended = self.began
+        self.failure = ""
+        self.reported_exit: int | None = None
+        self.is_bare = False
+        self.kill_wanted = False
+        self._looks = Looks(overseer, on_overuse=self.kill)
+        self._registry = registry
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_group = False
+        self._outer = -1
+        self._init = -1
+        self._gate = -1
+        self._is_let_go = False
+        self._limits: dict[str, int] = {}
+        self._status_open = False
+        self._status = b""
+        self._watched: set[int] = set()
+        self._let_in = asyncio.Event()
+        self._dead = asyncio.Event()
+        self._quiet = asyncio.Event()
+
+    @property
+    def overuse(self) -> str:
+        """Which limit it met; empty for none."""
+        return self._looks.overuse
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether all of it is dead."""
+        return self._dead.is_set()
+
+    def open_stdio(self, given: dict[str, int]) -> None:
+        """Add the descriptors `stdin`, `out` and, where it is not the same, `err`.
+
+        They are closed here once the child has them. Raises OSError.
+        """
+        raise NotImplementedError
+
+    def close_stdio(self) -> None:
+        """Close this side's ends; nothing of the child is alive."""
+        raise NotImplementedError
+
+    def start(self, plan: Plan) -> None:
+        """Spawn it. Raises OSError when the program cannot be started."""
+        self.is_bare = not plan.bwrap
+        self._is_group = plan.is_group
+        self._limits = plan.limits
+        given: dict[str, int] = {}
+        try:
+            self.open_stdio(given)
+            status, given["status"] = os.pipe2(os.O_CLOEXEC)
+            self.watch(status, self._on_status)
+            self._status_open = True
+            given["gate"], self._gate = os.pipe2(os.O_CLOEXEC) if plan.is_group else endless_pipe()
+            self._spawn(plan, given)
+        finally:
+            for descriptor in given.values():
+                os.close(descriptor)
+
+    def let_go(self) -> None:
+        """Let the command begin, now or as soon as it can be killed whole."""
+        self._is_let_go = True
+        if self.is_bare:
+            self._let_in.set()
+        if self._init != -1:
+            self._open_gate()
+
+    async def begun(self) -> None:
+        """Wait until the command was let begin, or is dead already."""
+        await self._let_in.wait()
+
+    def _open_gate(self) -> None:
+        if self._init == -1 or self.kill_wanted or self._gate == -1:
+            return  # it ends before it began
+        if not self._looks.may_begin():
+            self._loop.call_later(_SETUP_LOOK_S, self._open_gate)
+            return
+        # A stop that is set has sent SIGKILL by now; what opens the gate then opens it for nobody.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._gate, b"x")
+        self._let_in.set()
+
+    def _spawn(self, plan: Plan, given: dict[str, int]) -> None:
+        argv, passed = list(plan.argv), []
+        if not self.is_bare:
+            for name, data in plan.files.items():
+                given[name] = memory_file(data)
+            given["args"] = memory_file(joined(plan.options, given))
+            argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
+            passed = [fd for name, fd in given.items() if name not in {"stdin", "out", "err"}]
+        self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell
+            argv,
+            stdin=given["stdin"],
+            stdout=given["out"],
+            stderr=given.get("err", given["out"]),
+            cwd=plan.cwd,
+            env=plan.env,
+            pass_fds=passed,
+            start_new_session=True,
+        )
+        self._outer = os.pidfd_open(self._process.pid)
+        self.watch(self._outer, self._on_death)
+        if self.is_bare:
+            self._register(self._outer)
+
+    def watch(self, descriptor: int, callback: Callable[[int], None]) -> None:
+        """Call back when there is something to read, until `unwatch`, which closes it."""
+        self._watched.add(descriptor)
+        self._loop.add_reader(descriptor, callback, descriptor)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching a descriptor and close it."""
+        self._watched.discard(descriptor)
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        if not self._watched:
+            self._quiet.set()
+
+    def _register(self, pidfd: int) -> None:
+        if self._registry is not None:
+            self._registry.register_kill(pidfd)
+
+    def _on_status(self, descriptor: int) -> None:
+        """Read bubblewrap's report, which comes in pieces: the namespace's init, the exit code."""
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            self._status_open = False
+            self.unwatch(descriptor)
+            if self.kill_wanted:
+                self.kill()
+            return
+        *lines, self._status = (self._status + data).split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            if "child-pid" in report:
+                self._adopt_init(report["child-pid"])
+            self.reported_exit = report.get("exit-code", self.reported_exit)
+
+    def _adopt_init(self, pid: int) -> None:
+        """Hold and limit the namespace's init, whose death is that of all in the namespace."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        if self._process is None or parent_of(pid) != self._process.pid:
+            os.close(pidfd)  # it is gone, and the number may be somebody else's by now
+            return
+        self._init = pidfd
+        self.watch(pidfd, self._on_death)
+        try:
+            limit_process(pid, self._limits)
+        except ProcessLookupError:
+            pass  # it is dead: there is nothing to limit, and nobody to open the gate for
+        except OSError as error:
+            self.failure = f"its limits cannot be set: {error}"
+            self.kill_wanted = True
+        self._register(pidfd)
+        self._looks.begin(pid)
+        if self.kill_wanted:
+            self.kill()
+        elif self._is_let_go:
+            self._open_gate()
+
+    def _on_death(self, pidfd: int) -> None:
+        if self._registry is not None:
+            self._registry.unregister_kill(pidfd)
+        if self.is_bare:
+            self._kill_group()
+        if self._is_group:
+            self._kill_now()  # where its keeper died first, nobody else does
+        if pidfd == self._init:
+            self._init = -1
+        else:
+            self._outer = -1
+        self.unwatch(pidfd)
+        if self._outer == self._init == -1:
+            self.ended = time.monotonic()
+            self._dead.set()
+            self._let_in.set()
+
+    def kill(self) -> None:
+        """Kill all of it, as soon as that can be done whole."""
+        self.kill_wanted = True
+        if self.is_bare:
+            self._kill_group()
+        elif self._init == -1 and self._status_open and not self.reported_exit:
+            return  # `_adopt_init` or the report's end comes back here
+        self._kill_now()
+
+    def _kill_now(self) -> None:
+        if self._is_group and self._init != -1:
+            self._kill_kept(self._init)
+            return
+        for pidfd in (self._init, self._outer):
+            if pidfd != -1:
+                with contextlib.suppress(ProcessLookupError):  # reaped, and not yet told
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    @staticmethod
+    def _kill_kept(leader: int) -> None:
+        """Kill a group; its keeper lives on, and ends when all of them are dead."""
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                signal.pidfd_send_signal(leader, signal.SIGKILL, None, PROCESS_GROUP)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                # An older kernel; the keeper kills the group of a leader that is dead.
+                signal.pidfd_send_signal(leader, signal.SIGKILL)
+
+    def _kill_group(self) -> None:
+        if self._process is not None:
+            signal_group(self._process, signal.SIGKILL)
+
+    async def ask_to_end(self, grace_s: float) -> None:
+        """Send SIGTERM and wait that long; whatever lives then is `end`'s."""
+        if grace_s <= 0 or self._process is None or not (self.is_bare or self._is_let_go):
+            return
+        if self.is_bare:
+            signal_group(self._process, signal.SIGTERM)
+        elif self._init != -1:
+            ask_namespace(self._init)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.wait()
+
+    async def dead(self) -> None:
+        """Wait until all of it is dead."""
+        await self._dead.wait()
+
+    async def wait(self) -> None:
+        """Wait until all are dead and their output is read."""
+        await self._dead.wait()
+        # What escaped a bare group may hold the pipe for ever; a namespace's is closed by now.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_LIMIT_S):
+                await self._quiet.wait()
+
+    async def end(self) -> None:
+        """Kill what is left, wait for its death and close everything, even when cancelled."""
+        cancelled: asyncio.CancelledError | None = None
+        if self._process is not None and not self._dead.is_set():
+            self.kill()
+            deadline = self._loop.time() + _DEATH_LIMIT_S
+            while not self._quiet.is_set():
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self.wait()
+                        break
+                except TimeoutError:
+                    _log.error("a child process did not die of SIGKILL in %s s", _DEATH_LIMIT_S)
+                    self._kill_now()
+                    break
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        self._close()
+        if cancelled is not None:
+            raise cancelled
+
+    def _close(self) -> None:
+        self._looks.end()
+        for pidfd in (self._init, self._outer):
+            if pidfd != -1 and self._registry is not None:
+                self._registry.unregister_kill(pidfd)
+        for descriptor in list(self._watched):
+            self.unwatch(descriptor)
+        if self._gate != -1:
+            os.close(self._gate)
+            self._gate = -1
+        if self._process is not None:
+            self._process.poll()
+        self.close_stdio()
+
+    def exit_code(self) -> int:
+        """Return how it ended, after `end`: negative for a signal, as `Popen.returncode`."""
+        code = self._process.returncode if self._process is not None else None
+        if self.reported_exit is not None:
+            code = self.reported_exit
+        return -signal.SIGKILL if code is None else code

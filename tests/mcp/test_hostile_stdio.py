@@ -1,0 +1,285 @@
+"""Servers on standard input and output that do what they must not: what the daemon makes of it.
+
+In every case a well-behaved server beside it goes on, the call is answered in words, and nothing
+is left when the servers are closed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.mcp.world import World, told
+from tests.security.test_sandbox_process import processes_with
+
+pytestmark = pytest.mark.sandbox
+
+# What it does, how it stands afterwards, and what the call's answer says.
+CASES = [
+    ("good", "ready", "hi"),
+    ("hang-at-connect", "waiting", "is not connected: "),
+    ("dies-at-connect", "waiting", "cannot find its configuration"),
+    ("silent", "waiting", "is not connected: "),
+    ("absurd-revision", "waiting", "2099-99-99"),
+    ("revision-is-no-text", "waiting", "handshake cannot be read"),
+    ("bare-handshake", "ready", "hi"),
+    ("ignores-unknown", "ready", "hi"),
+    ("dies-of-unknown", "ready", "hi"),
+    ("hang-at-list", "waiting", "is not connected: "),
+    ("dies-at-list", "waiting", "is not connected: "),
+    ("list-is-null", "ready", "hi"),
+    ("list-is-an-error", "waiting", "no list today"),
+    ("cursor-loop", "ready", "hi"),
+    ("endless-pages", "ready", "hi"),
+    ("many-tools", "ready", "hi"),
+    ("bad-schemas", "ready", "hi"),
+    ("absurd-names", "ready", "hi"),
+    ("hang-in-call", "ready", "did not answer within 1 s"),
+    ("stops-reading", "ready", "did not answer within 1 s"),
+    ("dies-in-call", None, "ended with code 9"),
+    ("null-is-error", "ready", "hi"),
+    ("no-content", "ready", ""),
+    ("unknown-content", "ready", "hologram"),
+    ("huge-line", None, "a line has more than"),
+    ("endless-line", None, "a line has more than"),
+    ("large-result", "ready", "[cut: the result has more than"),
+    ("call-error", "ready", "tool dispatch failed: no such tool"),
+    ("wrong-answer", "ready", "hi"),
+    ("answers-twice", "ready", "hi"),
+    ("result-is-a-list", "ready", "is no valid message"),
+    ("deep-result", "ready", "nests more than"),
+    ("asks-for-everything", "ready", "hi"),
+    ("junk", "ready", "hi"),
+    ("stderr-flood", "ready", "hi"),
+    ("notification-flood", "ready", "hi"),
+    ("list-changed-storm", "ready", "hi"),
+    ("ignores-the-end", "ready", "hi"),
+    ("ignores-everything", "ready", "hi"),
+    ("grandchildren", "ready", "hi"),
+    ("slow-close", "ready", "hi"),
+]
+_HANGS_AT_CONNECT = {"hang-at-connect", "silent", "hang-at-list", "ignores-unknown"}
+_HANGS_IN_CALL = {"hang-in-call", "stops-reading"}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    yield world
+    await world.close()
+    assert processes_with(world.tag) == []
+    assert world.registry.held == set()
+
+
+@pytest.mark.parametrize(("how", "link", "words"), CASES, ids=[case[0] for case in CASES])
+async def test_a_server_that_misbehaves_harms_nobody_else(
+    world: World, how: str, link: str | None, words: str
+) -> None:
+    bad = world.program(
+        how,
+        connect_timeout_s=1.5 if how in _HANGS_AT_CONNECT else 10.0,
+        call_timeout_s=1.0 if how in _HANGS_IN_CALL else 10.0,
+    )
+    beside = msgspec.structs.replace(world.program("good"), alias="beside")
+    world.start(bad, beside)
+    await world.ready("beside")
+    async with asyncio.timeout(30):
+        await world.servers.connect(how)
+    if link is not None:
+        await world.until(lambda: world.state(how).link in {link, "waiting"})
+        assert world.state(how).link == link, world.state(how).problem
+    async with asyncio.TaskGroup() as group:
+        result = group.create_task(world.call(how))
+        others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
+    assert words in told(result.result())
+    assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
+    assert told(await world.call("beside", "still here")) == "still here"
+    assert world.state("beside").connects == 1
+    await world.close()
+    assert processes_with(world.tag) == []
+
+
+@pytest.mark.parametrize("level", [pytest.param("landlock", marks=pytest.mark.landlock), "none"])
+@pytest.mark.parametrize("how", ["good", "ignores-everything", "grandchildren", "dies-in-call"])
+async def test_at_the_other_levels_nothing_is_left_either(
+    tmp_path: Path, level: str, how: str
+) -> None:
+    world = World(tmp_path, level)  # type: ignore[arg-type]
+    world.start(world.program(how))
+    await world.ready(how)
+    assert told(await world.call(how))
+    await world.close()
+    assert processes_with(world.tag) == []
+
+
+async def test_one_that_dies_when_idle_is_noticed_and_comes_back(world: World) -> None:
+    world.start(world.program("dies-when-idle"))
+    await world.ready("dies-when-idle")
+    await world.until(lambda: world.state("dies-when-idle").link == "waiting")
+    assert world.state("dies-when-idle").problem == "the server ended with code 4"
+    assert world.state("dies-when-idle").tools, "what it offered stays, so that prompts do"
+    await world.ready("dies-when-idle", connects=2)
+
+
+async def test_one_that_died_in_a_call_serves_the_next_call(world: World) -> None:
+    world.start(world.program("good"))
+    await world.ready("good")
+    assert "was lost" in told(await world.call("good", tool="die"))
+    assert told(await world.call("good", "again")) == "again"
+    assert world.state("good").connects == 2
+
+
+async def test_bad_tools_are_put_aside_and_the_others_offered(world: World) -> None:
+    world.start(world.program("bad-schemas"), world.program("absurd-names"))
+    schemas = await world.ready("bad-schemas")
+    assert [tool.name for tool in schemas.tools] == ["none", "empty", "text", "array", "echo"]
+    assert [tool.schema["type"] for tool in schemas.tools] == ["object"] * 5
+    assert [tool.repaired for tool in schemas.tools] == [
+        "it had no schema",
+        "its schema was empty",
+        "it had no schema",
+        "its schema was not that of an object",
+        "",
+    ]
+    reasons = {each.name: each.reason for each in schemas.quarantined}
+    assert "nests more than" in reasons["deep"]
+    assert "bytes" in reasons["huge"]
+    assert "number that is none" in reasons["nan"]
+    names = await world.ready("absurd-names")
+    assert [tool.name for tool in names.tools] == ["dots.and/slashes and blanks", "echo"]
+    assert names.tools[1].description == "says it again"
+
+
+async def test_lists_without_an_end_are_cut(world: World) -> None:
+    world.start(
+        world.program("cursor-loop"),
+        world.program("endless-pages", max_tools=50),
+        world.program("many-tools", max_tools=50),
+    )
+    assert len((await world.ready("cursor-loop")).tools) == 1
+    assert len((await world.ready("endless-pages")).tools) == 50
+    many = await world.ready("many-tools")
+    assert len(many.tools) == 50
+    assert many.quarantined[-1].reason == "and 2850 more"
+
+
+async def test_a_change_of_tools_is_told_and_read(world: World) -> None:
+    world.start(world.program("changes-tools"))
+    await world.ready("changes-tools")
+    await world.call("changes-tools")
+    await world.until(lambda: len(world.state("changes-tools").tools) == 2)
+    assert world.state("changes-tools").connects == 1
+
+
+async def test_a_call_that_is_cancelled_is_told_to_the_server(world: World) -> None:
+    world.start(world.program("hang-in-call"))
+    await world.ready("hang-in-call")
+    task = asyncio.create_task(world.call("hang-in-call"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.state("hang-in-call").link == "ready"
+    await world.close()
+    log = (world.folder / "hang-in-call.stderr.log").read_text()
+    assert "notifications/cancelled" in log
+
+
+async def test_calls_run_side_by_side(world: World) -> None:
+    world.start(world.program("slow"))
+    await world.ready("slow")
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(world.call("slow", str(i))) for i in range(40)]
+    assert [told(task.result()) for task in tasks] == [str(i) for i in range(40)]
+
+
+async def test_progress_is_handed_on(world: World) -> None:
+    world.start(world.program("progress"))
+    await world.ready("progress")
+    seen: list[tuple[float, float | None, str]] = []
+    result = await world.servers.call(
+        "progress", "echo", {"text": "x"}, progress=lambda *words: seen.append(words)
+    )
+    assert (told(result), seen) == ("x", [(1.0, 2.0, "half")])
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_every_revision_of_the_handshake_is_spoken(world: World, revision: str) -> None:
+    world.start(world.program("good", revision))
+    assert (await world.ready("good")).revision == revision
+    assert told(await world.call("good")) == "hi"
+
+
+async def test_a_server_sees_its_own_variables_and_nothing_of_the_daemon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAEMONS_OWN", "private")
+    world.start(world.program("good", env={"GIVEN": "yes"}))
+    await world.ready("good")
+    seen = json.loads(told(await world.call("good", tool="env")))
+    assert seen["GIVEN"] == "yes"
+    assert not {name for name in seen if name.startswith(("DAEMONS", "PYTHON", "CLAWD"))}
+
+
+async def test_the_emergency_stop_ends_it_and_it_comes_back_only_when_that_is_cleared(
+    world: World,
+) -> None:
+    world.start(world.program("good"))
+    await world.ready("good")
+    world.is_stopped = True
+    world.registry.stop()
+    await world.until(lambda: "emergency stop" in world.state("good").problem)
+    assert processes_with(world.tag) == []
+    assert "emergency stop" in told(await world.call("good"))
+    world.is_stopped = world.registry.is_set = False
+    await world.ready("good", connects=2)
+
+
+async def test_the_last_words_are_kept_in_a_file_without_secrets(world: World) -> None:
+    world.start(world.program("stderr-flood"), world.program("dies-at-connect"))
+    await world.ready("stderr-flood")
+    await world.until(lambda: "last words" in world.state("dies-at-connect").problem)
+    await world.close()
+    log = world.folder / "stderr-flood.stderr.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert 60_000 < log.stat().st_size <= 64 << 10
+    assert "configuration" in (world.folder / "dies-at-connect.stderr.log").read_text()
+
+
+async def test_a_secret_of_the_settings_is_not_in_the_log(world: World) -> None:
+    world.start(world.program("notes", env={"KEY": "notifications/initialized"}))
+    await world.ready("notes")
+    await world.call("notes")
+    await world.close()
+    text = (world.folder / "notes.stderr.log").read_text()
+    assert "[secret:" in text
+    assert "notifications/initialized" not in text
+
+
+async def test_disconnected_by_hand_it_stays_so_until_connected_by_hand(world: World) -> None:
+    world.start(world.program("good"))
+    await world.ready("good")
+    assert (await world.servers.disconnect("good")).link == "off"
+    assert (world.state("good").tools, processes_with(world.tag)) == ((), [])
+    assert "is disconnected" in told(await world.call("good"))
+    state = await world.servers.connect("good")
+    assert (state.link, len(state.tools)) == ("ready", 1)
+
+
+async def test_another_configuration_starts_ends_and_changes_what_it_names(world: World) -> None:
+    one, two = world.program("good"), msgspec.structs.replace(world.program("good"), alias="two")
+    world.start(one, two)
+    await world.ready("good")
+    await world.ready("two")
+    three = msgspec.structs.replace(one, alias="three")
+    changed = msgspec.structs.replace(two, env={"NEW": "1"})
+    await world.servers.adopt((three, changed))
+    await world.ready("two")
+    await world.ready("three")
+    assert [state.alias for state in world.servers.states()] == ["three", "two"]
+    assert "there is no MCP server" in told(await world.call("good"))
+    assert json.loads(told(await world.call("two", tool="env")))["NEW"] == "1"
