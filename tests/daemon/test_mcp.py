@@ -1,6 +1,5 @@
 """A real MCP server in the sandbox of a real daemon, through clawctl and in chats."""
 
-import importlib.util
 import json
 import os
 import sys
@@ -12,14 +11,7 @@ import pytest
 
 from tests.support.home import Home
 
-pytestmark = [
-    pytest.mark.daemon,
-    pytest.mark.sandbox,
-    pytest.mark.skipif(
-        importlib.util.find_spec("clawd.mcp.servers") is None,
-        reason="nothing makes connections to MCP servers yet",
-    ),
-]
+pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
 
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 LIMIT_S = 30.0
