@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -37,10 +38,26 @@ def _no_landlock() -> str:
     return landlock_problem(platform.machine())
 
 
+@functools.cache
+def _no_browser() -> str:
+    if shutil.which("chromium") is None:
+        return "Chromium is not installed"
+    words = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    with tempfile.TemporaryDirectory() as folder:
+        probe = subprocess.run(
+            [*words, f"--user-data-dir={folder}", "data:text/html,works"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    return "" if "works" in probe.stdout else f"Chromium does not start: {probe.stderr[-300:]}"
+
+
 PROBES: dict[str, Callable[[], str]] = {
     "sandbox": _no_sandbox,
     "landlock": _no_landlock,
     "real_model": _no_real_model,
+    "browser": _no_browser,
     "sdks": lambda: lacking("sdks"),
     "litellm": lambda: lacking("litellm"),
     "mcp_servers": lambda: lacking("servers") or lacking("mcp"),

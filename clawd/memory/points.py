@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from clawd.memory.rows import encode
 from clawd.memory.writer import Database
 
 # The f-string of SQL here is made of constants and marks; values go in as parameters.
@@ -17,6 +18,7 @@ from clawd.memory.writer import Database
 MAX_POINTS = 20_000  # of each owner; the oldest go
 MAX_ASKED = 2_000
 
+_sources: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 _LAST = "SELECT max(id) FROM messages WHERE conversation_id = p.conversation_id"
 
 
@@ -28,6 +30,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         system: the digest of the client's system prompt; empty for none.
         message_id: of its last message there.
         is_end: nothing came after it.
+        sources: where the untrusted text came from that was in it then.
     """
 
     conversation_id: str
@@ -35,6 +38,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     message_id: int
     is_end: bool
+    sources: tuple[str, ...] = ()
 
 
 class Points:
@@ -43,8 +47,19 @@ class Points:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, conversation_id: str, *, owner: int, history: str, system: str) -> None:
-        """Note that a client saw a conversation as it stands now; one that is gone is left out."""
+    async def add(
+        self,
+        conversation_id: str,
+        *,
+        owner: int,
+        history: str,
+        system: str,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Note that a client saw a conversation as it stands now; one that is gone is left out.
+
+        `sources` says where its untrusted text came from.
+        """
 
         def act(connection: sqlite3.Connection) -> None:
             row = connection.execute(
@@ -55,9 +70,10 @@ class Points:
             if row[0] is None:
                 return
             connection.execute(
-                "REPLACE INTO points (conversation_id, owner, history, system, message_id) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (conversation_id, owner, history, system, row[0]),
+                "REPLACE INTO points "
+                "(conversation_id, owner, history, system, message_id, sources) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (conversation_id, owner, history, system, row[0], encode(tuple(sources))),
             )
             connection.execute(
                 "DELETE FROM points WHERE owner = :owner AND number <= (SELECT number FROM points "
@@ -75,7 +91,7 @@ class Points:
         asked = tuple(histories[:MAX_ASKED])
         marks = ",".join("?" * len(asked))
         query = (
-            "SELECT p.conversation_id, p.history, p.system, p.message_id, "
+            "SELECT p.conversation_id, p.history, p.system, p.message_id, p.sources, "
             f"p.message_id = ({_LAST}) FROM points p JOIN conversations c "
             "ON c.id = p.conversation_id AND c.owner = p.owner "
             f"WHERE p.owner = ? AND p.history IN ({marks}) ORDER BY p.number DESC"
@@ -87,7 +103,8 @@ class Points:
                 history=row[1],
                 system=row[2],
                 message_id=row[3],
-                is_end=bool(row[4]),
+                sources=_sources.decode(row[4]),
+                is_end=bool(row[5]),
             )
             for row in rows
         )

@@ -228,6 +228,7 @@ def _add_points(connection: sqlite3.Connection) -> None:
             history TEXT NOT NULL,
             system TEXT NOT NULL,
             message_id INTEGER NOT NULL,
+            sources TEXT NOT NULL,
             UNIQUE (conversation_id, history, system)
         );
         CREATE INDEX IF NOT EXISTS points_by_history ON points (owner, history);

@@ -14,8 +14,10 @@ from clawd.providers.presets import PRESETS
 
 MAX_TEMPERATURE = 2.0
 
+_TEMPERATURE = r"\d?\.\d{1,3}"
 _WORD = re.compile(
-    rf"(?P<preset>{'|'.join(PRESETS)})(?:[ \t]+(?P<temperature>\d?\.\d{{1,3}}))?\s+(?P<text>\S.*)",
+    rf"(?P<preset>{'|'.join(PRESETS)})(?:[ \t]+(?P<temperature>{_TEMPERATURE}))?"
+    rf"\s+(?P<text>(?!{_TEMPERATURE}\s*\Z)\S.*)",
     re.DOTALL,
 )
 

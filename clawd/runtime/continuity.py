@@ -9,6 +9,7 @@ leads back to the conversation it was said in:
 
 The end counts only with the same system prompt, and while nothing else runs there. What a model
 or a tool is said to have told, and no conversation here did, is text from outside: it taints.
+Where several conversations look the same to a client, the taint of each goes along.
 """
 
 import hashlib
@@ -84,12 +85,19 @@ class Continuity:
         points = await self._memory.points.find(tuple(reversed(chain)), owner=principal.uid)
         if going_on := self._end_of(points, chain[-1], _digest(brought.system or "")):
             self._held.add(going_on)
+            try:
+                await self._book.load(going_on, principal)
+            except BaseException:
+                self._held.discard(going_on)
+                raise
+            self._book.taint(going_on, _sources(points))
             return Place(conversation_id=going_on)
         best = _best(points, chain, _digest(brought.system or ""))
         if best is not None:
             known = chain.index(best.history) + 1
             try:
-                return await self._forked(best, brought.history[known:], principal)
+                rest = brought.history[known:]
+                return await self._forked(best, rest, _sources(points), principal)
             except (NotFoundError, InvalidRequestError) as error:
                 _log.info("a place in a conversation is gone: %s", error.message)
         return await self._made(brought.history, principal)
@@ -114,6 +122,7 @@ class Continuity:
             owner=principal.uid,
             history=digests(seen.history)[-1],
             system=_digest(seen.system or ""),
+            sources=self._book.sources(conversation_id),
         )
 
     def release(self, place: Place) -> None:
@@ -148,7 +157,13 @@ class Continuity:
                 return point.conversation_id
         return ""
 
-    async def _forked(self, point: Point, rest: tuple[Message, ...], principal: Principal) -> Place:
+    async def _forked(
+        self,
+        point: Point,
+        rest: tuple[Message, ...],
+        others: Sequence[str],
+        principal: Principal,
+    ) -> Place:
         """Return a copy of a conversation up to a place, with what the client says came then.
 
         Raises:
@@ -160,7 +175,7 @@ class Continuity:
             point.conversation_id, owner=principal.uid, upto=point.message_id
         )
         self._book.inherit(point.conversation_id, forked.id)
-        sources = [*forked.metadata.get(TAINT, []), *self._book.sources(forked.id)]
+        sources = [*forked.metadata.get(TAINT, []), *self._book.sources(forked.id), *others]
         if _is_foreign(rest):
             sources.append(BROUGHT)
         if sources:
@@ -248,6 +263,11 @@ def _best(points: Sequence[Point], chain: Sequence[str], system: str) -> Point |
         key=lambda point: (places[point.history], point.system == system, point.is_end),
         default=None,
     )
+
+
+def _sources(points: Sequence[Point]) -> tuple[str, ...]:
+    """Return all sources of what was seen at places that look the same: it may be any of them."""
+    return tuple(dict.fromkeys(source for point in points for source in point.sources))
 
 
 def _is_foreign(messages: Sequence[Message]) -> bool:

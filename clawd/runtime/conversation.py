@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -278,6 +278,11 @@ class ConversationBook:
     def sources(self, conversation_id: str) -> tuple[str, ...]:
         """Return where the untrusted text of a conversation in use came from."""
         return self._taint.sources(conversation_id)
+
+    def taint(self, conversation_id: str, sources: Iterable[str]) -> None:
+        """Note that text from these sources is in a conversation; its next message keeps that."""
+        for source in sources:
+            self._taint.mark(conversation_id, source)
 
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""

@@ -134,7 +134,12 @@ class Preparation:
             reachable=incoming.interactive or incoming.detach,
         )
         inputs = _inputs(settings, agent, offer.shown, workspace)
-        system, fixed = _beginning(live, inputs, provider, incoming.system)
+
+        def begun(shown: tuple[Tool, ...]) -> tuple[str, str]:
+            others = msgspec.structs.replace(inputs, tools=shown)
+            return _beginning(live, others, provider, incoming.system)
+
+        system, fixed = begun(offer.shown)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
@@ -152,16 +157,7 @@ class Preparation:
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
             response_format=incoming.response_format,
-            news=self._news(
-                offer,
-                lambda: self._offered(settings, agent, incoming.door),
-                lambda shown: _beginning(
-                    live,
-                    msgspec.structs.replace(inputs, tools=shown),
-                    provider,
-                    incoming.system,
-                ),
-            ),
+            news=self._news(offer, lambda: self._offered(settings, agent, incoming.door), begun),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 

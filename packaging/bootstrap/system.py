@@ -143,6 +143,9 @@ def system_needs(*, builds_engine: bool) -> list[Need]:
             Need("cmake", "configures that build", lambda: has_programs("cmake")),
             Need("ninja-build", "runs that build", lambda: has_programs("ninja")),
         ]
+    if os.environ.get("CI"):
+        why = "tests of what web pages can do to the gateway"
+        needs.append(Need("chromium", why, lambda: has_programs("chromium")))
     if Path("/run/systemd/system").is_dir() or os.environ.get("CI"):
         why = "readiness, watchdog and journal fields under systemd"
         needs += [

@@ -22,7 +22,7 @@ from clawd.channels.http.exchange import (
     ModelRequest,
 )
 from clawd.channels.http.side_by_side import open_many
-from clawd.providers.base import Finished, Message, Sampling, Text, ToolCall, ToolSpec
+from clawd.providers.base import Finished, Message, Progress, Sampling, Text, ToolCall, ToolSpec
 from clawd.wire.events import ApprovalRequested, ToolFinished, ToolRequested
 from tests.channels.http.rig import Served
 
@@ -47,6 +47,8 @@ class Plain:
         match event:
             case Text():
                 return (line(text=event.text),)
+            case Progress():
+                return (line(progress=event.processed),)
             case ToolRequested():
                 return (line(tool=event.tool),)
             case ToolFinished():

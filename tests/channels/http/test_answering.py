@@ -1,68 +1,109 @@
-"""One request through the gateway's middle, with the plainest dialect there can be."""
+"""How an answer goes out: whole or streamed, with pings, errors, slow readers, several at once."""
 
+import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
-from clawd.channels.http.answering import answer
-from clawd.channels.http.app import GATEWAY, caller_of
-from clawd.channels.http.body import read_object
-from clawd.channels.http.exchange import (
-    Answered,
-    GatewayEvent,
-    Generation,
-    ModelRequest,
-)
-from clawd.providers.base import Finished, Message, Text
-from tests.channels.http.rig import served
+from clawd.channels.http.answering import Pace, answer
+from clawd.channels.http.app import tell_errors
+from clawd.channels.http.exchange import Folding, GatewayEvent
+from clawd.channels.http.steady import Steady
+from clawd.errors import BusyError, ProviderError
+from clawd.providers.base import Failed, Finished, Text
+from clawd.wire.events import HopReset, Notice, ToolRequested
+from tests.channels.http.plain import ROUTES, Plain, lines_of
+from tests.channels.http.rig import LIMIT_S, served
+
+QUICK = Pace(ping_s=0.05, first_s=0.05, stall_s=0.3)
+PATIENT = Pace(ping_s=60.0, first_s=60.0, stall_s=60.0)
+END = Finished(reason="stop")
 
 
-class Plain:
-    content_type = "text/plain"
-    ping = b"."
+class Made:
+    """A generation that a test makes up."""
 
-    def begin(self, generation: Generation) -> Iterable[bytes]:
-        return (b"<",)
+    def __init__(self, events: AsyncGenerator[GatewayEvent, None]) -> None:
+        self.model = "made"
+        self.conversation_id = ""
+        self.closed = 0
+        self._events = events
 
-    def take(self, event: GatewayEvent) -> Iterable[bytes]:
-        if isinstance(event, Text):
-            return (event.text.encode(),)
-        return (b">",) if isinstance(event, Finished) else ()
+    def __aiter__(self) -> AsyncIterator[GatewayEvent]:
+        return self._events
 
-    def broken(self, error: Exception) -> Iterable[bytes]:
-        return (f"!{error}".encode(),)
-
-    def whole(self, generation: Generation, answered: Answered) -> Any:
-        return {"text": answered.text}
+    async def aclose(self) -> None:
+        await self._events.aclose()
+        self.closed += 1
 
 
-async def say(request: web.Request) -> web.StreamResponse:
-    body = await read_object(request)
-    asked = ModelRequest(messages=(Message(role="user", content=body["text"]),), is_plain=True)
-    generation = await request.app[GATEWAY].generations.open(asked, caller_of(request))
-    return await answer(request, generation, Plain(), stream=body.get("stream", False))
+@asynccontextmanager
+async def saying(made: Made, pace: Pace) -> AsyncIterator[tuple[str, int]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await answer(request, made, Plain(), stream=True, pace=pace)
+
+    app = web.Application(middlewares=[tell_errors])
+    app.router.add_get("/", handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][:2]
+    finally:
+        await runner.cleanup()
 
 
-ROUTES = [web.post("/say", say)]
+async def raw(address: tuple[str, int]) -> str:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    async with asyncio.timeout(LIMIT_S):
+        text = (await reader.read()).decode()
+    writer.close()
+    return text
+
+
+async def after(wait_s: float, *events: GatewayEvent) -> AsyncGenerator[GatewayEvent, None]:
+    await asyncio.sleep(wait_s)
+    for event in events:
+        yield event
 
 
 async def test_a_whole_answer_and_a_streamed_one_are_the_same(tmp_path: Path) -> None:
     async with served(tmp_path, {"text": "four words, no more"}, routes=ROUTES) as door:
-        status, whole = await door.post("/say", {"text": "hello"})
-        assert (status, whole) == (200, {"text": "four words, no more"})
-        status, streamed = await door.stream("/say", {"text": "hello", "stream": True})
-        assert (status, streamed) == (200, "<four words, no more>")
+        body = {"messages": [["user", "hello"]], "is_plain": True}
+        status, whole = await door.post("/say", body)
+        assert (status, whole["text"]) == (200, "four words, no more")
+        _, streamed = await door.stream("/say", {**body, "stream": True})
+        lines = lines_of(streamed)
+        assert lines[0] == {"begin": "mock"}
+        assert "".join(each.get("text", "") for each in lines) == whole["text"]
+        assert lines[-1] == {"end": whole["end"], "usage": whole["usage"]}
 
 
 async def test_an_error_before_the_first_event_is_a_status_also_of_a_stream(tmp_path: Path) -> None:
     reply = {"error": {"kind": "http", "status": 500}}
     async with served(tmp_path, reply, routes=ROUTES) as door:
-        status, told = await door.stream("/say", {"text": "hello", "stream": True})
-        assert status == 502
-        assert json.loads(told)["error"]["type"] == "server_error"
+        for is_plain in (True, False):
+            body = {"messages": [["user", "x"]], "stream": True, "is_plain": is_plain}
+            status, told = await door.stream("/say", body)
+            assert status == 502
+            assert json.loads(told)["error"]["type"] == "server_error"
+
+
+async def test_an_error_after_it_is_an_event_and_the_end(tmp_path: Path) -> None:
+    reply = {"text": "so far", "error": {"kind": "http", "status": 500}}
+    async with served(tmp_path, reply, routes=ROUTES) as door:
+        for is_plain in (True, False):
+            body = {"messages": [["user", "x"]], "stream": True, "is_plain": is_plain}
+            status, told = await door.stream("/say", body)
+            lines = lines_of(told)
+            assert status == 200
+            assert list(lines[-1]) == ["error"] and "scripted failure" in lines[-1]["error"]
+            whole = {**body, "stream": False}
+            assert (await door.post("/say", whole))[0] == 502
 
 
 async def test_what_is_not_there_and_what_is_no_json_is_told_in_the_envelope(
@@ -77,3 +118,139 @@ async def test_what_is_not_there_and_what_is_no_json_is_told_in_the_envelope(
             assert "not valid JSON" in (await response.json())["error"]["message"]
         async with door.session.post(door.url + "/say", data=b"[" * 300) as response:
             assert response.status == 400
+
+
+async def test_silence_is_filled_with_pings_before_the_answer_and_in_it() -> None:
+    async def slowly() -> AsyncGenerator[GatewayEvent, None]:
+        for event in (Text(text="a"), Text(text="b"), END):
+            await asyncio.sleep(0.3)
+            yield event
+
+    async with saying(Made(slowly()), QUICK) as address:
+        text = await raw(address)
+    pinged = [part.count('{"ping": 1}') > 0 for part in text.split('"text"')]
+    assert pinged == [True, True, True]
+    assert text.index("ping") < text.index("begin") < text.index('"text"')
+
+
+async def test_a_late_error_is_an_event_and_an_early_one_a_status() -> None:
+    failed = Failed(error=BusyError("no place", retry_after_s=3.0))
+    notice = Notice(level="info", text="wait")
+    async with saying(Made(after(0.5, failed)), QUICK) as address:
+        text = await raw(address)
+        assert text.startswith("HTTP/1.1 200") and '{"error": "no place"}' in text
+    for events in ((failed,), (notice, failed)):
+        async with saying(Made(after(0.2, *events)), PATIENT) as address:
+            text = await raw(address)
+            assert text.startswith("HTTP/1.1 503") and "Retry-After: 3" in text
+
+
+async def test_an_answer_without_an_end_and_a_defect_are_told() -> None:
+    async def broken() -> AsyncGenerator[GatewayEvent, None]:
+        yield Text(text="a")
+        raise ValueError("secret of the daemon")
+
+    async with saying(Made(after(0, Text(text="a"))), PATIENT) as address:
+        assert "before it was whole" in await raw(address)
+    made = Made(broken())
+    async with saying(made, PATIENT) as address:
+        text = await raw(address)
+    assert '"error"' in text and made.closed
+
+
+async def test_what_is_at_hand_goes_out_in_one_piece() -> None:
+    events = [Text(text=f"{number} ") for number in range(200)]
+    async with saying(Made(after(0, *events, END)), PATIENT) as address:
+        text = await raw(address)
+    body = text.partition("\r\n\r\n")[2]
+    chunks, rest = 0, body
+    while rest:
+        size, _, rest = rest.partition("\r\n")
+        rest = rest[int(size, 16) + 2 :]
+        chunks += 1
+    assert text.count('"text"') == 200
+    assert chunks < 20
+
+
+async def test_a_client_that_reads_nothing_is_cut_off_and_stops_the_work() -> None:
+    produced = 0
+
+    async def endless() -> AsyncGenerator[GatewayEvent, None]:
+        nonlocal produced
+        while True:
+            produced += 1
+            yield Text(text="x" * 10_000)
+            await asyncio.sleep(0)
+
+    made = Made(endless())
+    async with saying(made, QUICK) as address:
+        _, writer = await asyncio.open_connection(*address, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(LIMIT_S):
+            while not made.closed:
+                await asyncio.sleep(0.01)
+        writer.close()
+    assert produced < 10_000  # what sockets and queues hold, and no more
+
+
+async def test_several_answers_to_one_request(tmp_path: Path) -> None:
+    async with served(tmp_path, routes=ROUTES) as door:
+        body = {"messages": [["user", "one two"]], "is_plain": True, "n": 3}
+        assert await door.post("/say", body) == (200, ["one two"] * 3)
+        _, text = await door.stream("/say", {**body, "stream": True})
+        lines = lines_of(text)
+        assert (lines[0], lines[-1]) == ({"begin": 3}, {"end": "all"})
+        for number in range(3):
+            mine = [each["text"] for each in lines if each.get("number") == number]
+            assert "".join(mine) == "one two"
+        for wrong in (0, 129):
+            assert (await door.post("/say", {**body, "n": wrong}))[0] == 400
+        status, _ = await door.post("/say", {**body, "model": "nobody"})
+        assert status == 404
+
+
+async def test_one_of_several_that_fails_fails_all(tmp_path: Path) -> None:
+    reply = {"text": "so far", "error": {"kind": "http", "status": 500}}
+    async with served(tmp_path, reply, routes=ROUTES) as door:
+        body = {"messages": [["user", "x"]], "is_plain": True, "n": 2}
+        assert (await door.post("/say", body))[0] == 502
+        _, text = await door.stream("/say", {**body, "stream": True})
+        assert "error" in lines_of(text)[-1]
+
+
+def sent(*events: GatewayEvent) -> str:
+    """Return what a stream of events shows, an error as `!`."""
+    steady, shown = Steady(), ""
+    for event in events:
+        told = steady.take(event)
+        if isinstance(told, Failed):
+            assert isinstance(told.error, ProviderError)
+            return shown + "!"
+        if isinstance(told, Text):
+            shown += told.text
+    return shown
+
+
+def folded(*events: GatewayEvent) -> str:
+    folding = Folding()
+    for event in events:
+        if answered := folding.add(event):
+            return answered.text
+    raise AssertionError("no end")
+
+
+def test_a_hop_that_is_asked_again_is_shown_once() -> None:
+    reset, tool = HopReset(reason="broke off"), ToolRequested(call_id="1", tool="t", arguments="{}")
+    first, half, other = Text(text="Hello"), Text(text="Hel"), Text(text="Good day")
+    rest = Text(text="lo, you")
+    for events in (
+        (first, END),
+        (half, reset, half, rest, END),
+        (half, reset, reset, first, END),
+        (reset, first, END),
+        (first, tool, half, reset, half, rest, END),
+    ):
+        assert sent(*events) == folded(*events)
+    assert sent(half, reset, other, END) == "Hel!"
+    assert folded(half, reset, other, END) == "Good day"
+    assert sent(first, reset, half, END) == "Hello!"

@@ -1,0 +1,176 @@
+"""Requests that are one pass to a provider, and messages that no model can be asked with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.channels.http.catalogue import Choice
+from clawd.channels.http.chat_check import checked
+from clawd.channels.http.exchange import Caller, ModelRequest
+from clawd.channels.http.forwarded import chat_request
+from clawd.errors import InvalidRequestError
+from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
+from clawd.providers.scripted import ScriptedProvider
+from clawd.runtime.prompt import BASE, PromptSettings
+from tests.channels.http.plain import ROUTES
+from tests.channels.http.rig import EVERYTHING, served
+from tests.support.inprocess import OWNER
+
+CALLER = Caller(principal=OWNER, scopes=EVERYTHING)
+THEIRS = ToolSpec(name="theirs", description="", parameters={"type": "object"})
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def calls(*ids: str) -> Message:
+    made = tuple(ToolCall(id=each, name="theirs") for each in ids)
+    return Message(role="assistant", tool_calls=made)
+
+
+def result(call_id: str) -> Message:
+    return Message(role="tool", content=f"of {call_id}", tool_call_id=call_id)
+
+
+def asked(own: PromptSettings | None = None, **fields: Any) -> Any:
+    provider = ScriptedProvider()
+    request = ModelRequest(**{"messages": (user("hello"),), **fields})
+    choice = Choice(name="m", provider=provider, model="m")
+    return chat_request(request, choice, CALLER, own or PromptSettings())
+
+
+def test_the_clients_system_prompt_goes_before_clawds_base() -> None:
+    own = PromptSettings(base="I am here.", operator="By order.", agent="no agent")
+    assert asked().system == BASE
+    assert asked(own).system == "I am here.\n\nBy order."
+    assert asked(own, system="theirs").system == "theirs"
+    assert asked(own, system="").system == ""
+    assert asked(own, inject=False).system == ""
+    assert asked(own, inject=False, system="theirs").system == "theirs"
+    assert asked(own, messages=(), prompt="raw").system == ""
+
+
+def test_what_a_client_says_reaches_the_model() -> None:
+    request = asked(
+        tools=(THEIRS,),
+        tool_choice="required",
+        parallel_calls=False,
+        response_format={"type": "json_object"},
+        sampling=Sampling(temperature=0.1),
+        metadata={"user_id": "somebody"},
+    )
+    assert request.tools == (THEIRS,)
+    assert (request.tool_choice, request.parallel_calls) == ("required", False)
+    assert request.response_format == {"type": "json_object"}
+    assert request.sampling == Sampling(temperature=0.1)
+    assert request.metadata == {}
+    assert asked(tool_choice="none").tool_choice == "auto"
+
+
+def test_a_preset_word_counts_for_the_last_message_and_is_shown_in_none() -> None:
+    messages = (user("wild one"), Message(role="assistant", content="precise two"), user("three"))
+    request = asked(messages=messages)
+    assert [each.content for each in request.messages] == ["one", "precise two", "three"]
+    assert request.sampling == Sampling()
+    request = asked(messages=(*messages[:2], user("creative 0.9 three"), calls("a"), result("a")))
+    assert request.sampling == Sampling(preset="creative", temperature=0.9)
+    assert request.messages[2].content == "three"
+    untouched = asked(messages=(user("wild one"),), inject=False)
+    assert (untouched.messages[0].content, untouched.sampling) == ("wild one", Sampling())
+
+
+def test_hints_are_refused_where_no_router_is() -> None:
+    with pytest.raises(InvalidRequestError, match="no router"):
+        asked(metadata={"privacy": "local"})
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ((), "at least one"),
+        ((user("a"), result("x")), "no assistant message"),
+        ((user("a"), calls("x"), result("y")), "result of y"),
+        ((user("a"), calls("x"), result("x"), result("x")), "result of x"),
+        ((user("a"), calls("x"), user("b"), result("x")), "result of x"),
+        ((user("a"), calls("x", "y"), result("x")), "no results"),
+        ((user("a"), calls("x")), "no results"),
+        (
+            (user("a"), Message(role="assistant", content="b"), Message(role="assistant")),
+            "last two",
+        ),
+        ((Message(role="system", content="s"), user("a")), "system"),
+        ((user("a"), Message(role="tool", content="r")), "no call at all"),
+    ],
+)
+def test_messages_that_cannot_be_meant_are_refused(
+    messages: tuple[Message, ...], problem: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=problem) as caught:
+        checked(ModelRequest(messages=messages))
+    assert caught.value.data and "messages" in caught.value.data["param"]
+
+
+def test_results_come_in_the_order_of_their_calls_and_none_is_missing() -> None:
+    messages = (user("a"), calls("x", "y"), result("y"), result("x"), user("b"))
+    found = checked(ModelRequest(messages=messages)).messages
+    assert [each.tool_call_id for each in found] == ["", "", "x", "y", ""]
+    found = checked(ModelRequest(messages=(user("a"), calls("x"), user("b")))).messages
+    assert [each.role for each in found] == ["user", "assistant", "tool", "user"]
+
+
+def test_a_raw_prompt_stands_alone() -> None:
+    raw = ModelRequest(prompt="once upon")
+    assert checked(raw) is raw
+    with pytest.raises(InvalidRequestError, match="prompt"):
+        checked(ModelRequest(prompt="once upon", messages=(user("a"),)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": ["theirs"]},
+        {"is_plain": True},
+        {"tool_choice": "none"},
+        {"inject": False},
+        {"messages": [["user", "a"], ["assistant", "b"]]},
+    ],
+)
+async def test_what_is_forwarded_uses_no_tool_and_leaves_no_conversation(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    look = {"tool_calls": [{"name": "file_list", "arguments": {}}], "text": "I look."}
+    async with served(tmp_path, look, routes=ROUTES) as door:
+        status, told = await door.post("/say", {"messages": [["user", "look"]], **fields})
+        assert (status, told["calls"], told["end"]) == (200, ["file_list"], "tool_calls")
+        assert door.inside.receipts() == []
+        counts = await door.inside.daemon.memory.conversations.counts(owner=None)
+        assert counts.conversations == 0
+
+
+async def test_messages_that_cannot_be_meant_are_a_status(tmp_path: Path) -> None:
+    async with served(tmp_path, routes=ROUTES) as door:
+        orphan = {"role": "tool", "content": "x", "tool_call_id": "c"}
+        for stream in (False, True):
+            body = {"messages": [["user", "a"], orphan], "stream": stream}
+            status, told = await door.post("/say", body)
+            assert status == 400
+            assert told["error"]["param"] == "messages[1]"
+        status, told = await door.post("/say", {"messages": [["user", "a"]], "model": "gpt-4o"})
+        assert (status, told["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_preset_word_applies_in_the_loop_and_is_not_shown(tmp_path: Path) -> None:
+    async with served(tmp_path, routes=ROUTES) as door:
+        _, told = await door.post("/say", {"messages": [["user", "creative 0.9 say this"]]})
+        assert told["text"] == "say this"
+
+
+async def test_tokens_are_counted_for_both_ways(tmp_path: Path) -> None:
+    async with served(tmp_path, routes=ROUTES) as door:
+        plain = await door.post("/count", {"messages": [["user", "hello"]], "inject": False})
+        looped = await door.post("/count", {"messages": [["user", "hello"]]})
+        assert plain == (200, {"tokens": 2})
+        assert looped[1]["tokens"] > 500
+        assert (await door.post("/count", {"messages": []}))[0] == 400

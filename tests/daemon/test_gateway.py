@@ -1,0 +1,306 @@
+"""The gateway of a real daemon: who gets in, keys by the real clawctl, where it may listen."""
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawctl.client import connect
+from clawd.wire.methods import Reload
+from tests.support.home import Home
+from tests.support.tls import self_signed
+
+pytestmark = pytest.mark.daemon
+
+ASK = """
+import http.client, json, sys
+_, port, method, path, headers, body = sys.argv
+connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+connection.request(method, path, body or None, json.loads(headers))
+answer = connection.getresponse()
+print(answer.status, answer.read().decode())
+"""
+
+
+def http(*lines: str) -> str:
+    return "\n".join(["[channels.http]", "enabled = true", "port = 0", *lines])
+
+
+def gateway(home: Home) -> str:
+    done = home.ctl("--no-start", "status", "--json")
+    return str(json.loads(done.stdout)["gateway"])
+
+
+def port_of(home: Home) -> int:
+    return int(gateway(home).rpartition(":")[2])
+
+
+def ask(
+    home: Home,
+    path: str,
+    *before: str,
+    method: str = "GET",
+    uid: int | None = None,
+    **headers: str,
+) -> tuple[int, str]:
+    """Ask from a process of its own; return the status and the body."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    python = "/usr/bin/python3" if before or uid else sys.executable
+    body = "{}" if method == "POST" else ""
+    done = subprocess.run(
+        [
+            *before,
+            *(python, "-ISc", ASK, str(port_of(home)), method, path, json.dumps(named), body),
+        ],
+        user=uid,
+        group=uid,
+        extra_groups=[] if uid else None,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd="/",
+    )
+    status, _, told = done.stdout.partition(" ")
+    return int(status), told
+
+
+# A path that is nowhere: 404 is for those who were let in, 401 and 403 for the rest.
+NOWHERE = "/v1/nowhere"
+
+
+def test_keys_live_and_end_by_clawctl(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    assert ask(home, NOWHERE)[0] == 404
+    assert ask(home, NOWHERE, Authorization="Bearer whatever")[0] == 404
+    made = home.ctl("key", "create", "--name", "laptop")
+    key = made.stdout.strip()
+    assert made.returncode == 0
+    assert "not shown again" in made.stderr
+    assert ask(home, NOWHERE)[0] == 401
+    assert ask(home, NOWHERE, Authorization="Bearer whatever")[0] == 401
+    assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 404
+    assert ask(home, NOWHERE, x_api_key=key)[0] == 404
+    assert ask(home, f"{NOWHERE}?key={key}")[0] == 401
+    listed = home.ctl("key", "list").stdout
+    assert "laptop" in listed
+    assert key not in listed
+    (line,) = json.loads(home.ctl("key", "list", "--json").stdout)
+    assert line["scopes"] == ["chat", "tools"]
+    assert line["used_at"]
+    home.close()
+    home.start()
+    assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 404
+    admin = json.loads(
+        home.ctl("key", "create", "--scope", "chat, admin", "--expires-days", "1", "--json").stdout
+    )
+    assert admin["line"]["scopes"] == ["chat", "admin"]
+    assert admin["line"]["expires_at"] > admin["line"]["created_at"]
+    assert home.ctl("key", "revoke", "laptop").returncode == 0
+    assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 401
+    last = home.ctl("key", "revoke", admin["line"]["id"])
+    assert "no key is left" in last.stdout
+    assert ask(home, NOWHERE)[0] == 404
+    for secret in (key, admin["key"]):
+        kept = [path for path in home.path.rglob("*") if path.is_file()]
+        assert not [path for path in kept if secret[20:].encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("create", "--scope", "root"),
+        ("create", "--scope", ""),
+        ("create", "--expires-days", "99999"),
+        ("create", "--expires-days", "0"),
+        ("revoke", "nobodys"),
+    ],
+)
+def test_bad_words_about_keys_are_refused_with_a_sentence(
+    home: Home, words: tuple[str, ...]
+) -> None:
+    home.configure()
+    home.start()
+    done = home.ctl("key", *words)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert home.ctl("key", "list").stdout.strip() == "No keys."
+
+
+@pytest.mark.sandbox
+def test_a_tool_with_network_does_not_get_in_without_a_key(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    sandboxed = ("bwrap", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc")
+    status, told = ask(home, NOWHERE, *sandboxed)
+    assert (status, "PID namespace" in told) == (401, True)
+    assert ask(home, "/health", *sandboxed)[0] != 401
+    assert ask(home, NOWHERE)[0] == 404
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+def test_another_user_needs_a_key(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    status, told = ask(home, NOWHERE, uid=70_011)
+    assert (status, "not to uid 70011" in told) == (401, True)
+    key = home.ctl("key", "create").stdout.strip()
+    assert ask(home, NOWHERE, uid=70_011, Authorization=f"Bearer {key}")[0] == 404
+
+
+def refused(home: Home, *lines: str) -> str:
+    """Try to start the daemon; return what it says of why it does not."""
+    home.configure(tables="\n".join(["[channels.http]", "enabled = true", *lines]))
+    done = subprocess.run(
+        [sys.executable, "-m", "clawd"],
+        env=home.environ,
+        cwd=home.workspace,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode not in {0, -9}
+    assert "Traceback" not in done.stderr
+    assert not list(home.path.rglob("clawd.sock"))
+    return done.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_other_machines_are_not_listened_to_without_a_key(home: Home, host: str) -> None:
+    told = refused(home, f'host = "{host}"', "insecure_bind = true", "port = 0")
+    assert "there is no key in force" in told
+    assert "clawctl key create" in told
+
+
+def test_other_machines_are_not_listened_to_without_tls(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    key = home.ctl("key", "create").stdout.strip()
+    home.close()
+    told = refused(home, 'host = "0.0.0.0"', "port = 0")
+    assert "insecure_bind" in told
+    home.configure(tables=http('host = "0.0.0.0"', "insecure_bind = true"))
+    home.start()
+    assert gateway(home).startswith("http://0.0.0.0:")
+    assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 404
+    # However it listens, names are judged.
+    assert ask(home, NOWHERE, Host="evil.example", Authorization=f"Bearer {key}")[0] == 403
+    assert ask(home, NOWHERE, Host="0.0.0.0", Authorization=f"Bearer {key}")[0] == 403
+    assert "without TLS" in home.log()
+    home.ctl("key", "revoke", key.split("_")[1])
+    assert ask(home, NOWHERE)[0] == 401
+
+
+def test_a_port_that_is_taken_refuses_the_start(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        told = refused(home, f"port = {port}")
+    assert f"127.0.0.1 port {port}" in told
+    assert "ss -ltnp" in told
+
+
+def test_a_name_that_is_nowhere_refuses_the_start(home: Home) -> None:
+    told = refused(home, 'host = "no-such-name.invalid"')
+    assert "does not resolve" in told
+
+
+def test_localhost_listens_on_both_families(home: Home) -> None:
+    home.configure(tables=http('host = "localhost"'))
+    home.start()
+    addresses = gateway(home).split(", ")
+    loopback = {info[4][0] for info in socket.getaddrinfo("localhost", 0)}
+    assert len({address.rpartition(":")[2] for address in addresses}) == 1
+    assert len(addresses) <= len(loopback)
+    for address in addresses:
+        host = address.removeprefix("http://").rpartition(":")[0].strip("[]")
+        with socket.create_connection((host, port_of(home)), timeout=10) as made:
+            name = f"[{host}]" if ":" in host else host
+            made.sendall(f"GET {NOWHERE} HTTP/1.0\r\nHost: {name}\r\n\r\n".encode())
+            # The test is no descendant of the daemon, and the owner's: it is let in.
+            assert b" 404 " in made.recv(100)
+
+
+def test_tls_is_spoken_from_1_2_up(home: Home, tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    home.configure(tables=http(f'tls_cert = "{cert}"', f'tls_key = "{key}"'))
+    home.start()
+    assert gateway(home).startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=str(cert))
+
+    def first_line(context: ssl.SSLContext) -> bytes:
+        plain = socket.create_connection(("127.0.0.1", port_of(home)), timeout=20)
+        with plain, context.wrap_socket(plain, server_hostname="localhost") as made:
+            made.sendall(f"GET {NOWHERE} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            return made.recv(100)
+
+    assert b" 404 " in first_line(context)
+    old = ssl.create_default_context(cafile=str(cert))
+    with pytest.warns(DeprecationWarning):
+        old.minimum_version = ssl.TLSVersion.TLSv1_1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        first_line(old)
+    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=20) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" not in plain.recv(100)
+
+
+def test_files_that_are_no_certificate_refuse_the_start(home: Home, tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    _, foreign = self_signed(other)
+    told = refused(home, f'tls_cert = "{tmp_path / "none.pem"}"')
+    assert "cannot be used" in told
+    told = refused(home, f'tls_cert = "{cert}"', f'tls_key = "{foreign}"')
+    assert "belongs to the certificate" in told
+    key.chmod(0o644)
+    told = refused(home, f'tls_cert = "{cert}"', f'tls_key = "{key}"')
+    assert f"chmod o= {key}" in told
+
+
+def test_a_reload_says_that_a_restart_is_needed(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    home.configure(tables=http("max_connections = 7"))
+    socket_path = json.loads(home.ctl("status", "--json").stdout)["socket"]
+    with connect(Path(socket_path)) as client:
+        told = client.call(Reload())
+    assert "a restart is needed for: channels" in told.message
+
+
+def test_a_daemon_without_gateway_loads_nothing_of_it(home: Home) -> None:
+    home.configure()
+    code = """
+import asyncio, os, sys
+from clawd.config.load import load
+from clawd.security.redact import Redactor
+from clawd.service import lifecycle
+from clawd.service.build import Daemon
+
+async def main():
+    daemon = Daemon(load(None, os.environ), os.environ)
+    await daemon.open(Redactor([], b"k" * 32))
+    policy = lifecycle._peer_policy(daemon.loaded.layout, None)
+    assert await lifecycle._gateway(daemon, policy) is None
+    await daemon.close()
+
+asyncio.run(main())
+print(sorted(n for n in sys.modules if n.startswith(("aiohttp.web_", "clawd.channels.http."))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=home.environ,
+        cwd=home.workspace,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,210 @@
+"""Who is at the other end of a TCP connection: real sockets, real processes, a real sandbox."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from clawd.errors import ForbiddenError
+from clawd.security.peer import PeerPolicy, principal_of
+from clawd.security.principal import Principal
+from clawd.security.tcp_peer import identify_tcp
+
+LIMIT_S = 10.0
+OWN = PeerPolicy(mode="user", owner_uid=os.getuid())
+CLIENT = """
+import os, socket, sys
+made = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+how = sys.argv[3]
+if how == "half":
+    made.shutdown(socket.SHUT_WR)
+if how == "mapped":
+    made.close()
+    made = socket.socket(socket.AF_INET6)
+    made.connect(("::ffff:127.0.0.1", int(sys.argv[2])))
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    server = socket.socket(family)
+    try:
+        server.bind((request.param, 0))
+    except OSError:
+        server.close()
+        pytest.skip("this machine has no such loopback address")
+    server.listen()
+    server.settimeout(LIMIT_S)
+    yield server
+    server.close()
+
+
+@contextmanager
+def client(
+    listener: socket.socket, *before: str, how: str = "", uid: int | None = None
+) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
+    host, port = listener.getsockname()[:2]
+    python = "/usr/bin/python3" if before or uid else sys.executable
+    process = subprocess.Popen(
+        [*before, python, "-ISc", CLIENT, host, str(port), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=uid,
+        group=uid,
+        extra_groups=[] if uid else None,
+        cwd="/",
+    )
+    try:
+        connection, _ = listener.accept()
+        if how == "mapped":
+            connection.close()
+            connection, _ = listener.accept()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"connected\n"
+        with connection:
+            yield connection, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def who(connection: socket.socket, policy: PeerPolicy = OWN) -> Principal:
+    peer, ours = connection.getpeername()[:2], connection.getsockname()[:2]
+    return identify_tcp(peer, ours, policy)
+
+
+@pytest.mark.parametrize("how", ["", "half"])
+def test_a_program_of_the_owner_is_known_and_never_an_admin(
+    listener: socket.socket, how: str
+) -> None:
+    with client(listener, how=how) as (connection, process):
+        expected = Principal(uid=os.getuid(), gid=os.getgid(), pid=process.pid)
+        assert who(connection) == expected
+        assert not who(connection).is_admin
+
+
+def test_an_address_of_six_that_stands_for_one_of_four_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(LIMIT_S)
+        with client(server, how="mapped") as (connection, process):
+            assert who(connection).pid == process.pid
+
+
+def test_the_daemon_itself_is_refused(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    with socket.create_connection((host, port)):
+        connection, _ = listener.accept()
+        with connection, pytest.raises(ForbiddenError, match="does not talk to itself"):
+            who(connection)
+
+
+def test_a_client_that_has_ended_is_nobody_and_not_root(listener: socket.socket) -> None:
+    with client(listener) as (connection, process):
+        process.kill()
+        process.wait()
+        with pytest.raises(ForbiddenError):
+            who(connection, PeerPolicy(mode="user", owner_uid=0))
+
+
+def test_a_connection_that_is_not_there_is_nobodys() -> None:
+    for peer in (("127.0.0.1", 1), ("::1", 1), ("10.0.0.1", 70_000), ("nonsense", 1)):
+        with pytest.raises(ForbiddenError):
+            identify_tcp(peer, ("127.0.0.1", 2), OWN)
+
+
+@pytest.mark.sandbox
+def test_a_process_in_a_sandbox_with_network_is_refused(listener: socket.socket) -> None:
+    bwrap = ("bwrap", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc")
+    started = client(listener, *bwrap)
+    refused = pytest.raises(ForbiddenError, match="PID namespace of its own")
+    with started as (connection, _), refused:
+        who(connection)
+
+
+@pytest.mark.sandbox
+def test_a_connection_that_a_sandbox_holds_too_is_refused(listener: socket.socket) -> None:
+    """A program outside that hands its connection on vouches for nobody."""
+    host, port = listener.getsockname()[:2]
+    code = f"""
+import socket, subprocess, sys
+made = socket.create_connection(({host!r}, {port}))
+inside = ["bwrap", "--unshare-pid", "--ro-bind", "/", "/", "/bin/sh", "-c", "echo in; exec cat"]
+made.set_inheritable(True)
+subprocess.run(inside, close_fds=False)
+"""
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-ISc", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        connection, _ = listener.accept()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in\n"
+        with connection, pytest.raises(ForbiddenError, match="PID namespace of its own"):
+            who(connection)
+    finally:
+        process.communicate()
+
+
+def test_a_process_in_the_cgroup_of_the_tools_is_refused(listener: socket.socket) -> None:
+    own = Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[-1]
+    policy = PeerPolicy(mode="user", owner_uid=os.getuid(), tools_cgroup=own)
+    refused = pytest.raises(ForbiddenError, match="tools' cgroup")
+    with client(listener) as (connection, _), refused:
+        who(connection, policy)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+def test_another_user_of_the_machine_is_refused_and_root_is_not(listener: socket.socket) -> None:
+    with client(listener, uid=70_011) as (connection, _):
+        with pytest.raises(ForbiddenError, match="not to uid 70011"):
+            who(connection)
+        owner = PeerPolicy(mode="user", owner_uid=70_011)
+        assert who(connection, owner).uid == 70_011
+    with client(listener) as (connection, _):
+        assert who(connection, PeerPolicy(mode="user", owner_uid=70_011)).uid == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+def test_a_connection_of_the_owner_in_the_hands_of_another_user_is_refused(
+    listener: socket.socket,
+) -> None:
+    host, port = listener.getsockname()[:2]
+    code = f"""
+import os, socket, sys
+made = socket.create_connection(({host!r}, {port}))
+os.setuid(70011)
+print("changed", flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-ISc", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        connection, _ = listener.accept()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"changed\n"
+        with connection, pytest.raises(ForbiddenError, match="another user's"):
+            who(connection)
+    finally:
+        process.communicate()
+
+
+def test_what_a_user_is_now_is_asked_of_the_machine() -> None:
+    assert principal_of(os.getuid(), OWN).is_admin
+    assert principal_of(0, OWN).is_admin
+    nobody = 70_011 if os.getuid() != 70_011 else 70_012
+    for mode in (OWN, PeerPolicy(mode="system", owner_uid=1, user_gid=70_001, admin_gid=70_002)):
+        with pytest.raises(ForbiddenError):
+            principal_of(nobody, mode)
+    group = PeerPolicy(mode="system", owner_uid=70_099, user_gid=1, admin_gid=70_002)
+    assert principal_of(1, group).role == "user"  # daemon:daemon of every Debian
+    admins = PeerPolicy(mode="system", owner_uid=70_099, user_gid=70_002, admin_gid=1)
+    assert principal_of(1, admins).role == "admin"
