@@ -154,6 +154,8 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             (b"{", "not valid JSON"),
             (b"[]", "must be a JSON object"),
             (b"[" * 300, "nested"),
+            (asked(max_tokens=10**30), "64 bits"),
+            (asked(tools=[{"name": "a", "input_schema": {"maximum": 10**30}}]), "64 bits"),
             (asked(messages=None, system=5), "system"),
             (asked(messages=[None]), "messages[0]"),
             (asked(messages=["hi"]), "messages[0]"),
