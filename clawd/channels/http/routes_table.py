@@ -217,7 +217,13 @@ _OTHERS = (
         *((f"* /api/{name}", "Refused: models are files here.") for name in _OF_MODELS),
     ),
     *_dialect("ollama", PUBLIC, ("GET /", "Say that somebody is there.")),
-    *_dialect("mcp", TOOLS, ("POST /mcp", "Speak MCP.")),
+    *_dialect(
+        "mcp",
+        TOOLS,
+        ("POST /mcp", "Speak MCP."),
+        ("GET /mcp", "Follow an MCP session, where there are sessions."),
+        ("DELETE /mcp", "End an MCP session, where there are sessions."),
+    ),
 )
 
 
