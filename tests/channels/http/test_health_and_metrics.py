@@ -17,7 +17,6 @@ from clawd.providers.base import Message
 from clawd.service.http import routes_of
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
-from tests.channels.http.plain import Plain
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
 
