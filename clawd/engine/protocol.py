@@ -294,6 +294,7 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """A generation ended; `elapsed_ms` is the time since the prompt was evaluated.
 
     Of `drafted_tokens` guessed by speculation, `accepted_tokens` were what the model says.
+    `stopped_by` is the stop string that ended it, if one did.
     """
 
     id: int
@@ -304,6 +305,7 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     elapsed_ms: float
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    stopped_by: str = ""
 
 
 class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

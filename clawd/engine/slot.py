@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from clawd.counts import Tally
 from clawd.engine.client import WorkerClient
 from clawd.engine.failures import WorkerDeath
 from clawd.engine.mailbox import ErrorFactory
@@ -102,8 +103,9 @@ class Run:
 class Slot:
     """One model: its worker when there is one, its users, and its record of deaths."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, all_deaths: Tally | None = None) -> None:
         self.config = config
+        self._all_deaths = all_deaths or Tally("model")
         self.client: WorkerClient | None = None
         self.loading: asyncio.Task[WorkerClient | ClawError] | None = None
         self.runs: dict[int, Run] = {}
@@ -167,6 +169,7 @@ class Slot:
         """Put a death down: when to start again, and which prompts were running."""
         wait_s = settings.backoff_initial_s * 2.0 ** min(self.deaths, _MAX_DOUBLINGS)
         self.deaths += 1
+        self._all_deaths.add(self.name)
         self.start_after = time.monotonic() + min(settings.backoff_max_s, wait_s)
         if death.cause == "template":
             self._is_template_bad = True

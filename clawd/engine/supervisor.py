@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from clawd.counts import Tally
 from clawd.engine.client import WorkerClient
-from clawd.engine.failures import WorkerDeath, failure
+from clawd.engine.failures import failure
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import (
@@ -77,7 +78,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self._is_closed = False
-        self.worker_deaths = 0  # in all, of any model
+        self.deaths = Tally("model")  # of workers, for good: no unloading forgets them
 
     async def load(self, config: ModelConfig) -> ModelInfo:
         """Load a model if it is not loaded, and return what it is.
@@ -237,7 +238,7 @@ class Engine:
     def _begin(self, config: ModelConfig, fingerprint: bytes) -> tuple[Slot, Run]:
         if self._is_closed:
             raise CancelledByUserError("the engine is shutting down")
-        slot = self._slots.setdefault(config, Slot(config))
+        slot = self._slots.setdefault(config, Slot(config, self.deaths))
         self._renew(slot)
         self._last_number += 1
         run = Run(self._last_number, fingerprint)
@@ -321,7 +322,7 @@ class Engine:
         )
         settings = self._settings
         client = WorkerClient(
-            process, slot.config, settings, lambda death: self._note_death(slot, death)
+            process, slot.config, settings, lambda death: slot.note_death(death, settings)
         )
         _ = self._spawn(client.run())
         is_loaded = False
@@ -339,10 +340,6 @@ class Engine:
                 _ = self._spawn(client.close())
         _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
         return client
-
-    def _note_death(self, slot: Slot, death: WorkerDeath) -> None:
-        self.worker_deaths += 1
-        slot.note_death(death, self._settings)
 
     def _note_idle(self, slot: Slot) -> None:
         keep_alive_s = self._settings.keep_alive_s

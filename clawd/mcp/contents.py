@@ -104,11 +104,12 @@ def _size(value: Any) -> int:
 def _block(block: Any, budget: _Budget) -> Content:
     if not isinstance(block, dict):
         return _note("content that is no object was left out")
-    kind = block.get("type")
+    given = block.get("type")
+    kind = given if isinstance(given, str) else ""
     if kind == "text" and isinstance(block.get("text"), str):
         return Content(kind="text", text=budget.text(block["text"]))
     if kind in {"image", "audio"}:
-        return _blob(block, block.get("data"), str(kind), budget)
+        return _blob(block, block.get("data"), kind, budget)
     if kind == "resource" and isinstance(block.get("resource"), dict):
         return _resource(block["resource"], budget)
     if kind == "resource_link" and isinstance(block.get("uri"), str):

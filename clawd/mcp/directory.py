@@ -82,8 +82,9 @@ class ServerDirectory:
             self._spawn(self._adopt())
 
     async def adopt(self, wanted: Wanted) -> None:
-        """Take another configuration."""
+        """Take another configuration: what it refuses is refused at once, then servers change."""
         self.wanted = wanted
+        self._tell()
         await self._adopt()
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
@@ -146,12 +146,14 @@ class _Callback:
         )
 
     async def wait(self) -> AuthorizationCodeResult:
-        """Wait for the code. Raises TimeoutError when nobody comes."""
+        """Wait for the code. Raises OAuthFlowError when nobody comes."""
         assert self._server is not None
         assert self._came is not None
         try:
             async with asyncio.timeout(SIGN_IN_LIMIT_S):
                 return await self._came
+        except TimeoutError:
+            raise OAuthFlowError(f"nobody signed in within {SIGN_IN_LIMIT_S:g} s") from None
         finally:
             self._server.close()
             self._server = None

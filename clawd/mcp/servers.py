@@ -65,7 +65,10 @@ class Servers:
     def start(self) -> None:
         """Begin to connect, in the background; returns at once. Must be called on the loop."""
         if self._wanted and not self._is_closed:
-            self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            except OSError as error:  # logs and tokens are not kept then
+                _log.warning("no folder for MCP servers at %s: %s", self._folder, error)
         for settings in self._wanted:
             if not self._is_closed and settings.alias not in self._by_alias:
                 self._by_alias[settings.alias] = self._supervisor(settings)

@@ -31,7 +31,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         held_s: what was connected for so long was connected well.
         wait_s: how long a call waits for a connection.
         list_every_s: a server that says all the time that its tools changed is asked so often.
-        close_s: how long an end may take; then it is left to itself.
+        leave_s: how long a server may take to leave politely; then it is hurried.
+        close_s: how long an end may take after that; then it is left to itself.
     """
 
     first_s: float = 1.0
@@ -39,7 +40,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     held_s: float = 30.0
     wait_s: float = 5.0
     list_every_s: float = 1.0
-    close_s: float = 15.0
+    leave_s: float = 5.0
+    close_s: float = 10.0
 
 
 MAX_CALLS = 16
@@ -73,6 +75,7 @@ class Supervisor:
         self._timing = timing
         self._state = msgspec.structs.replace(first_state(settings), since=time.time())
         self._task: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
         self._changing = asyncio.Lock()
         self._link: Any = None
         self._trouble = Trouble()
@@ -94,7 +97,9 @@ class Supervisor:
             self._tried.clear()
             self._set(link="connecting", problem="")
             name = f"mcp-{self.settings.alias}"
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+            self._leaving = asyncio.Event()
+            run = self._run(self._leaving)
+            self._task = asyncio.get_running_loop().create_task(run, name=name)
 
     async def connect(self) -> ServerState:
         """Connect anew and wait until that has come to something."""
@@ -187,11 +192,12 @@ class Supervisor:
         failure = f"tool transport error: the MCP server {self.settings.alias} {sentence}"
         return RemoteResult(failure=failure)
 
-    async def _run(self) -> None:
-        while True:
+    async def _run(self, leaving: asyncio.Event) -> None:
+        # A cancellation can be lost where the SDK's task groups end; the event cannot.
+        while not leaving.is_set():
             await self._wait_for_leave()
             at_once = await self._try()
-            if not at_once:
+            if not at_once and not leaving.is_set():
                 self._tried.set()
                 delay_s = self._backoff.next()
                 self._nudge.clear()
@@ -229,10 +235,12 @@ class Supervisor:
         held = ready_at and time.monotonic() - ready_at > self._timing.held_s
         if held:
             self._backoff.reset()
-        if self.settings.mode == "auto":
+        if trouble.ignores_discover:
+            self._is_legacy = True
+        elif not ready_at and not trouble.is_unreachable:
             # A guess that came to nothing is not made twice: it may only have been slow.
-            self._is_legacy = (self._is_legacy and ready_at > 0) or trouble.ignores_discover
-        self._set(link="waiting", problem=shown(trouble.sign_in or trouble.problem))
+            self._is_legacy = self.settings.mode == "legacy"
+        self._set(link="waiting", problem=shown(trouble.problem))
         _log.info("an MCP server is away: %s: %s", self.settings.alias, self._state.problem)
         return bool(ready_at) and trouble.is_lost
 
@@ -279,7 +287,8 @@ class Supervisor:
             return error.problem
         if isinstance(error, ClawError):
             return error.message
-        _log.info("an MCP connection failed: %s", self.settings.alias, exc_info=error)
+        # Not its text, which may be the server's.
+        _log.info("an MCP connection failed: %s: %s", self.settings.alias, type(error).__name__)
         return shown(str(error)) or type(error).__name__
 
     async def _end(self) -> None:
@@ -287,9 +296,14 @@ class Supervisor:
         task, self._task = self._task, None
         if task is None:
             return
-        task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=self._timing.close_s)
-        if not done:
+        self._leaving.set()
+        self._trouble.end("it was disconnected")
+        for limit_s in (self._timing.leave_s, self._timing.close_s):
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=limit_s)
+            if done:
+                break
+        else:
             _log.error("an MCP server does not end: %s", self.settings.alias)
         self._link = None
         self._ready.clear()

@@ -4,7 +4,7 @@ Ask with `isinstance`: a provider that lacks an ability simply does not have it.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -56,7 +56,13 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """What a loaded model is to its clients."""
+    """What a loaded model is to its clients.
+
+    Attributes:
+        sampling: how it answers where a request is silent, by llama.cpp's names.
+        embedding_size: numbers in a vector of its embeddings; 0 when it makes none.
+        generates: False for a model that makes embeddings only.
+    """
 
     name: str
     path: str
@@ -65,6 +71,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str
     bos_token: str
     eos_token: str
+    sampling: dict[str, Any]
     embedding_size: int
     generates: bool
 

@@ -196,6 +196,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The answer is complete. `raw` is the provider's own last payload, where it has one.
 
     `logprobs` has every token of the answer, markers and reasoning included, when asked for.
+    `stopped_by` is the stop string that ended it, where a provider can tell.
     """
 
     reason: StopReason
@@ -205,6 +206,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     tokens_per_s: float = 0.0
     raw: dict[str, Any] | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    stopped_by: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

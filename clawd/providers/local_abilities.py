@@ -108,16 +108,17 @@ class LocalAbilities:
 
     async def describe(self, model: str) -> Described:
         """Return what a model is; loads it if need be."""
-        config = self._config(model)
-        info = await self._engine.load(config)
+        found = self._find(model or self._default_model)
+        info = await self._engine.load(found.config)
         return Described(
             name=model or self._default_model,
-            path=config.path,
+            path=found.config.path,
             n_ctx=info.n_ctx,
             n_parallel=info.n_parallel,
             chat_template=info.chat_template,
             bos_token=info.bos,
             eos_token=info.eos,
+            sampling=msgspec.to_builtins(found.sampling),
             embedding_size=info.embedding_size,
             generates=info.generates,
         )

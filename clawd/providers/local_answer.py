@@ -126,6 +126,7 @@ class LocalAnswer:
             model=self.model,
             tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
             logprobs=tuple(self._logprobs),
+            stopped_by=done.stopped_by,
         )
         return [*deltas, finished]
 

@@ -1,7 +1,6 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -121,8 +120,7 @@ class Preparation:
         hints = hints_for(provider, live.hints, incoming.hints)
         live.hints = hints
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
-        offered = partial(self._offered, settings, agent, incoming.door)
-        offer = offered()
+        offer = self._offered(settings, agent, incoming.door)
         check_choice(incoming.tool_choice, offer)
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
@@ -135,12 +133,13 @@ class Preparation:
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
+        inputs = _inputs(settings, agent, offer.shown, workspace)
 
-        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
-            inputs = _inputs(settings, agent, shown, workspace)
-            return _beginning(live, inputs, provider, incoming.system)
+        def begun(shown: tuple[Tool, ...]) -> tuple[str, str]:
+            others = msgspec.structs.replace(inputs, tools=shown)
+            return _beginning(live, others, provider, incoming.system)
 
-        system, fixed = beginning(offer.shown)
+        system, fixed = begun(offer.shown)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
@@ -158,7 +157,7 @@ class Preparation:
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
             response_format=incoming.response_format,
-            news=self._news(offer, offered, beginning),
+            news=self._news(offer, lambda: self._offered(settings, agent, incoming.door), begun),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 

@@ -9,8 +9,9 @@ is a no.
 import ipaddress
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, has_ended, refuse_sandboxed
@@ -30,37 +31,84 @@ def identify_tcp(peer: Address, ours: Address, policy: PeerPolicy) -> Principal:
         ForbiddenError: it is not the owner or root, it is the daemon itself or a tool's sandbox, or
             nobody can tell.
     """
+    (found,) = identify_all([(peer, ours)], policy)
+    if isinstance(found, ForbiddenError):
+        raise found
+    return found
+
+
+def identify_all(
+    connections: Sequence[tuple[Address, Address]], policy: PeerPolicy
+) -> list[Principal | ForbiddenError]:
+    """Return the same for many connections, in one walk over the machine's processes; blocks."""
     try:
-        uid, inode = _row(peer, ours)
-        if uid not in {0, policy.owner_uid}:
-            raise ForbiddenError(f"this daemon belongs to uid {policy.owner_uid}, not to uid {uid}")
-        holders = list(_holders(inode))
-        if not holders:
-            raise ForbiddenError("no process that holds the connection can be seen")
-        for pid in holders:
-            _judge(pid, inode, policy)
-        gid = _ids(holders[0], "Gid")[0]
+        table = _table()
+        inodes = {inode for _, inode in table.values() if inode}
+        wanted = {
+            row[1]
+            for peer, ours in connections
+            if (row := _found(table, peer, ours)) is not None and row[1] in inodes
+        }
+        holders = {pid: held for pid in _pids() if (held := _held(pid) & wanted)}
+        judged = {pid: _judged(pid, policy) for pid in holders}
     except (OSError, ValueError, LookupError) as error:
-        raise ForbiddenError(f"nobody can tell who the peer is: {error}") from error
-    return Principal(uid=uid, gid=gid, pid=holders[0])
+        told = f"nobody can tell who the peer is: {error}"
+        return [ForbiddenError(told) for _ in connections]
+    found: list[Principal | ForbiddenError] = []
+    for peer, ours in connections:
+        row = _found(table, peer, ours)
+        of_it = {pid: judged[pid] for pid, held in holders.items() if row and row[1] in held}
+        try:
+            found.append(_principal(row, of_it, policy))
+        except ForbiddenError as error:
+            found.append(error)
+    return found
 
 
-def _row(peer: Address, ours: Address) -> tuple[int, int]:
-    """Return uid and inode of the other end."""
-    pairs = {(_hex(peer, wide=wide), _hex(ours, wide=wide)) for wide in (False, True)}
-    found: list[tuple[int, int]] = []
+def _principal(
+    row: tuple[int, int] | None, holders: dict[int, "_Judged | ForbiddenError"], policy: PeerPolicy
+) -> Principal:
+    # Without an inode nobody holds it any more, and the uid is 0, which is not to mean root.
+    if row is None or row[1] == 0:
+        raise ForbiddenError("the connection is not in the kernel's table")
+    uid, inode = row
+    if uid not in {0, policy.owner_uid}:
+        raise ForbiddenError(f"this daemon belongs to uid {policy.owner_uid}, not to uid {uid}")
+    if not holders:
+        raise ForbiddenError("no process that holds the connection can be seen")
+    for judged in holders.values():
+        if isinstance(judged, ForbiddenError):
+            raise judged
+        if inode not in judged.held:
+            raise ForbiddenError("the peer ended before anybody could tell who it is")
+    pid, first = next(iter(holders.items()))
+    assert isinstance(first, _Judged)
+    return Principal(uid=uid, gid=first.gid, pid=pid)
+
+
+def _table() -> dict[tuple[str, str], tuple[int, int]]:
+    """Return uid and inode of every connection by its two addresses, as the tables write them."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     for name in _TABLES:
         table = _PROC / "self" / "net" / name
         if not table.exists():
             continue  # a machine without IPv6
         for line in table.read_text(encoding="ascii").splitlines()[1:]:
             words = line.split()
-            if (words[_LOCAL], words[_REMOTE]) in pairs:
-                found.append((int(words[_UID]), int(words[_INODE])))
-    # Without an inode nobody holds it any more, and the uid is 0, which is not to mean root.
-    if len(found) != 1 or found[0][1] == 0:
-        raise ForbiddenError("the connection is not in the kernel's table")
-    return found[0]
+            found[words[_LOCAL], words[_REMOTE]] = (int(words[_UID]), int(words[_INODE]))
+    return found
+
+
+def _found(
+    table: dict[tuple[str, str], tuple[int, int]], peer: Address, ours: Address
+) -> tuple[int, int] | None:
+    """Return the row of a connection's other end, if there is exactly one."""
+    try:
+        keys = {(_hex(peer, wide=wide), _hex(ours, wide=wide)) for wide in (False, True)}
+    except ValueError:
+        return None
+    rows = [table[key] for key in keys if key in table]
+    return rows[0] if len(rows) == 1 else None
 
 
 def _hex(address: Address, *, wide: bool) -> str:
@@ -74,29 +122,47 @@ def _hex(address: Address, *, wide: bool) -> str:
     return f"{text}:{address[1]:04X}"
 
 
-def _holders(inode: int) -> Iterator[int]:
+def _pids() -> Iterator[int]:
     for folder in _PROC.iterdir():
-        if folder.name.isdecimal() and _holds(int(folder.name), inode):
+        if folder.name.isdecimal():
             yield int(folder.name)
 
 
-def _holds(pid: int, inode: int) -> bool:
-    wanted = f"socket:[{inode}]"
+def _held(pid: int) -> set[int]:
+    """Return the inodes of the sockets that a process holds; none where we may not look."""
     folder = f"/proc/{pid}/fd"
+    held: set[int] = set()
     try:
         names = os.listdir(folder)  # noqa: PTH208 - over every process: a Path for each is too slow
     except OSError:
-        return False  # it is gone, or not ours to look into
+        return held
     for name in names:
         try:
-            if os.readlink(f"{folder}/{name}") == wanted:  # noqa: PTH115 - see above
-                return True
+            link = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - see above
         except OSError:
             continue
-    return False
+        if link.startswith("socket:["):
+            held.add(int(link[8:-1]))
+    return held
 
 
-def _judge(pid: int, inode: int, policy: PeerPolicy) -> None:
+class _Judged(NamedTuple):
+    """A process that may ask: its group, and what it held while it was judged."""
+
+    gid: int
+    held: set[int]
+
+
+def _judged(pid: int, policy: PeerPolicy) -> _Judged | ForbiddenError:
+    try:
+        return _judge(pid, policy)
+    except ForbiddenError as error:
+        return error
+    except (OSError, ValueError) as error:
+        return ForbiddenError(f"nobody can tell who the peer is: {error}")
+
+
+def _judge(pid: int, policy: PeerPolicy) -> _Judged:
     if pid == os.getpid():
         raise ForbiddenError("the daemon does not talk to itself: a tool of its would be asking")
     pidfd = os.pidfd_open(pid)
@@ -104,10 +170,13 @@ def _judge(pid: int, inode: int, policy: PeerPolicy) -> None:
         refuse_sandboxed(pid, pidfd, policy)
         if not set(_ids(pid, "Uid")) <= {0, policy.owner_uid}:
             raise ForbiddenError(f"process {pid} is another user's")
-        if not _holds(pid, inode) or has_ended(pidfd):
+        # Looked at again: between the walk and the pidfd the pid may have become another's.
+        judged = _Judged(_ids(pid, "Gid")[0], _held(pid))
+        if has_ended(pidfd):
             raise ForbiddenError("the peer ended before anybody could tell who it is")
     finally:
         os.close(pidfd)
+    return judged
 
 
 def _ids(pid: int, name: str) -> tuple[int, ...]:

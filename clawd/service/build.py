@@ -351,9 +351,9 @@ class Daemon:
         loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
-        await self.mcp.adopt(loaded)
         await self.reload_tools()
         await self._load_rules()
+        await self.mcp.adopt(loaded)
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await reopen_receipts(self.chain, self.anchor)]
         return "; ".join(filter(None, told))

@@ -9,7 +9,17 @@ from typing import Any
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import gateway, gateway_acts, health, mcp, metrics, root
+from clawd.channels.http import (
+    embeddings,
+    gateway,
+    gateway_acts,
+    health,
+    mcp,
+    metrics,
+    root,
+    server_info,
+    tokens,
+)
 from clawd.channels.http.anthropic import routes as anthropic_routes
 from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
 from clawd.channels.http.auth import Doorman, vouching
@@ -84,6 +94,7 @@ async def start_gateway(
         ],
         outermost=[traffic.observing()],
         max_body_bytes=http.max_body_bytes,
+        is_scoped=routes is None,
     )
     server = Server(app, traffic, http)
     await server.start(bind(addresses, http.port), tls)
@@ -124,6 +135,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
+        questions=parts.questions,
         providers=parts.providers,
         settings=lambda: daemon.state.runtime,
         engine=daemon.engine,
@@ -176,6 +188,9 @@ def routes_of() -> list[web.RouteDef]:
         *completions.ROUTES,
         *responses.ROUTES,
         *models.ROUTES,
+        *embeddings.ROUTES,
+        *tokens.ROUTES,
+        *server_info.ROUTES,
         *anthropic_routes.ROUTES,
         *ollama_routes.ROUTES,
         *ollama_models.ROUTES,

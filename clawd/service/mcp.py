@@ -9,11 +9,11 @@ from clawd.config.load import Loaded
 from clawd.config.mcp import McpServerSection
 from clawd.config.secrets import mcp_token, mcp_variables
 from clawd.errors import ConfigError
-from clawd.mcp.absent import AbsentServers
 from clawd.mcp.catalogue import CatalogueRules
 from clawd.mcp.directory import ServerDirectory, Wanted
 from clawd.mcp.model import RemoteServers, ServerSettings
 from clawd.mcp.pins import Pins
+from clawd.mcp.servers import Servers
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
 from clawd.security.sandbox import Sandbox
@@ -87,19 +87,15 @@ class McpTools:
         return wanted
 
 
-def make_servers(
-    sandbox: Sandbox,  # noqa: ARG001 - what makes connections takes all three
-    folder: Path,  # noqa: ARG001
-    is_stopped: Callable[[], bool],  # noqa: ARG001
-) -> RemoteServers:
-    """Return what connects the servers of a daemon.
+def make_servers(sandbox: Sandbox, folder: Path, is_stopped: Callable[[], bool]) -> RemoteServers:
+    """Return what connects the servers of a daemon; there are none before it adopts some.
 
     Args:
         sandbox: starts those on standard input and output.
-        folder: of the home, for what is kept about them.
+        folder: of the home, for tokens and what servers print on standard error.
         is_stopped: whether the emergency stop is set.
     """
-    return AbsentServers()
+    return Servers((), sandbox=sandbox, folder=folder, is_stopped=is_stopped)
 
 
 def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
@@ -114,7 +110,7 @@ def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
             token = mcp_token(alias, section, environ)
             variables = mcp_variables(alias, section, environ)
         except ConfigError as error:
-            problems[alias] = " ".join(filter(None, (error.message, error.hint)))
+            problems[alias] = "; ".join(filter(None, (error.message, error.hint)))
             continue
         servers[alias] = _settings(alias, section, loaded, token=token, variables=variables)
     budget = loaded.config.mcp.schema_budget_tokens

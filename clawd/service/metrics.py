@@ -124,7 +124,7 @@ class DaemonMetrics:
         running = [({"model": name}, float(now)) for name, (now, _) in busy.items()]
         waiting = [({"model": name}, float(later)) for name, (_, later) in busy.items()]
         loaded = [({"model": m.alias}, float(m.state == "ready")) for m in models]
-        deaths = self.engine.worker_deaths
+        deaths = self.engine.deaths.total()
         return [
             _of("clawd_model_loaded", "gauge", "1 if a local model is loaded.", loaded),
             _of("clawd_model_running", "gauge", "Generations that run.", running),

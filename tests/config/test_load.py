@@ -382,3 +382,38 @@ def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
     config = load(environ=environ(home)).config
     with pytest.raises(ValueError, match="frozen"):
         config.security.autonomy = "full"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('host = "0.0.0.0:80"', 'host = "0.0.0.0:80": expected a host name or an address'),
+        ('host = ""', 'host = "": expected a host name'),
+        ("port = 70000", "port = 70000: expected a value of at most 65535"),
+        ('cors_origins = ["*"]', 'cors_origins[0] = "*": expected an origin as browsers send it'),
+        ('cors_origins = ["null"]', 'cors_origins[0] = "null": expected an origin'),
+        ('cors_origins = ["http://a/"]', 'cors_origins[0] = "http://a/": expected an origin'),
+        ('cors_origins = ["http://u@a"]', 'cors_origins[0] = "http://u@a": expected an origin'),
+        ('allowed_hosts = ["a:1"]', 'allowed_hosts[0] = "a:1": expected a host name'),
+        ('tls_key = "/k.pem"', "tls_key stands alone: expected a tls_cert beside it"),
+        ("max_connections = 0", "max_connections = 0: expected a value of at least 1"),
+        ("cors_origin = []", "cors_origin is not a known key: did you mean"),
+    ],
+)
+def test_what_the_gateway_cannot_be_told_is_refused(home: Path, line: str, problem: str) -> None:
+    (found,) = problems_of(home, f"[channels.http]\n{line}")
+    assert f"channels.http.{problem}" in found
+
+
+def test_the_gateway_is_off_and_on_loopback_until_it_is_told_otherwise(home: Path) -> None:
+    http = load(environ=environ(home)).config.channels.http
+    assert (http.enabled, http.host, http.port) == (False, "127.0.0.1", 8686)
+    assert (http.cors_origins, http.allowed_hosts, http.insecure_bind) == ((), (), False)
+    text = (
+        '[channels.http]\ncors_origins = ["http://LOCALHOST:3000", "app://x"]\n'
+        'tls_cert = "cert.pem"\ntls_key = "~/k.pem"\nallowed_hosts = ["Clawd.Lan", "::1"]'
+    )
+    http = load_text(home, text).config.channels.http
+    assert http.cors_origins == ("http://localhost:3000", "app://x")
+    assert http.allowed_hosts == ("clawd.lan", "::1")
+    assert (http.tls_cert, http.tls_key) == (str(home / "cert.pem"), "/home/ada/k.pem")

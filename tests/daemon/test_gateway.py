@@ -112,6 +112,25 @@ def test_keys_live_and_end_by_clawctl(home: Home) -> None:
         assert not [path for path in kept if secret[20:].encode() in path.read_bytes()]
 
 
+def test_many_programs_at_once_are_all_let_in(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    code = """
+import socket, sys
+made = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 30) for _ in range(100)]
+for each in made:
+    each.sendall(b"GET /v1/nowhere HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n")
+print(sum(b" 404 " in each.recv(100) for each in made))
+"""
+    done = subprocess.run(
+        [sys.executable, "-ISc", code, str(port_of(home))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "100", done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -29,11 +29,11 @@ from clawd.wire.methods import OpenConversation, RunTool, SendMessage
 from clawd.wire.reports import ToolOutcome
 from tests.channels.rpc.rig import request
 from tests.runtime.models import PlannedModel, calls, says
-from tests.support.inprocess import OWNER, Aside
+from tests.support.inprocess import OWNER, Aside, Inside
 
 Person = Literal["approves", "denies", "absent"]
 OF_ITS_OWN = {"id", "seq", "timestamp", "conversation_id", "duration_ms", "previous_hash"}
-OF_ITS_OWN |= {"receipt_hash"}
+OF_ITS_OWN |= {"receipt_hash", "checkpoint_hash"}
 STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 WORDS = {"approves": "yes", "denies": "no"}
 
@@ -81,19 +81,7 @@ class Doors:
 
     def prepare(self, case: Case) -> None:
         """Put policy, emergency stop and workspace as the case wants them."""
-        daemon = self.inside.daemon
-        daemon.state.policy = msgspec.structs.replace(daemon.state.policy, autonomy=case.autonomy)
-        workspace = self.inside.workspace
-        for path in workspace.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        (workspace / "a.txt").write_text("one\ntwo\n")
-        (workspace / "sub").mkdir()
-        for name in ("a.txt", "sub"):
-            os.utime(workspace / name, (0, 0))
-        if case.is_stopped:
-            daemon.estop.set("a test", by="uid 1")
-        else:
-            daemon.estop.clear()
+        arrange(self.inside, case)
 
     def chat(self, case: Case, conversation_id: str = "") -> Told:
         """Let a scripted model ask for the call; what it is told is what is returned."""
@@ -156,6 +144,23 @@ class Doors:
         client.close()
         assert isinstance(frame, Result), frame
         return unpack(frame.value, ToolOutcome)
+
+
+def arrange(inside: Inside, case: Case) -> None:
+    """Put policy, emergency stop and workspace of a daemon as the case wants them."""
+    daemon = inside.daemon
+    daemon.state.policy = msgspec.structs.replace(daemon.state.policy, autonomy=case.autonomy)
+    workspace = inside.workspace
+    for path in workspace.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (workspace / "a.txt").write_text("one\ntwo\n")
+    (workspace / "sub").mkdir()
+    for name in ("a.txt", "sub"):
+        os.utime(workspace / name, (0, 0))
+    if case.is_stopped:
+        daemon.estop.set("a test", by="uid 1")
+    else:
+        daemon.estop.clear()
 
 
 def person_of(case: Case) -> FakePerson | None:

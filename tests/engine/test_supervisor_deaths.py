@@ -59,6 +59,8 @@ async def test_other_models_go_on_and_the_dead_one_starts_again(tmp_path: Path) 
         await other.aclose()
         assert len(journal.having("start")) == 3
         assert [s.deaths for s in engine.status()] == [0, 0]
+        assert await engine.unload("good")
+        assert engine.deaths.values() == {("good",): 1}
 
 
 async def test_a_prompt_that_killed_it_twice_is_refused_until_the_model_is_unloaded(

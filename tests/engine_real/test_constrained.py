@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, SamplingConfig
@@ -201,6 +202,24 @@ def test_a_lazy_grammar_holds_the_embedded_models_own_call(start_worker: StartWo
     number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
     other = Grammar(kind="tool_call", tools={"file_list": number}, lazy=True)
     assert call_in(worker.ask(question, greedy, other, tools).text)["arguments"] == {"n": 7}
+
+
+def test_an_answer_ends_with_its_one_call_where_more_are_unwelcome(
+    start_worker: StartWorker,
+) -> None:
+    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
+    # Neither end-of-answer token is ever drawn freely.
+    bias = ((0, -1000.0), (2, -1000.0))
+    going_on = SamplingConfig(temperature=0, max_tokens=200, logit_bias=bias)
+    question = "what files are in the src folder?"
+    tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
+    any_number = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
+    free = worker.ask(question, going_on, any_number, tools)
+    assert free.done.reason == "length"
+    one = worker.ask(question, going_on, msgspec.structs.replace(any_number, single=True), tools)
+    assert one.done.reason == "stop"
+    assert one.text.endswith("</tool_call>")
+    assert free.text.startswith(one.text)
 
 
 def test_many_constrained_streams_do_not_meet(

@@ -128,7 +128,7 @@ def test_a_long_conversation_goes_on_after_a_restart(
 def _restart(start_worker: StartWorker, config: ModelConfig, *, words: int, least: int) -> None:
     """A conversation, a restart, its next turn: cached, exact, and a small part of the time."""
     # The embedded model's template shows nothing from before the last user message.
-    opening = (user(text(60)), assistant(text(words)))
+    opening = (user(text(60)), assistant(text(words)), ChatMessage(role="tool", content="done"))
     before = start_worker(config)
     first = before.ask(opening, GREEDY)
     assert first.done.prompt_tokens >= least

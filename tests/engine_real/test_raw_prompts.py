@@ -15,7 +15,6 @@ from clawd.providers.base import (
     Text,
     TokenLogprob,
     ToolCall,
-    ToolSpec,
     collect,
 )
 from clawd.providers.local import LocalProvider
@@ -188,12 +187,15 @@ async def test_log_probabilities_come_with_the_texts_that_they_are_of(tmp_path: 
     assert all(each.logprob <= 0 and len(each.top) == 2 for each in told)
 
 
-async def test_one_call_at_most_comes_where_several_are_unwelcome(tmp_path: Path) -> None:
-    tool = ToolSpec(name="time", description="", parameters={"type": "object", "properties": {}})
-    for choice in ("auto", "required"):
-        request = msgspec.structs.replace(
-            CHAT, tools=(tool,), tool_choice=choice, parallel_calls=False
-        )
-        async with local(tmp_path) as (provider, _):
-            response = await collect(provider.chat(request))
-        assert len(response.tool_calls) == 1
+@pytest.mark.parametrize("part", ["x", "日本", "{}[]();", "<|im_end|>", "<tool_call>", "é🙂\n"])
+async def test_no_long_text_ends_the_worker_or_is_changed(tmp_path: Path, part: str) -> None:
+    text = part * (200_000 // len(part))
+    async with local(tmp_path) as (provider, engine):
+        await provider.check()
+        pid = engine.status()[0].pid
+        for parse_special in (True, False):
+            cut = await provider.tokenize("", text, add_special=True, parse_special=parse_special)
+            assert await provider.detokenize("", cut.tokens) == text.encode()
+        with pytest.raises(ContextFullError):
+            await collect(provider.chat(ChatRequest(prompt=text)))
+        assert engine.status()[0].pid == pid

@@ -233,6 +233,8 @@ def main() -> None:
         method, params = message.get("method"), message.get("params") or {}
         number = message.get("id")
         if number is None or method is None:
+            if method is None and HOW == "asks-for-everything":
+                print(number, message.get("error"), file=sys.stderr, flush=True)
             if method and HOW in ("notes", "hang-in-call"):
                 print(method, file=sys.stderr, flush=True)
             continue

@@ -247,6 +247,23 @@ async def test_a_reload_adopts_another_configuration(tmp_path: Path) -> None:
         assert await offered(inside) == set()
 
 
+async def test_a_reload_that_tightens_holds_before_slow_servers_have_changed(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (inside, servers):
+        config = tmp_path / "home" / "config.toml"
+        config.write_text(config.read_text().replace('["files__write"]', "[]"))
+        servers.blocked = asyncio.Event()
+        task = asyncio.create_task(inside.ask(Reload(), OWNER))
+        explain = ExplainPolicy(tool="files__write", arguments='{"text":"a"}')
+        async with asyncio.timeout(LIMIT_S):
+            while (await inside.ask(explain, OWNER)).verdict != "ask":
+                await asyncio.sleep(0)
+            assert not task.done()
+            servers.blocked.set()
+            await task
+
+
 async def test_without_servers_nothing_is_there(tmp_path: Path) -> None:
     async with running(tmp_path, tables="") as (inside, servers):
         assert (await inside.ask(ListMcpServers(), OWNER)).items == ()

@@ -108,6 +108,7 @@ async def test_a_reload_keeps_what_was_switched_by_hand(desk: Desk) -> None:
     await desk.directory.disconnect("files")
     assert await desk.news() == ()
     await desk.directory.adopt(wanted("files", "web"))
+    assert await desk.news() == ()
     assert await desk.news() == ("web__get",)
 
 

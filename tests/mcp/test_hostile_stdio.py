@@ -189,6 +189,17 @@ async def test_a_call_that_is_cancelled_is_told_to_the_server(world: World) -> N
     assert "notifications/cancelled" in log
 
 
+async def test_what_a_server_asks_for_is_declined_politely(world: World) -> None:
+    world.start(world.program("asks-for-everything"))
+    await world.ready("asks-for-everything")
+    assert told(await world.call("asks-for-everything")) == "hi"
+    await world.close()
+    log = (world.folder / "asks-for-everything.stderr.log").read_text()
+    for word in ("s0 ", "e0 ", "r0 "):
+        line = next(each for each in log.splitlines() if each.startswith(word))
+        assert "code" in line, line
+
+
 async def test_calls_run_side_by_side(world: World) -> None:
     world.start(world.program("slow"))
     await world.ready("slow")

@@ -107,6 +107,15 @@ async def test_calls_come_with_ids_and_end_with_tool_calls(tmp_path: Path) -> No
     assert first.startswith("call_")
 
 
+async def test_of_several_calls_one_comes_where_more_are_unwelcome(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        request = ask(f"chars {CALL}{CALL}", tools=(TIME,), parallel_calls=False)
+        response = await collect(provider.chat(request))
+    assert [(call.name, call.arguments) for call in response.tool_calls] == [
+        ("time", '{"zone": "UTC"}')
+    ]
+
+
 async def test_without_tools_a_call_is_text(tmp_path: Path) -> None:
     async with local(tmp_path) as (provider, _):
         for request in (ask(f"say {CALL}"), ask(f"say {CALL}", tools=(TIME,), tool_choice="none")):

@@ -13,7 +13,7 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
-from clawd.security.tcp_peer import identify_tcp
+from clawd.security.tcp_peer import identify_all, identify_tcp
 
 LIMIT_S = 10.0
 OWN = PeerPolicy(mode="user", owner_uid=os.getuid())
@@ -112,6 +112,20 @@ def test_a_client_that_has_ended_is_nobody_and_not_root(listener: socket.socket)
         process.wait()
         with pytest.raises(ForbiddenError):
             who(connection, PeerPolicy(mode="user", owner_uid=0))
+
+
+def test_many_connections_are_judged_in_one_walk_and_each_for_itself(
+    listener: socket.socket,
+) -> None:
+    host, port = listener.getsockname()[:2]
+    with socket.create_connection((host, port)):
+        own, _ = listener.accept()
+        with own, client(listener) as (first, one), client(listener) as (second, two):
+            pairs = [(c.getpeername()[:2], c.getsockname()[:2]) for c in (first, own, second)]
+            missing = (("127.0.0.1", 1), ("127.0.0.1", 2))
+            found = identify_all([*pairs, missing], OWN)
+    pids = [each.pid if isinstance(each, Principal) else 0 for each in found]
+    assert pids == [one.pid, 0, two.pid, 0]
 
 
 def test_a_connection_that_is_not_there_is_nobodys() -> None:

@@ -67,6 +67,8 @@ def instance(kind: Any, name: str = "") -> Any:
         )
     if origin is Literal:
         return arguments[-1]
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return tuple(instance(each) for each in arguments)
     if origin in {tuple, list}:
         return origin((instance(arguments[0]),))
     if origin is dict and arguments[1] is not Any:

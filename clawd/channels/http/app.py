@@ -23,6 +23,7 @@ from clawd.mcp.mount import Mount
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.wire.events import Event
@@ -56,6 +57,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         health: says whether requests can be answered.
         calls: makes single tool calls.
         inbox: takes messages.
+        questions: those of tools that wait for a person.
         providers: returns the providers by name.
         settings: returns the settings in force.
         engine: holds local models.
@@ -72,6 +74,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     health: Callable[[], Awaitable[Health]]
     calls: Calls
     inbox: Inbox
+    questions: Questions
     providers: Callable[[], Mapping[str, Provider]]
     settings: Callable[[], RuntimeSettings]
     engine: Engine
@@ -127,6 +130,7 @@ def make_app(
     *,
     outermost: list[Any] | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    is_scoped: bool = True,
 ) -> web.Application:
     """Return the application.
 
@@ -136,10 +140,13 @@ def make_app(
         middlewares: run before the handlers, outermost first; one of them sets the caller.
         outermost: run around all that, and see errors as responses.
         max_body_bytes: a longer body is refused.
+        is_scoped: ask for the scopes that the table of routes names, which knows clawd's own alone.
 
     Requests are counted outside of them, and scopes are asked for inside.
     """
-    around = [count_requests, *(outermost or []), tell_errors, *(middlewares or []), hold_scopes]
+    around = [count_requests, *(outermost or []), tell_errors, *(middlewares or [])]
+    if is_scoped:
+        around.append(hold_scopes)
     app = web.Application(middlewares=around, client_max_size=max_body_bytes)
     count_in(app)
     app[GATEWAY] = gateway

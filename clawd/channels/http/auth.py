@@ -14,17 +14,15 @@ from aiohttp import web
 from clawd.channels.http.app import CALLER, Handler
 from clawd.channels.http.connections import Connection, connection_of
 from clawd.channels.http.exchange import Caller
-from clawd.errors import BusyError, ForbiddenError, StorageError, UnauthenticatedError
+from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import ApiKey, KeyBook
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
-from clawd.security.tcp_peer import identify_tcp
+from clawd.security.tcp_peer import Address, identify_all
 
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
 PRINCIPAL_S = 30.0
-LOOKUPS = 4  # at a time: each walks over the processes of the machine
-MAX_LOOKUPS_WAITING = 256
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +42,8 @@ class Doorman:
         self._policy = policy
         self._is_keyless = is_keyless and policy.mode == "user"
         self._principals: dict[int, tuple[float, Principal]] = {}
-        self._lookups = asyncio.Semaphore(LOOKUPS)
-        self._waiting = 0
+        self._walking = asyncio.Lock()
+        self._wanted: dict[Connection, tuple[Address, Address]] = {}
 
     async def caller(self, request: web.Request) -> Caller:
         """Return whom a request acts as.
@@ -101,32 +99,35 @@ class Doorman:
         if connection is None:
             raise UnauthenticatedError("nobody can tell which connection this is")
         if connection.peer is None:
-            connection.peer = await self._look_up(request, connection)
-        if isinstance(connection.peer, str):
+            await self._look_up(request, connection)
+        if not isinstance(connection.peer, Principal):
             raise UnauthenticatedError(
                 f"a key is needed: {connection.peer}", hint="clawctl key create makes one."
             )
         return connection.peer
 
-    async def _look_up(self, request: web.Request, connection: Connection) -> Principal | str:
+    async def _look_up(self, request: web.Request, connection: Connection) -> None:
+        """Find out who is at the other end, for all connections that wait for it in one walk."""
         transport = request.transport
         peer = _address(transport.get_extra_info("peername") if transport else None)
         ours = _address(transport.get_extra_info("sockname") if transport else None)
         if peer is None or ours is None:
-            return "nobody can tell where it comes from"
-        if self._waiting >= MAX_LOOKUPS_WAITING:
-            raise BusyError("too many new connections at once", retry_after_s=1)
-        self._waiting += 1
-        try:
-            async with self._lookups:
-                if connection.peer is not None:
-                    return connection.peer
-                return await asyncio.to_thread(identify_tcp, peer, ours, self._policy)
-        except ForbiddenError as error:
-            _log.info("a request without a key is refused: %s", error.message)
-            return error.message
-        finally:
-            self._waiting -= 1
+            connection.peer = "nobody can tell where it comes from"
+            return
+        self._wanted[connection] = (peer, ours)
+        async with self._walking:
+            if connection.peer is not None:
+                return
+            batch, self._wanted = self._wanted, {}
+            try:
+                found = await asyncio.to_thread(identify_all, list(batch.values()), self._policy)
+            except BaseException:
+                self._wanted = batch | self._wanted  # for whoever waits next
+                raise
+            for each, who in zip(batch, found, strict=True):
+                each.peer = who if isinstance(who, Principal) else who.message
+                if isinstance(who, ForbiddenError):
+                    _log.info("a request without a key is refused: %s", who.message)
 
 
 def shown_keys(request: web.Request) -> list[str]:
@@ -152,7 +153,7 @@ def vouching(doorman: Doorman) -> Any:
     return vouch
 
 
-def _address(info: Any) -> tuple[str, int] | None:
+def _address(info: Any) -> Address | None:
     if isinstance(info, tuple) and len(info) >= 2:
         return str(info[0]), int(info[1])
     return None

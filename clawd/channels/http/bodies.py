@@ -59,6 +59,12 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     days: int = 0
 
 
+class ReplyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person says to a question of a tool."""
+
+    value: str
+
+
 class StopBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sets the emergency stop, or clears it."""
 

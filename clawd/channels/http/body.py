@@ -35,7 +35,16 @@ async def read_object(request: web.Request) -> dict[str, Any]:
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequestError("the body must be a JSON object")
+    _check_numbers(value)
     return value
+
+
+def _check_numbers(value: dict[str, Any]) -> None:
+    """Refuse numbers that cannot be handed on: the engine and the control socket take 64 bits."""
+    try:
+        msgspec.msgpack.encode(value)
+    except OverflowError as error:
+        raise InvalidRequestError("the body has a whole number of more than 64 bits") from error
 
 
 async def _depth_beside(data: bytes) -> int:

@@ -86,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._opened, self._lost = opened, lost
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._unread = 0
         self._is_running = self._is_idle = False
 
     def begin(self) -> None:
@@ -108,6 +110,7 @@ class Connection(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._end_stall()
         self._transport = None
         self._lost(self)
         self._inner.connection_lost(exc)
@@ -125,10 +128,15 @@ class Connection(asyncio.Protocol):
 
     @override
     def pause_writing(self) -> None:
+        # A client that reads nothing would hold a model for ever.
+        self._stall = asyncio.get_running_loop().call_later(
+            self._limits.idle_timeout_s, self._abort
+        )
         self._inner.pause_writing()
 
     @override
     def resume_writing(self) -> None:
+        self._end_stall()
         self._inner.resume_writing()
 
     def _arm(self, seconds: float) -> None:
@@ -147,10 +155,24 @@ class Connection(asyncio.Protocol):
             return
         if not self._is_idle:
             self._transport.write(_short_answer("408 Request Timeout", _SLOW))
-        elif self._transport.get_write_buffer_size():
+        elif unread := self._transport.get_write_buffer_size():
+            if unread == self._unread:
+                self._abort()
+                return
+            self._unread = unread
             self._arm(self._limits.idle_timeout_s)  # it still reads the last answer
             return
         self._transport.close()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _abort(self) -> None:
+        self._stall = None
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class _TurnedAway(asyncio.Protocol):

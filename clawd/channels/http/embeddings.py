@@ -4,6 +4,7 @@
  "encoding_format": "float" | "base64", "dimensions": 768}
 """
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +15,8 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import field, invalid, read_object
-from clawd.channels.http.chosen import chosen_provider
+from clawd.channels.http.chosen import chosen_able
 from clawd.channels.http.exchange import Caller
-from clawd.errors import ClawError
 from clawd.providers.abilities import Embedding
 from clawd.providers.base import RawPrompt
 
@@ -63,17 +63,14 @@ async def embed(
         ClawError: the model is not there, makes no embeddings, or an input does not fit.
     """
     del caller  # every key that reaches a model may have its vectors
-    provider, name = await chosen_provider(gateway, model)
-    if not isinstance(provider, Embedding):
-        raise ClawError(
-            f"provider {provider.name()} makes no embeddings",
-            code="not_supported",
-            hint="Use a local embedding model, or a server that has /embeddings.",
-        )
-    made = await provider.embed(name, inputs)
-    return EmbeddingResult(
-        vectors=made.vectors, tokens=made.tokens, model=model or made.model or name
+    provider, own_name, name = await chosen_able(
+        gateway,
+        model,
+        Embedding,  # type: ignore[type-abstract]
+        "makes no embeddings",
     )
+    made = await provider.embed(own_name, inputs)
+    return EmbeddingResult(vectors=made.vectors, tokens=made.tokens, model=name)
 
 
 async def post_embeddings(request: web.Request) -> web.Response:
@@ -92,7 +89,9 @@ async def post_embeddings(request: web.Request) -> web.Response:
             "dimensions",
             f"this model's vectors have {result.size} numbers and are not cut; {dimensions} asked",
         )
-    return web.json_response(_told(result, encoding), dumps=_dumps)
+    # Thousands of vectors take a while to be written as numbers.
+    data = await asyncio.to_thread(_encoded, result, encoding)
+    return web.Response(body=data, content_type="application/json")
 
 
 def inputs_of(value: Any, name: str = "input") -> list[RawPrompt]:
@@ -140,5 +139,11 @@ def _told(result: EmbeddingResult, encoding: str) -> dict[str, Any]:
     }
 
 
-def _dumps(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _encoded(result: EmbeddingResult, encoding: str) -> bytes:
+    return msgspec.json.encode(_told(result, encoding))
+
+
+ROUTES = [
+    web.post("/v1/embeddings", post_embeddings),
+    web.post("/embeddings", post_embeddings),
+]

@@ -4,12 +4,20 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY
-from clawd.channels.http.bodies import AnswerBody, ChatBody, RunBody, StopBody, as_struct, body_as
+from clawd.channels.http.bodies import (
+    AnswerBody,
+    ChatBody,
+    ReplyBody,
+    RunBody,
+    StopBody,
+    as_struct,
+    body_as,
+)
 from clawd.channels.http.caller import caller_of
 from clawd.channels.http.event_stream import EventStream, until_drained
-from clawd.channels.http.gateway import told
+from clawd.channels.http.gateway import json_of, told
 from clawd.channels.http.scopes import require
-from clawd.errors import ClawError
+from clawd.errors import ClawError, NotFoundError
 from clawd.runtime.hub import HubSubscription
 from clawd.wire.events import Event, TurnFailed
 from clawd.wire.methods import (
@@ -21,6 +29,7 @@ from clawd.wire.methods import (
     SendMessage,
     SetEstop,
 )
+from clawd.wire.reports import Done
 
 
 async def run_tool(request: web.Request) -> web.StreamResponse:
@@ -116,6 +125,15 @@ async def answer(request: web.Request) -> web.Response:
     )
 
 
+async def reply(request: web.Request) -> web.Response:
+    """Reply to a question of a tool, which an event told."""
+    body, wanted = await body_as(request, ReplyBody), request.match_info["id"]
+    questions, principal = request.app[GATEWAY].questions, caller_of(request).principal
+    if not questions.answer(wanted, body.value, principal):
+        raise NotFoundError(f"question {wanted[:64]!r} is not open")
+    return json_of(Done(message=f"{wanted}: answered"))
+
+
 async def stop(request: web.Request) -> web.Response:
     """Set the emergency stop, which anybody may, or clear it, which takes an admin."""
     body = await body_as(request, StopBody)
@@ -132,5 +150,6 @@ ROUTES = [
     web.post("/conversations/{id}/cancel", cancel),
     web.get("/events", events, allow_head=False),
     web.post("/approvals/{id}", answer),
+    web.post("/questions/{id}", reply),
     web.post("/estop", stop),
 ]

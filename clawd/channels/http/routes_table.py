@@ -13,6 +13,7 @@ from clawd.channels.http.bodies import (
     AnswerBody,
     ChatBody,
     PresetBody,
+    ReplyBody,
     RunBody,
     StopBody,
 )
@@ -144,6 +145,7 @@ _OWN = (
     _get("/receipts/{id}", TOOLS, "One receipt and what it hashed.", answer=ReceiptDetail),
     _get("/approvals", TOOLS, "Calls that wait for an answer.", answer=ApprovalList),
     _post("/approvals/{id}", ADMIN, "Answer a call that waits.", body=AnswerBody, answer=Done),
+    _post("/questions/{id}", CHAT, "Reply to a question of a tool.", body=ReplyBody, answer=Done),
     _get("/estop", ANY, "Whether the emergency stop is set.", answer=EstopReport),
     _post(
         "/estop",
@@ -215,7 +217,13 @@ _OTHERS = (
         *((f"* /api/{name}", "Refused: models are files here.") for name in _OF_MODELS),
     ),
     *_dialect("ollama", PUBLIC, ("GET /", "Say that somebody is there.")),
-    *_dialect("mcp", TOOLS, ("POST /mcp", "Speak MCP.")),
+    *_dialect(
+        "mcp",
+        TOOLS,
+        ("POST /mcp", "Speak MCP."),
+        ("GET /mcp", "Follow an MCP session, where there are sessions."),
+        ("DELETE /mcp", "End an MCP session, where there are sessions."),
+    ),
 )
 
 

@@ -43,7 +43,7 @@ def require(caller: Caller, *scopes: str) -> None:
         whose = f"key {caller.key_id}" if caller.key_id else "a request without a key"
         raise ForbiddenError(
             f"{whose} has not the scope {named}",
-            hint="clawctl key create --scope makes a key with it.",
+            hint=f"Make one: clawctl key create --scope {','.join(sorted(scopes) or ['chat'])}",
         )
 
 

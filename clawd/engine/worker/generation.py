@@ -137,6 +137,7 @@ class Generation:
             elapsed_ms=(now - self._evaluated_at) * 1000 if self._is_evaluated else 0.0,
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
+            stopped_by=self._stops.stopped_by,
         )
         return self.take_tokens(), done
 

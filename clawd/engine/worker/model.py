@@ -16,6 +16,7 @@ from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenL
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.batch import Batch
 from clawd.engine.worker.buffers import Buffer
+from clawd.engine.worker.cutting import LONG, Cutter
 from clawd.engine.worker.llama import (
     LIBRARY_VERSION,
     LoadError,
@@ -83,6 +84,8 @@ class LlamaModel:
         bos = int(lib.llama_vocab_bos(self._vocab))
         adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.leading_token = bos if adds_bos and bos >= 0 else None
+        self._cutters = self._new_cutters()
+        self._around = self._surroundings()
         self._candidates = Candidates(self.n_vocab)
         self._handle = VocabularyHandle(
             context=self._context,
@@ -149,6 +152,20 @@ class LlamaModel:
 
     def tokenize(self, text: str, *, parse_special: bool, add_special: bool = False) -> list[int]:
         """Return the text's tokens, with those of its beginning and end if asked for."""
+        # Those of a WordPiece vocabulary neither recurse nor are cut without loss.
+        if len(text) > LONG and self._cutters:
+            tokens = [
+                token
+                for piece in self._cutters[parse_special].cut(text)
+                for token in self._tokenize(piece, parse_special=parse_special)
+            ]
+            if add_special:
+                begin, end = self._around
+                return [*begin, *tokens, *end]
+            return tokens
+        return self._tokenize(text, parse_special=parse_special, add_special=add_special)
+
+    def _tokenize(self, text: str, *, parse_special: bool, add_special: bool = False) -> list[int]:
         data = text.encode("utf-8", errors="replace")
         room = len(data) + 4
         for _ in range(2):
@@ -161,6 +178,23 @@ class LlamaModel:
                 return list(map(int, buffer[:count].tolist()))
             room = -count
         raise RuntimeError(f"llama.cpp could not tokenise {len(data)} bytes")
+
+    def _new_cutters(self) -> dict[bool, Cutter]:
+        """Return what cuts long texts, by whether control tokens are looked for."""
+        kind = int(lib.llama_vocab_type(self._vocab))
+        if kind not in {lib.LLAMA_VOCAB_TYPE_BPE, lib.LLAMA_VOCAB_TYPE_SPM}:
+            return {}
+        runs = kind == lib.LLAMA_VOCAB_TYPE_BPE
+        every = [token.text for token in self.special_tokens]
+        plain = [token.text for token in self.special_tokens if not token.is_control]
+        return {True: Cutter(every, cuts_runs=runs), False: Cutter(plain, cuts_runs=runs)}
+
+    def _surroundings(self) -> tuple[list[int], list[int]]:
+        """Return what stands at the beginning and at the end of a text."""
+        eos = int(lib.llama_vocab_eos(self._vocab))
+        adds_eos = bool(lib.llama_vocab_get_add_eos(self._vocab))
+        begin = [self.leading_token] if self.leading_token is not None else []
+        return begin, [eos] if adds_eos and eos >= 0 else []
 
     def piece(self, token: int) -> bytes:
         """Return the token's text; a part of a UTF-8 character is possible."""

@@ -26,12 +26,14 @@ class StopMatcher:
     """Finds the first of several stop strings in a stream of text.
 
     Text that may be the beginning of a stop string is held until it is known not to be.
+    `stopped_by` is the string that was found.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
         self.is_stopped = False
+        self.stopped_by = ""
 
     def push(self, text: str) -> str:
         """Take text and return what may be shown; nothing any more once a stop was found."""
@@ -40,11 +42,12 @@ class StopMatcher:
         if self.is_stopped:
             return ""
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
+            at, self.stopped_by = min(found)
             self.is_stopped = True
             self._held = ""
-            return text[: min(found)]
+            return text[:at]
         hold = self._length_to_hold(text)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold]

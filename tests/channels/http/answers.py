@@ -42,7 +42,9 @@ def _called(draw: st.DrawFn) -> list[GatewayEvent]:
     while queues or begun:
         if queues and (not begun or draw(st.booleans())):
             begun.append(queues.pop(0))
-        queue = draw(st.sampled_from(begun))
+            queue = begun[-1]
+        else:
+            queue = draw(st.sampled_from(begun))
         events.append(queue.pop(0))
         begun = [each for each in begun if each]
     return events

@@ -173,7 +173,20 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
         await response.write(b"data: two\n\n")
         return response
 
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        holder[0].begun.set()
+        try:
+            while not holder[0].go_on.is_set():
+                await response.write(b"x" * 65_536)
+        except (asyncio.CancelledError, ConnectionError):
+            holder[0].cancelled.set()
+            raise
+        return response
+
     return [
+        web.get("/flood", flood),
         web.get("/who", who),
         web.post("/take", take),
         web.post("/v1/messages", take),

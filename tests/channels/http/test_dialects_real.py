@@ -1,6 +1,7 @@
 """Anthropic's and Ollama's doors before the embedded model: what only a real model can show."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import raw, reread_lines, reread_sse
+from tests.support.gguf_models import write_random_gguf
 
 MODEL = "here"
 LOCAL = f'[providers.models.{MODEL}]\nkind = "local"\n'
@@ -26,10 +28,12 @@ FUNCTION = {
 }
 SCHEMA = {
     "type": "object",
-    "properties": {"count": {"type": "integer"}},
-    "required": ["count"],
+    "properties": {"yes": {"type": "boolean"}},
+    "required": ["yes"],
     "additionalProperties": False,
 }
+ALL_OF_IT = "{% for message in messages %}{{ message.content }}{% endfor %}"
+TOO_LONG = re.compile(r"prompt is too long: (\d+) tokens > (\d+) maximum; ")
 MESSAGES, CHAT, GENERATE = "/v1/messages", "/api/chat", "/api/generate"
 
 
@@ -57,7 +61,9 @@ class Real:
         return reread_lines(answer.body)
 
     async def whole(self, path: str, **body: Any) -> Any:
-        return (await raw(self._door.url, path, {"model": MODEL, "stream": False, **body})).json()
+        asked = {"model": MODEL, "stream": False, **body}
+        # One pass: clawd's own tools would be as good an answer as the one by the schema.
+        return (await raw(self._door.url, path, asked, headers=["X-Clawd-Inject: off"])).json()
 
 
 def _settled(message: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +91,8 @@ async def test_messages_of_a_model_are_the_same_whole_and_streamed(tmp_path: Pat
         cut = await door.message(HELLO, max_tokens=3)
         assert cut["stop_reason"] == "max_tokens"
         assert cut["usage"]["output_tokens"] == 3
-        stopped = await door.message(HELLO, stop_sequences=["demo"])
+        stopped = await door.message(HELLO, stop_sequences=["never said", "demo"])
+        assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "demo")
         assert stopped["content"][0]["text"] == block["text"].partition("demo")[0]
         assert (await door.message())["stop_reason"] == "end_turn"
 
@@ -118,24 +125,67 @@ async def test_choices_and_schemas_bind_the_model_over_messages(tmp_path: Path) 
         assert {block["type"] for block in none["content"]} == {"text"}
         wanted = {"format": {"type": "json_schema", "schema": SCHEMA}}
         held = await door.message(HELLO, output_config=wanted, tool_choice={"type": "none"})
-        assert isinstance(json.loads(held["content"][0]["text"])["count"], int)
+        assert isinstance(json.loads(held["content"][0]["text"])["yes"], bool)
 
 
-async def test_too_long_a_prompt_is_refused_before_a_stream_begins(tmp_path: Path) -> None:
-    block = {"type": "tool_use", "id": "a", "name": "calculator", "input": {"expression": "1"}}
-    long = " ".join(map(str, range(50_000)))
-    history = [
-        SUM,
-        {"role": "assistant", "content": [block]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": long}]},
-    ]
-    body = {"model": MODEL, "max_tokens": 9, "messages": history, "tools": [CALCULATOR]}
+async def test_too_long_a_prompt_is_refused_with_counts_before_a_stream_begins(
+    tmp_path: Path,
+) -> None:
+    models = tmp_path / "home" / "models"
+    models.mkdir(parents=True)
+    models.parent.chmod(0o700)
+    write_random_gguf(models / "plain.gguf", context_length=512, chat_template=ALL_OF_IT)
+    long = {"role": "user", "content": "word " * 3000}
+    body = {"model": "plain", "max_tokens": 9, "messages": [long], "tools": [CALCULATOR]}
     async with served(tmp_path, tables=LOCAL) as door:
         for stream in (True, False):
             answer = await raw(door.url, MESSAGES, body | {"stream": stream})
             assert answer.status == 400
             assert answer.json()["error"]["type"] == "invalid_request_error"
-            assert answer.json()["error"]["message"].startswith("prompt is too long: ")
+            told = TOO_LONG.match(answer.json()["error"]["message"])
+            assert told is not None
+            assert int(told[1]) > int(told[2])
+        answer = await raw(
+            door.url, CHAT, {"model": "plain", "messages": [long], "tools": [FUNCTION]}
+        )
+        assert answer.status == 400
+        assert set(answer.json()) == {"error"}
+
+
+async def test_counting_tells_what_an_answer_tells(tmp_path: Path) -> None:
+    async with served(tmp_path, tables=LOCAL) as door:
+        body = {"model": MODEL, "messages": [SUM], "tools": [CALCULATOR], "system": "be brief"}
+        counted = (await raw(door.url, MESSAGES + "/count_tokens", body)).json()
+        usage = (await raw(door.url, MESSAGES, body | {"max_tokens": 9})).json()["usage"]
+    assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
+
+
+async def test_the_beginning_of_an_answer_is_gone_on_with(tmp_path: Path) -> None:
+    async with real(tmp_path) as door:
+        whole = (await door.message(HELLO))["content"][0]["text"]
+        begun = {"role": "assistant", "content": whole[:30]}
+        rest = (await door.message(HELLO, begun))["content"][0]["text"]
+    assert whole[:30] + rest == whole
+
+
+async def test_clawds_own_tools_answer_those_who_bring_none(tmp_path: Path) -> None:
+    async with served(tmp_path, tables=LOCAL) as door:
+        body = {"model": "embedded", "max_tokens": 200, "messages": [SUM], "stream": True}
+        silent = reread_sse((await raw(door.url, MESSAGES, body)).body)
+        shown = await raw(door.url, MESSAGES, body, headers=["X-Clawd-Events: on"])
+        lines = reread_lines(
+            (await raw(door.url, CHAT, {"model": "embedded", "messages": [SUM]})).body
+        )
+        receipts = door.inside.receipts()
+    message = message_of(silent)
+    assert [block["type"] for block in message["content"]] == ["text"]
+    assert "84" in message["content"][0]["text"]
+    assert message["stop_reason"] == "end_turn"
+    names = [name for name, _ in reread_sse(shown.body)]
+    assert "clawd.tool_call" in names and "clawd.tool_result" in names
+    assert message_of([pair for pair in reread_sse(shown.body) if "clawd" not in pair[0]])
+    assert "84" in "".join(line["message"]["content"] for line in lines)
+    assert [receipt.tool for receipt in receipts] == ["calculator"] * 3
 
 
 async def test_lines_of_a_model_tell_the_whole_answer(tmp_path: Path) -> None:
@@ -169,6 +219,6 @@ async def test_a_call_makes_its_round_trip_over_lines(tmp_path: Path) -> None:
 async def test_schemas_bind_the_model_over_lines(tmp_path: Path) -> None:
     async with real(tmp_path) as door:
         held = await door.whole(GENERATE, prompt="hello", format=SCHEMA)
-        assert isinstance(json.loads(held["response"])["count"], int)
-        any_json = await door.whole(GENERATE, prompt="hello", format="json")
-        assert isinstance(json.loads(any_json["response"]), dict)
+        assert isinstance(json.loads(held["response"])["yes"], bool)
+        said = await door.whole(CHAT, messages=[HELLO], format=SCHEMA)
+        assert isinstance(json.loads(said["message"]["content"])["yes"], bool)

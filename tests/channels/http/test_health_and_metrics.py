@@ -9,16 +9,14 @@ import msgspec
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from clawd.channels.http.answering import answer
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.caller import caller_of
-from clawd.channels.http.exchange import Caller, ModelRequest
+from clawd.channels.http.exchange import Caller, Folding, ModelRequest
 from clawd.channels.http.metrics import text_of
 from clawd.providers.base import Message
 from clawd.service.http import routes_of
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
-from tests.channels.http.plain import Plain
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
 
@@ -109,7 +107,11 @@ async def test_a_provider_that_fails_is_counted(tmp_path: Path) -> None:
 async def say(request: web.Request) -> web.StreamResponse:
     asked = ModelRequest(messages=(Message(role="user", content="hi"),), is_plain=True)
     generation = await request.app[GATEWAY].generations.open(asked, caller_of(request))
-    return await answer(request, generation, Plain(), stream=False)
+    folding = Folding()
+    async for event in generation:
+        if (answered := folding.add(event)) is not None:
+            return web.json_response({"text": answered.text})
+    raise AssertionError
 
 
 async def test_what_is_forwarded_to_a_model_is_counted_without_a_turn(tmp_path: Path) -> None:

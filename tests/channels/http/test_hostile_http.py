@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 from pathlib import Path
 
 import pytest
@@ -265,3 +266,24 @@ async def test_more_connections_than_may_be_are_told_so(tmp_path: Path) -> None:
         assert await is_alive(door)
         for _, each in held:
             each.close()
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_its_handler(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        made = socket.create_connection(("127.0.0.1", door.port))
+        with made:
+            made.sendall(head(door, "GET /flood HTTP/1.1"))
+            await door.begun.wait()
+            await door.cancelled.wait()
+            assert await is_alive(door)
+
+
+async def test_a_client_that_reads_slowly_is_served_to_the_end(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, limit=1_024)
+        writer.write(head(door, "GET /flood HTTP/1.1"))
+        read = 0
+        while read < 40_000_000:  # more than all buffers on the way hold
+            read += len(await reader.read(262_144))
+        assert not door.cancelled.is_set()
+        writer.close()

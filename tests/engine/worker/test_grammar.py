@@ -58,6 +58,19 @@ def test_a_lazy_call_begins_with_its_marker() -> None:
     assert GrammarText(plan.gbnf, max_depth=10).describes(CALL)
 
 
+def test_nothing_follows_a_single_call() -> None:
+    for lazy in (True, False):
+        wanted = Grammar(
+            kind="tool_call", tools={"read": PATH}, lazy=lazy, single=True, parallel=True
+        )
+        plan = planner().plan(wanted)
+        assert plan is not None
+        assert plan.is_last
+        text = GrammarText(plan.gbnf, max_depth=10)
+        assert text.describes(CALL)
+        assert not text.describes(CALL + CALL)
+
+
 def test_what_no_frame_can_tell_is_left_free() -> None:
     frames = (CallFrame(call="%name%(%arguments%)"),)
     assert (

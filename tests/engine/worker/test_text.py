@@ -51,6 +51,8 @@ def test_what_is_shown_ends_before_the_first_stop_for_every_split(
         assert taken.startswith(shown)
         if found:
             assert shown == taken[: min(found)]
+            assert taken.startswith(matcher.stopped_by, min(found))
+            assert matcher.stopped_by in stops
         else:
             held = taken[len(shown) :]
             assert not held or any(stop.startswith(held) for stop in stops)

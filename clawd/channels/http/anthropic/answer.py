@@ -244,12 +244,11 @@ class _Blocks:
 
 def reason_of(finished: Finished, *, has_calls: bool) -> dict[str, Any]:
     """Return why an answer ended, in the words of the dialect."""
-    told = (finished.raw or {}).get("stop_sequence")
     reason = _REASONS.get(finished.reason, "end_turn")
     if has_calls and reason == "end_turn":
         reason = "tool_use"
-    if reason == "end_turn" and isinstance(told, str) and told:
-        return {"stop_reason": "stop_sequence", "stop_sequence": told}
+    if reason == "end_turn" and finished.stopped_by:
+        return {"stop_reason": "stop_sequence", "stop_sequence": finished.stopped_by}
     return {"stop_reason": reason, "stop_sequence": None}
 
 

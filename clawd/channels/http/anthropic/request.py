@@ -13,9 +13,10 @@ from typing import Any
 from clawd.channels.http.anthropic.blocks import Turns, text_of
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
+from clawd.channels.http.numbers import count_of, number_of, stops_of
 from clawd.providers.base import Message, Sampling, ToolSpec
 
-_OWN_TOOLS = frozenset({"", "custom"})
+_OWN_TOOLS = ("", "custom")
 _PRIVATE = "x-anthropic-"
 _NOTHING_SAID = (Message(role="user", content=""),)
 _NO_PARAMETERS = {"type": "object", "properties": {}}
@@ -128,22 +129,12 @@ def _format(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _sampling(body: dict[str, Any]) -> Sampling:
-    max_tokens = field(body, "max_tokens", int, 0)
-    top_k = field(body, "top_k", int, 0)
+    # More than fits ends with the context; less than one would be no answer.
+    least = None if body.get("max_tokens") is None else 1
     return Sampling(
-        temperature=_number(body, "temperature", 2.0),
-        top_p=_number(body, "top_p", 1.0),
-        top_k=top_k if top_k > 0 else None,
-        # More than fits ends with the context; less than one would be no answer.
-        max_tokens=max(1, max_tokens) if body.get("max_tokens") is not None else None,
-        stop=tuple(stop for stop in field(body, "stop_sequences", list[str], []) if stop),
+        temperature=number_of(body, "temperature", most=2.0),
+        top_p=number_of(body, "top_p", most=1.0),
+        top_k=count_of(body, "top_k"),
+        max_tokens=count_of(body, "max_tokens") or least,
+        stop=stops_of(body, "stop_sequences"),
     )
-
-
-def _number(body: dict[str, Any], name: str, most: float) -> float | None:
-    if body.get(name) is None:
-        return None
-    value = field(body, name, float, 0.0)
-    if not 0.0 <= value <= most:
-        raise invalid(name, f"expected a number from 0 to {most:g}, got {value:g}")
-    return value

@@ -120,11 +120,12 @@ def _shown(info: ModelInfo | None, told: dict[str, Any]) -> dict[str, Any]:
     """Return what is known of a loaded model; `context_length` is what can be used of it here."""
     if info is None:
         return {}
-    thinks = any(mark in info.chat_template for mark in _THINKING)
+    able = told["capabilities"] if info.generates else ["embedding"]
+    thinks = info.generates and any(mark in info.chat_template for mark in _THINKING)
     return {
         "template": info.chat_template,
         "details": _details(info, is_local=True),
-        "capabilities": [*told["capabilities"], *(["thinking"] if thinks else [])],
+        "capabilities": [*able, *(["thinking"] if thinks else [])],
         "model_info": {
             "general.architecture": info.architecture,
             "general.parameter_count": info.n_params,

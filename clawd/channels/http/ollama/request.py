@@ -14,19 +14,19 @@ import msgspec
 
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
+from clawd.channels.http.numbers import count_of, number_of, seed_of, stops_of
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 
 _FLOATS = {
-    "temperature": 2.0,
-    "top_p": 1.0,
-    "min_p": 1.0,
-    "typical_p": 1.0,
-    "repeat_penalty": 10.0,
-    "presence_penalty": 2.0,
-    "frequency_penalty": 2.0,
+    "temperature": (0.0, 2.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "repeat_penalty": (0.0, 10.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
 }
-_SIGNED = frozenset({"presence_penalty", "frequency_penalty"})
-_LEVELS = frozenset({"low", "medium", "high", "max"})
+_LEVELS = ("low", "medium", "high", "max")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NO_PARAMETERS = {"type": "object", "properties": {}}
@@ -218,32 +218,20 @@ def _format(given: Any) -> dict[str, Any] | None:
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:
-    stop = options.get("stop")
-    stops = [stop] if isinstance(stop, str) else field(options, "stop", list[str], [])
-    most = field(options, "num_predict", int, 0)
-    top_k = field(options, "top_k", int, 0)
+    if isinstance(options.get("stop"), str):
+        options = options | {"stop": [options["stop"]]}
     numbers: dict[str, Any] = {
-        name: _number(options, name, limit) for name, limit in _FLOATS.items()
+        name: number_of(options, name, least=least, most=most, where="options.")
+        for name, (least, most) in _FLOATS.items()
     }
-    seed = options.get("seed")
     return Sampling(
         **numbers,
-        top_k=top_k if top_k > 0 else None,
-        seed=None if seed is None else field(options, "seed", int, 0),
+        top_k=count_of(options, "top_k"),
+        seed=seed_of(options),
         # -1 and -2 are as much as fits, which nothing said is too.
-        max_tokens=most if most > 0 else None,
-        stop=tuple(text for text in stops if text),
+        max_tokens=count_of(options, "num_predict"),
+        stop=stops_of(options, "stop"),
     )
-
-
-def _number(options: dict[str, Any], name: str, most: float) -> float | None:
-    if options.get(name) is None:
-        return None
-    value = field(options, name, float, 0.0)
-    least = -most if name in _SIGNED else 0.0
-    if not least <= value <= most:
-        raise invalid(f"options.{name}", f"expected a number from {least:g} to {most:g}")
-    return value
 
 
 def _refuse_images(where: str, holder: dict[str, Any]) -> None:

@@ -2,22 +2,23 @@
 
 from aiohttp import web
 
-from clawd.channels.http.answering import answer
+from clawd.channels.http.answering import answer_many
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import read_object
+from clawd.channels.http.openai.bias import with_token_ids
 from clawd.channels.http.openai.chat_answer import ChatAnswer
-from clawd.channels.http.openai.chat_request import read_chat
-from clawd.channels.http.openai.several import open_several, repeated
+from clawd.channels.http.openai.chat_request import read_chat, repeated
+from clawd.channels.http.side_by_side import open_many
 
 
 async def post_chat(request: web.Request) -> web.StreamResponse:
     """Answer POST /v1/chat/completions."""
-    asked = read_chat(await read_object(request), request)
-    generations = request.app[GATEWAY].generations
+    gateway = request.app[GATEWAY]
+    asked = read_chat(await with_token_ids(gateway, await read_object(request)), request)
     wanted = repeated(asked.request, asked.choices)
-    generation = await open_several(generations, wanted, caller_of(request))
+    opened = await open_many(gateway.generations, wanted, caller_of(request))
     dialect = ChatAnswer(asked.telling, choices=asked.choices)
-    return await answer(request, generation, dialect, stream=asked.telling.stream)
+    return await answer_many(request, opened, dialect, stream=asked.telling.stream)
 
 
 async def post_input_tokens(request: web.Request) -> web.Response:

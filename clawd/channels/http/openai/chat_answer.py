@@ -10,15 +10,15 @@ What clawd does beside an answer comes as chunks without choices, and only to wh
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from clawd.channels.http.clawd_events import shown
 from clawd.channels.http.exchange import Answered, GatewayEvent, Generation
 from clawd.channels.http.openai.chat_request import Telling
 from clawd.channels.http.openai.progress import ProgressTold
-from clawd.channels.http.openai.several import answers_of, choice_of
 from clawd.channels.http.openai.wording import (
     DONE,
     FINGERPRINT,
@@ -26,12 +26,9 @@ from clawd.channels.http.openai.wording import (
     STREAM_TYPE,
     beside,
     error_value,
-    evaluated_value,
     logprob_value,
     new_id,
     of_content,
-    progress_value,
-    side_value,
     sse,
     timings_value,
     usage_value,
@@ -46,6 +43,7 @@ from clawd.providers.base import (
     StopReason,
     Text,
     TokenLogprob,
+    Usage,
 )
 
 
@@ -111,42 +109,46 @@ class ChatAnswer:
         self._created = int(time.time())
         self._model = ""
         self._choices = [_Choice() for _ in range(choices)]
+        self._usages: list[Usage] = []
         self._progress = ProgressTold()
 
-    def begin(self, generation: Generation) -> Iterable[bytes]:
+    def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
         """Return the first chunk of every choice: its role."""
-        self._model = generation.model
+        self._model = generations[0].model
         for index in range(len(self._choices)):
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
-    def take(self, event: GatewayEvent) -> Iterable[bytes]:
-        """Return the chunks of an event."""
+    def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:
+        """Return the chunks of an event of a choice."""
         if isinstance(event, Finished):
-            last = self._finish(0, event) if len(self._choices) == 1 else []
-            return [*last, *self._end(event)]
-        index, inner = choice_of(event)
-        if isinstance(inner, Finished):
-            return self._finish(index, inner)
-        return list(self._told(index, inner))
+            self._usages.append(event.usage)
+            return self._finish(number, event)
+        return self._told(number, event)
+
+    def end(self) -> Iterable[bytes]:
+        """Return what closes the stream."""
+        if self._telling.usage:
+            yield sse(self._frame([]) | {"usage": usage_value(self._usages)})
+        yield DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what every client raises as an error."""
         return (sse(error_value(error)),)
 
-    def whole(self, generation: Generation, answered: Answered) -> Any:
+    def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
         """Return a whole completion."""
-        answers = answers_of(answered)
+        first = generations[0]
         told: dict[str, Any] = {
             "id": self._id,
             "object": "chat.completion",
             "created": self._created,
-            "model": generation.model,
+            "model": first.model,
             "system_fingerprint": FINGERPRINT,
             "choices": [_choice(index, each) for index, each in enumerate(answers)],
             "usage": usage_value([each.usage for each in answers]),
         }
         timings = timings_value(answers[0].evaluated, answers[0].finished)
-        extras = {"timings": timings, "clawd": beside(generation.conversation_id, answered)}
+        extras = {"timings": timings, "clawd": beside(first.conversation_id, answers[0])}
         return told | {name: value for name, value in extras.items() if value is not None}
 
     def _told(self, index: int, event: GatewayEvent) -> Iterable[bytes]:
@@ -169,7 +171,7 @@ class ChatAnswer:
                     yield from self._prompt(event)
             case _:
                 if self._telling.events:
-                    yield self._beside(side_value(event))
+                    yield self._beside(event)
 
     def _prompt(self, event: Progress | Evaluated) -> Iterable[bytes]:
         told = self._progress
@@ -178,9 +180,9 @@ class ChatAnswer:
             if self._telling.llama_progress:
                 yield sse(self._frame([]) | {"prompt_progress": told.value(step)})
             if self._telling.progress:
-                yield self._beside(progress_value(step.processed, step.cached, step.total))
+                yield self._beside(step)
         if isinstance(event, Evaluated) and self._telling.progress:
-            yield self._beside(evaluated_value(event))
+            yield self._beside(event)
 
     def _finish(self, index: int, finished: Finished) -> list[bytes]:
         choice = self._choices[index]
@@ -200,11 +202,6 @@ class ChatAnswer:
         timings = timings_value(self._choices[index].evaluated, finished)
         return sse(frame | ({"timings": timings} if timings is not None else {}))
 
-    def _end(self, finished: Finished) -> Iterable[bytes]:
-        if self._telling.usage:
-            yield sse(self._frame([]) | {"usage": usage_value([finished.usage])})
-        yield DONE
-
     def _chunk(
         self, index: int, delta: dict[str, Any], *, logprobs: tuple[TokenLogprob, ...] = ()
     ) -> bytes:
@@ -212,8 +209,9 @@ class ChatAnswer:
         choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": None}
         return sse(self._frame([choice]))
 
-    def _beside(self, told: dict[str, Any]) -> bytes:
-        return sse(self._frame([]) | {"clawd": told})
+    def _beside(self, event: GatewayEvent) -> bytes:
+        name, fields = shown(event) or ("clawd.event", {})
+        return sse(self._frame([]) | {"clawd": {"event": name, **fields}})
 
     def _frame(self, choices: list[Any]) -> dict[str, Any]:
         return {

@@ -6,10 +6,10 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.body import field, invalid
+from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
-    conversation_of,
     flag,
     flags_of,
     given,
@@ -17,12 +17,11 @@ from clawd.channels.http.openai.fields import (
     read_metadata,
     read_sampling,
     refuse,
-    wants_events,
-    wants_injection,
 )
 from clawd.channels.http.openai.formats import read_format
 from clawd.channels.http.openai.messages import read_messages
 from clawd.channels.http.openai.tools import read_choice, read_tools
+from clawd.channels.http.wishes import with_headers
 from clawd.providers.base import Sampling
 
 LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
@@ -78,18 +77,32 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        inject=wants_injection(request),
         is_plain=(
             bool(sampling.logprobs)
             or answer_format is not None
             or history.is_prefilled
             or brings_choice
         ),
-        conversation_id=conversation_of(request),
         wants_progress=telling.progress or telling.llama_progress,
         metadata=read_metadata(body),
     )
-    return ChatAsked(request=asked, choices=read_choices(body), telling=telling)
+    return ChatAsked(
+        request=with_headers(asked, request), choices=read_choices(body), telling=telling
+    )
+
+
+def repeated(request: ModelRequest, count: int) -> list[ModelRequest]:
+    """Return a request so often; each has a seed of its own where the request has one."""
+    if count == 1:
+        return [request]
+    sampling = request.sampling
+    seeds = [None if sampling.seed is None else sampling.seed + number for number in range(count)]
+    return [
+        msgspec.structs.replace(
+            request, is_plain=True, sampling=msgspec.structs.replace(sampling, seed=seed)
+        )
+        for seed in seeds
+    ]
 
 
 def read_telling(body: dict[str, Any], request: web.Request) -> Telling:

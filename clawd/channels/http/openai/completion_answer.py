@@ -12,7 +12,6 @@ from typing import Any
 from clawd.channels.http.exchange import Answered, GatewayEvent, Generation
 from clawd.channels.http.openai.chat_request import Telling
 from clawd.channels.http.openai.progress import ProgressTold
-from clawd.channels.http.openai.several import answers_of, choice_of
 from clawd.channels.http.openai.wording import (
     DONE,
     FINGERPRINT,
@@ -25,7 +24,7 @@ from clawd.channels.http.openai.wording import (
     timings_value,
     usage_value,
 )
-from clawd.providers.base import Evaluated, Finished, Progress, Text, TokenLogprob
+from clawd.providers.base import Evaluated, Finished, Progress, Text, TokenLogprob, Usage
 
 
 class CompletionAnswer:
@@ -48,43 +47,46 @@ class CompletionAnswer:
         self._texts = [""] * len(self._before)
         self._told_logprobs = [0] * len(self._before)
         self._evaluated: dict[int, Evaluated] = {}
+        self._usages: list[Usage] = []
         self._progress = ProgressTold()
 
-    def begin(self, generation: Generation) -> Iterable[bytes]:
+    def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
         """Return the prompts, where they are to be echoed."""
-        self._model = generation.model
+        self._model = generations[0].model
         for index, text in enumerate(self._before):
             if text:
                 yield self._chunk(index, text)
 
-    def take(self, event: GatewayEvent) -> Iterable[bytes]:
-        """Return the chunks of an event."""
-        if isinstance(event, Finished):
-            last = self._finish(0, event) if len(self._before) == 1 else []
-            return [*last, *self._end(event)]
-        index, inner = choice_of(event)
-        match inner:
+    def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:
+        """Return the chunks of an event of a choice."""
+        match event:
             case Finished():
-                return self._finish(index, inner)
+                self._usages.append(event.usage)
+                return self._finish(number, event)
             case Text():
-                return self._said(index, inner)
+                return self._said(number, event)
             case Evaluated():
-                self._evaluated[index] = inner
-                return self._progressed(self._progress.finish(inner)) if index == 0 else ()
+                self._evaluated[number] = event
+                return self._progressed(self._progress.finish(event)) if number == 0 else ()
             case Progress():
-                return self._progressed(self._progress.take(inner)) if index == 0 else ()
+                return self._progressed(self._progress.take(event)) if number == 0 else ()
             case _:
                 return ()
+
+    def end(self) -> Iterable[bytes]:
+        """Return what closes the stream."""
+        if self._telling.usage:
+            yield sse(self._frame([]) | {"usage": usage_value(self._usages)})
+        yield DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what every client raises as an error."""
         return (sse(error_value(error)),)
 
-    def whole(self, generation: Generation, answered: Answered) -> Any:
+    def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
         """Return a whole completion."""
-        answers = answers_of(answered)
         told: dict[str, Any] = self._frame([]) | {
-            "model": generation.model,
+            "model": generations[0].model,
             "choices": [self._choice(index, each) for index, each in enumerate(answers)],
             "usage": usage_value([each.usage for each in answers]),
         }
@@ -115,11 +117,6 @@ class CompletionAnswer:
         frame = self._frame([_piece(index, "", None, _reason(finished))])
         timings = timings_value(self._evaluated.get(index), finished)
         return [*chunks, sse(frame | ({"timings": timings} if timings is not None else {}))]
-
-    def _end(self, finished: Finished) -> Iterable[bytes]:
-        if self._telling.usage:
-            yield sse(self._frame([]) | {"usage": usage_value([finished.usage])})
-        yield DONE
 
     def _choice(self, index: int, answered: Answered) -> dict[str, Any]:
         before = self._before[index]

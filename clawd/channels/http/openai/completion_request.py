@@ -8,7 +8,7 @@ from aiohttp import web
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.embeddings import inputs_of
 from clawd.channels.http.exchange import ModelRequest
-from clawd.channels.http.openai.chat_request import LIMITS, Telling, read_telling
+from clawd.channels.http.openai.chat_request import LIMITS, Telling, read_telling, repeated
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
     flag,
@@ -19,7 +19,6 @@ from clawd.channels.http.openai.fields import (
     refuse,
 )
 from clawd.channels.http.openai.formats import read_format
-from clawd.channels.http.openai.several import repeated
 from clawd.providers.base import RawPrompt, Sampling
 
 MAX_ANSWERS = 32

@@ -2,25 +2,26 @@
 
 from aiohttp import web
 
-from clawd.channels.http.answering import answer
+from clawd.channels.http.answering import answer_many
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import invalid, read_object
-from clawd.channels.http.chosen import chosen_provider
+from clawd.channels.http.catalogue import find
+from clawd.channels.http.openai.bias import with_token_ids
 from clawd.channels.http.openai.completion_answer import CompletionAnswer
 from clawd.channels.http.openai.completion_request import CompletionAsked, read_completion
-from clawd.channels.http.openai.several import open_several
+from clawd.channels.http.side_by_side import open_many
 from clawd.providers.abilities import Tokenizing
 from clawd.providers.base import RawPrompt
 
 
 async def post_completions(request: web.Request) -> web.StreamResponse:
     """Answer POST /v1/completions."""
-    asked = read_completion(await read_object(request), request)
     gateway = request.app[GATEWAY]
+    asked = read_completion(await with_token_ids(gateway, await read_object(request)), request)
     before = await _echoed(gateway, asked)
-    generation = await open_several(gateway.generations, asked.requests, caller_of(request))
+    opened = await open_many(gateway.generations, asked.requests, caller_of(request))
     dialect = CompletionAnswer(asked.telling, before=before)
-    return await answer(request, generation, dialect, stream=asked.telling.stream)
+    return await answer_many(request, opened, dialect, stream=asked.telling.stream)
 
 
 async def _echoed(gateway: Gateway, asked: CompletionAsked) -> list[str]:
@@ -38,10 +39,11 @@ async def _echoed(gateway: Gateway, asked: CompletionAsked) -> list[str]:
 async def _text_of(gateway: Gateway, model: str, prompt: RawPrompt) -> str:
     if isinstance(prompt, str):
         return prompt
-    provider, name = await chosen_provider(gateway, model)
+    choice = await find(gateway, model)
+    provider = choice.provider
     if not isinstance(provider, Tokenizing):
         raise invalid("echo", f"provider {provider.name()} cannot tell the text of tokens")
-    return (await provider.detokenize(name, prompt)).decode(errors="replace")
+    return (await provider.detokenize(choice.model, prompt)).decode(errors="replace")
 
 
 ROUTES = [

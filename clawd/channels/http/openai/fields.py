@@ -3,9 +3,7 @@
 from typing import Any, TypeVar
 
 import msgspec
-from aiohttp import web
 
-from clawd.channels.http.answering import CONVERSATION_HEADER
 from clawd.channels.http.body import field, invalid
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling
@@ -13,14 +11,11 @@ from clawd.providers.base import Sampling
 MAX_CHOICES = 16
 MAX_STOPS = 64
 MAX_TOP_LOGPROBS = 20
-INJECT_HEADER = "X-Clawd-Inject"
-EVENTS_HEADER = "X-Clawd-Events"
 
 _T = TypeVar("_T")
 _MAX_INT = 2**31 - 1
 _SEEDS = 2**31
 _BANNED = -100.0
-_OFF, _ON = frozenset({"off", "0", "false", "no"}), frozenset({"on", "1", "true", "yes"})
 _NUMBERS = (
     "temperature",
     "top_p",
@@ -109,21 +104,6 @@ def read_metadata(body: dict[str, Any]) -> dict[str, str]:
         for name, value in metadata.items()
         if isinstance(value, str) and name != "conversation_id"
     }
-
-
-def wants_injection(request: web.Request) -> bool:
-    """Return whether clawd's prompt and tools may go with a request."""
-    return request.headers.get(INJECT_HEADER, "").strip().lower() not in _OFF
-
-
-def wants_events(request: web.Request) -> bool:
-    """Return whether a header asks for what happens beside the answer."""
-    return request.headers.get(EVENTS_HEADER, "").strip().lower() in _ON
-
-
-def conversation_of(request: web.Request) -> str:
-    """Return the conversation that a header names; empty for none."""
-    return request.headers.get(CONVERSATION_HEADER, "").strip()
 
 
 def given(body: dict[str, Any], name: str, kind: type[_T]) -> _T | None:

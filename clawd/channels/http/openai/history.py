@@ -8,7 +8,7 @@ from clawd.providers.base import Message, ToolCall
 
 
 class History:
-    """Gathers messages; whatever calls and results say of each other is put in order."""
+    """Gathers messages; a result learns of which tool it is."""
 
     def __init__(self) -> None:
         self._system: list[str] = []
@@ -23,17 +23,8 @@ class History:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The others, oldest first; results in the order of the calls they answer."""
-        found: list[Message] = []
-        run: list[Message] = []
-        for message in self._messages:
-            if message.role == "tool":
-                run.append(message)
-                continue
-            found += _in_order(run, found)
-            run = []
-            found.append(message)
-        return (*found, *_in_order(run, found))
+        """The others, oldest first."""
+        return tuple(self._messages)
 
     @property
     def is_prefilled(self) -> bool:
@@ -55,6 +46,15 @@ class History:
         for call in calls:
             self._names[call.id] = call.name
         self._messages.append(Message(role="assistant", content=text or None, tool_calls=calls))
+
+    def go_on(self, text: str) -> None:
+        """Take more of what the model said; it joins what it said and called just before."""
+        last = self._messages[-1] if self._messages else None
+        if last is None or last.role != "assistant":
+            self.add_assistant(text)
+            return
+        said = (last.content or "") + text
+        self._messages[-1] = msgspec.structs.replace(last, content=said or None)
 
     def add_call(self, call: ToolCall) -> None:
         """Take one call; it joins what the model said just before."""
@@ -96,11 +96,3 @@ class History:
     def _next_unanswered(self) -> str:
         answered = {message.tool_call_id for message in self._messages}
         return next((call_id for call_id in self._names if call_id not in answered), "")
-
-
-def _in_order(results: list[Message], before: list[Message]) -> list[Message]:
-    """Return results in the order of the calls of the message before them."""
-    if len(results) < 2 or not before:
-        return results
-    order = {call.id: number for number, call in enumerate(before[-1].tool_calls)}
-    return sorted(results, key=lambda result: order.get(result.tool_call_id, len(order)))

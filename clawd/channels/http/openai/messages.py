@@ -9,8 +9,9 @@ from clawd.channels.http.openai.history import History
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ToolCall
 
-_TEXTS = frozenset({"text", "input_text", "output_text"})
-_SILENT = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_text"})
+# Tuples, not sets: what is looked up in them may be a list of the client's.
+_TEXTS = ("text", "input_text", "output_text")
+_SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_text")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from clawd.channels.http.clawd_events import shown
 from clawd.channels.http.errors import message_of
 from clawd.channels.http.exchange import Answered, GatewayEvent, Generation
 from clawd.channels.http.openai.progress import ProgressTold
@@ -32,11 +33,8 @@ from clawd.channels.http.openai.wording import (
     STREAM_TYPE,
     beside,
     error_value,
-    evaluated_value,
     new_id,
     of_content,
-    progress_value,
-    side_value,
     sse,
 )
 from clawd.providers.base import (
@@ -98,7 +96,7 @@ class ResponseAnswer:
             case Progress() | Evaluated():
                 return self._prompt(event) if self._asked.progress else ()
             case _:
-                return self._beside(side_value(event)) if self._asked.events else ()
+                return self._beside(event) if self._asked.events else ()
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what clients raise as an error, and the response that failed."""
@@ -162,7 +160,11 @@ class ResponseAnswer:
         waiting.id = waiting.id or delta.id
         waiting.name = waiting.name or delta.name
         waiting.arguments += delta.arguments
-        return self._open_call(delta.index) if waiting.name else []
+        told: list[Told] = []
+        # Items stand in the order of the calls, which need not be the order they begin in.
+        while (index := len(self._calls)) in self._waiting and self._waiting[index].name:
+            told += self._open_call(index)
+        return told
 
     def _open_call(self, index: int) -> list[Told]:
         waiting = self._waiting.pop(index)
@@ -208,13 +210,13 @@ class ResponseAnswer:
         told = self._progress
         steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
         for step in steps:
-            yield from self._beside(progress_value(step.processed, step.cached, step.total))
+            yield from self._beside(step)
         if isinstance(event, Evaluated):
-            yield from self._beside(evaluated_value(event))
+            yield from self._beside(event)
 
-    def _beside(self, told: dict[str, Any]) -> Iterable[bytes]:
-        name = told.pop("event")
-        return (self._event(name, told),)
+    def _beside(self, event: GatewayEvent) -> Iterable[bytes]:
+        told = shown(event)
+        return (self._event(*told),) if told is not None else ()
 
     def _written(self, told: list[Told]) -> list[bytes]:
         return [self._event(name, fields) for name, fields in told]

@@ -10,23 +10,22 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.body import field, invalid
+from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
-    conversation_of,
     flag,
     flags_of,
     given,
     read_metadata,
     read_sampling,
     refuse,
-    wants_events,
-    wants_injection,
 )
 from clawd.channels.http.openai.formats import read_text_format
 from clawd.channels.http.openai.history import History
 from clawd.channels.http.openai.messages import read_arguments, read_content
 from clawd.channels.http.openai.tools import read_choice, read_tools
+from clawd.channels.http.wishes import with_headers
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling, ToolCall
 
@@ -78,19 +77,17 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        inject=wants_injection(request),
         is_plain=(
             bool(sampling.logprobs)
             or answer_format is not None
             or history.is_prefilled
             or brings_choice
         ),
-        conversation_id=conversation_of(request),
         wants_progress=progress,
         metadata=read_metadata(body),
     )
     return ResponseAsked(
-        request=asked,
+        request=with_headers(asked, request),
         stream=flag(body, "stream"),
         events=events,
         progress=progress,
@@ -159,7 +156,7 @@ def _read_message(item: dict[str, Any], place: str, history: History) -> None:
                 raise invalid(f"{place}.content", "expected what the user says")
             history.add_user(text)
         case "assistant":
-            history.add_assistant(text)
+            history.go_on(text)
         case _:
             raise invalid(f"{place}.role", "expected one of system, developer, user, assistant")
 
@@ -191,7 +188,8 @@ def _wants_summary(body: dict[str, Any]) -> bool:
     reasoning = body.get("reasoning")
     if not isinstance(reasoning, dict):
         return False
-    return reasoning.get("summary", reasoning.get("generate_summary")) not in {None, "none"}
+    wanted = reasoning.get("summary", reasoning.get("generate_summary"))
+    return isinstance(wanted, str) and wanted != "none"
 
 
 def _echoed(body: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,11 @@ def read_tools(body: dict[str, Any], *, is_flat: bool = False) -> tuple[ToolSpec
         if not isinstance(tool, dict):
             raise invalid(place, "expected an object")
         if tool.get("type", "function") == "function":
-            inner = tool if is_flat and "function" not in tool else tool.get("function")
-            tools.append(_function(inner, place))
+            flat = is_flat and "function" not in tool
+            inner, inner_place = (
+                (tool, place) if flat else (tool.get("function"), f"{place}.function")
+            )
+            tools.append(_function(inner, inner_place))
     return tuple(tools)
 
 
@@ -63,18 +66,18 @@ def read_choice(
 
 def _function(function: object, place: str) -> ToolSpec:
     if not isinstance(function, dict):
-        raise invalid(f"{place}.function", "expected an object")
+        raise invalid(place, "expected an object")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise invalid(f"{place}.function.name", "expected a name")
+        raise invalid(f"{place}.name", "expected a name")
     parameters = function.get("parameters")
     if parameters is None:
         parameters = _NO_PARAMETERS
     if not isinstance(parameters, dict):
-        raise invalid(f"{place}.function.parameters", "expected a JSON Schema object")
+        raise invalid(f"{place}.parameters", "expected a JSON Schema object")
     description = function.get("description")
     if description is not None and not isinstance(description, str):
-        raise invalid(f"{place}.function.description", "expected text")
+        raise invalid(f"{place}.description", "expected text")
     return ToolSpec(name=name, description=description or "", parameters=parameters)
 
 
@@ -97,6 +100,6 @@ def _allowed(
         raise invalid("tool_choice", "allowed_tools has no list of tools")
     names = {_name_of(tool) for tool in listed if isinstance(tool, dict)}
     mode = inner.get("mode", "auto")
-    if mode not in {"auto", "required"}:
+    if mode not in ("auto", "required"):
         raise invalid("tool_choice", "the mode of allowed_tools is auto or required")
     return mode, tuple(tool for tool in tools if tool.name in names)

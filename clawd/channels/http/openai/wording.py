@@ -1,44 +1,23 @@
 """What all of OpenAI's endpoints say alike: ids, server-sent events, usage, timings and so on."""
 
 import secrets
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from clawd import __version__
 from clawd.channels.http.errors import body_of, status_of
-from clawd.channels.http.exchange import Answered, SideEvent
+from clawd.channels.http.exchange import Answered
 from clawd.providers.base import Evaluated, Finished, LikelyToken, TokenLogprob, Usage
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    HopReset,
-    Notice,
-    PlanChanged,
-    QuestionAsked,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-)
+from clawd.wire.events import Notice, ToolFinished, ToolRequested
 
 STREAM_TYPE = "text/event-stream"
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = f"clawd-{__version__}"
 
-_EVENT_NAMES: dict[type, str] = {
-    ToolRequested: "clawd.tool_call",
-    ToolStarted: "clawd.tool_started",
-    ToolProgress: "clawd.tool_progress",
-    ToolFinished: "clawd.tool_result",
-    ApprovalRequested: "clawd.approval_requested",
-    ApprovalResolved: "clawd.approval_resolved",
-    QuestionAsked: "clawd.question",
-    PlanChanged: "clawd.plan",
-    HopReset: "clawd.reset",
-    Notice: "clawd.notice",
-}
 # Readers that split text into lines by Unicode's rules would end an event in its middle.
 _LINE_ENDS = {b"\xc2\x85": b"\\u0085", b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}
 
@@ -60,31 +39,6 @@ def sse(value: Any, name: str = "") -> bytes:
 def error_value(error: Exception) -> dict[str, Any]:
     """Return the envelope that tells an error in the middle of a stream."""
     return body_of("openai", error, status_of(error))
-
-
-def side_value(event: SideEvent) -> dict[str, Any]:
-    """Return what happened beside the answer, as a client is told of it."""
-    told: dict[str, Any] = {"event": _EVENT_NAMES[type(event)]}
-    fields: dict[str, Any] = msgspec.to_builtins(event)
-    fields.pop("type", None)
-    return told | fields
-
-
-def progress_value(processed: int, cached: int, total: int) -> dict[str, Any]:
-    """Return how far the evaluation of the prompt is."""
-    return {
-        "event": "clawd.prompt_progress",
-        "processed": processed,
-        "cached": cached,
-        "total": total,
-    }
-
-
-def evaluated_value(event: Evaluated) -> dict[str, Any]:
-    """Return that the prompt is evaluated."""
-    fields: dict[str, Any] = msgspec.to_builtins(event)
-    fields.pop("type", None)
-    return {"event": "clawd.prompt_eval", **fields}
 
 
 def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
@@ -113,7 +67,7 @@ def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
     return told | {"tool_calls": list(calls.values()), "notices": notices}
 
 
-def usage_value(usages: list[Usage]) -> dict[str, Any]:
+def usage_value(usages: Sequence[Usage]) -> dict[str, Any]:
     """Return the tokens of a chat or completion, of all its choices together."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
@@ -149,24 +103,28 @@ def logprob_value(token: TokenLogprob) -> dict[str, Any]:
 
 
 def of_content(tokens: tuple[TokenLogprob, ...], text: str) -> tuple[TokenLogprob, ...]:
-    """Return the tokens that are the text; all of them where it cannot be found in them.
+    """Return the tokens that the text is made of; all of them where it cannot be found in them.
 
     The engine tells of every token it made: reasoning, markers of it and the end are among them.
+    A text that a stop cut within a token ends with that token.
     """
     wanted = text.encode()
-    starts: dict[int, int] = {}
-    position = 0
-    for number, token in enumerate(tokens):
-        starts.setdefault(position, number)
-        position += len(token.piece)
-    starts[position] = len(tokens)
+    if not wanted:
+        return ()
+    ends = list(accumulate(len(token.piece) for token in tokens))
+    borders = {0, *ends}
     joined = b"".join(token.piece for token in tokens)
-    at = joined.rfind(wanted) if wanted else -1
-    while at >= 0:
-        if at in starts and at + len(wanted) in starts:
-            return tokens[starts[at] : starts[at + len(wanted)]]
+    at = last = joined.rfind(wanted)
+    while at >= 0 and not {at, at + len(wanted)} <= borders:
         at = joined.rfind(wanted, 0, at + len(wanted) - 1)
-    return tokens if text else ()
+    at = last if at < 0 else at
+    if at < 0:
+        return tokens
+    return tuple(
+        token
+        for token, end in zip(tokens, ends, strict=True)
+        if end > at and end - len(token.piece) < at + len(wanted)
+    )
 
 
 def _likely(token: TokenLogprob | LikelyToken) -> dict[str, Any]:

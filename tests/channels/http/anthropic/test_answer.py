@@ -131,7 +131,7 @@ def test_why_an_answer_ended_is_told_in_the_words_of_the_dialect() -> None:
     assert reason(call, finished("tool_calls")) == ("tool_use", None)
     assert reason(call, finished("stop")) == ("tool_use", None)
     assert reason(call, finished("length")) == ("max_tokens", None)
-    at = Finished(reason="stop", raw={"stop_sequence": "END"})
+    at = Finished(reason="stop", stopped_by="END")
     assert reason(Text(text="a"), at) == ("stop_sequence", "END")
 
 

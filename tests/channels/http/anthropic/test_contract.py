@@ -127,7 +127,7 @@ async def test_an_error_before_the_first_event_is_a_status_also_of_a_stream(tmp_
 
 async def test_a_later_error_is_an_event_and_ends_the_stream(tmp_path: Path) -> None:
     error = ProviderError("it broke", kind="network")
-    told = Told(EVALUATED, Text(text="Hel"), Failed(error=error, partial=True))
+    told = Told(EVALUATED, Text(text="Good "), Failed(error=error, partial=True))
     async with served(tmp_path, generations=told) as door:
         answer = await raw(door.url, PATH, asked(stream=True))
     assert answer.status == 200
@@ -139,7 +139,7 @@ async def test_a_later_error_is_an_event_and_ends_the_stream(tmp_path: Path) -> 
 
 
 async def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
-    told = Told(EVALUATED, Text(text="Hel"), asyncio.Event())
+    told = Told(EVALUATED, Text(text="Good "), asyncio.Event())
     async with served(tmp_path, generations=told) as door:
         async with door.session.post(door.url + PATH, json=asked(stream=True)) as response:
             await response.content.readuntil(b"\n\n")
@@ -154,6 +154,8 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             (b"{", "not valid JSON"),
             (b"[]", "must be a JSON object"),
             (b"[" * 300, "nested"),
+            (asked(max_tokens=10**30), "64 bits"),
+            (asked(tools=[{"name": "a", "input_schema": {"maximum": 10**30}}]), "64 bits"),
             (asked(messages=None, system=5), "system"),
             (asked(messages=[None]), "messages[0]"),
             (asked(messages=["hi"]), "messages[0]"),

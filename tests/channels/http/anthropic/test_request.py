@@ -184,6 +184,7 @@ def test_sampling_is_taken_and_the_length_clamped() -> None:
     assert request_of(body(user("hi"), max_tokens=0)).sampling.max_tokens == 1
     assert request_of(body(user("hi"), max_tokens=-5)).sampling.max_tokens == 1
     assert request_of(body(user("hi"), max_tokens=10**9)).sampling.max_tokens == 10**9
+    assert request_of(body(user("hi"), max_tokens=10**12)).sampling.max_tokens == 2**31 - 1
     assert request_of(body(user("hi"), max_tokens=None)).sampling.max_tokens is None
 
 
@@ -260,6 +261,7 @@ PDF = {"type": "document", "source": {"type": "base64", "media_type": "applicati
         (body(user("hi"), temperature=-1), "temperature"),
         (body(user("hi"), top_p=1.5), "top_p"),
         (body(user("hi"), stop_sequences="END"), "stop_sequences"),
+        (body(user("hi"), stop_sequences=["END"] * 65), "stop_sequences"),
         (body(user("hi"), output_config={"format": {"type": "xml"}}), "output_config.format"),
         (body(user("hi"), output_format={"type": "json_schema"}), "output_format"),
         (body(user("hi"), model=["m"]), "model"),

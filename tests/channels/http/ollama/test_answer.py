@@ -71,7 +71,7 @@ def test_a_stream_is_just_these_lines() -> None:
         Progress(processed=1, cached=0, total=30),
         EVALUATED,
         Reasoning(text="hm"),
-        Text(text="Hel\u2028lo"),
+        Text(text="Good\u2028day"),
         CallDelta(index=0, id="call_1", name="look"),
         CallDelta(index=0, arguments='{"at": 1}'),
         finished("tool_calls"),
@@ -88,7 +88,7 @@ def test_a_stream_is_just_these_lines() -> None:
     call = {"id": "call_1", "function": {"index": 0, "name": "look", "arguments": {"at": 1}}}
     assert lines == [
         said(thinking="hm"),
-        said("Hel\u2028lo"),
+        said("Good\u2028day"),
         said(tool_calls=[call]),
         said()
         | {

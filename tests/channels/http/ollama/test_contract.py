@@ -103,7 +103,7 @@ async def test_errors_are_a_status_at_first_and_a_line_later(tmp_path: Path) -> 
 
 
 async def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
-    told = Told(EVALUATED, Text(text="Hel"), asyncio.Event())
+    told = Told(EVALUATED, Text(text="Good "), asyncio.Event())
     async with served(tmp_path, generations=told) as door:
         async with door.session.post(door.url + "/api/chat", json=asked()) as response:
             await response.content.readuntil(b"\n")

@@ -138,6 +138,11 @@ def test_options_are_sampling_and_others_are_passed_over() -> None:
     endless = {"num_predict": -1, "stop": ["a", "b"], "top_k": 0}
     assert chat_request(chat(HI, options=endless)).sampling == Sampling(stop=("a", "b"))
     assert chat_request(chat(HI, temperature=2)).sampling == Sampling()
+    assert chat_request(chat(HI, options={"seed": -1})).sampling.seed is None
+    large = {"seed": 2**40 + 5, "num_predict": 2**40, "top_k": 2**40}
+    assert chat_request(chat(HI, options=large)).sampling == Sampling(
+        seed=5, max_tokens=2**31 - 1, top_k=2**31 - 1
+    )
 
 
 def test_an_answer_may_be_held_to_json_or_to_a_schema() -> None:

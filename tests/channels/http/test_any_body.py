@@ -1,0 +1,81 @@
+"""Whatever a client sends as JSON is a request or refused with the place that is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawd.channels.http.anthropic import request as anthropic
+from clawd.channels.http.exchange import ModelRequest
+from clawd.channels.http.ollama import request as ollama
+from clawd.errors import InvalidRequestError
+
+TOP = (
+    "name messages system tools tool_choice max_tokens temperature top_k stop_sequences "
+    "thinking output_config output_format format options keep_alive think prompt raw suffix "
+    "template images"
+)
+INNER = (
+    "role content type text tool_calls function name description input input_schema arguments "
+    "parameters id tool_use_id tool_call_id tool_name is_error source data display schema stop "
+    "seed num_predict top_k temperature disable_parallel_tool_use images"
+)
+WORDS = (
+    "user assistant tool system text tool_use tool_result image document content custom thinking "
+    "auto any none json json_schema function enabled 5m END"
+)
+
+
+def words(text: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(text.split())
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(max_size=3)
+    | words(WORDS)
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words(INNER), inner, max_size=4),
+    max_leaves=8,
+)
+OBJECTS = st.lists(st.dictionaries(words(INNER), VALUES, max_size=4), max_size=3)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"role": words(WORDS)}, optional={"content": VALUES | OBJECTS}),
+    max_size=4,
+)
+BODIES = st.fixed_dictionaries(
+    {"model": st.just("m")},
+    optional=dict.fromkeys(TOP.split(), VALUES) | {"tools": OBJECTS, "messages": MESSAGES},
+)
+
+
+@pytest.mark.parametrize(
+    "translate",
+    [
+        anthropic.request_of,
+        anthropic.shows_thoughts,
+        ollama.chat_request,
+        ollama.generate_request,
+        ollama.shows_thoughts,
+        ollama.keep_alive_s,
+    ],
+)
+@given(body=BODIES)
+def test_any_body_is_a_request_or_refused(
+    translate: Callable[[dict[str, Any]], Any], body: dict[str, Any]
+) -> None:
+    try:
+        found = translate(body)
+    except InvalidRequestError as error:
+        assert error.message
+        return
+    if isinstance(found, ModelRequest):
+        # The engine is told of it in this form, which knows no longer numbers.
+        assert msgspec.msgpack.encode(found)

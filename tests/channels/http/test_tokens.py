@@ -1,0 +1,178 @@
+"""/tokenize, /detokenize, /apply-template, /props and /slots over a real application."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.channels.http.local_models import served_locally
+from tests.channels.http.rig import Served, served
+
+TEXT = "<|im_start|>naïve 🙂"
+CHAT: dict[str, Any] = {
+    "model": "embedded",
+    "messages": [{"role": "user", "content": "what is 12 times 7?"}],
+    "tools": [
+        {
+            "type": "function",
+            "function": {"name": "calculator", "parameters": {"type": "object"}},
+        }
+    ],
+    "max_tokens": 40,
+    "temperature": 0,
+}
+ENDLESS = {
+    "model": "embedded",
+    "prompt": "x",
+    "logit_bias": [[0, -100], [2, -100]],
+    "max_tokens": 900,
+    "stream": True,
+}
+
+
+async def posted(door: Served, path: str, **body: Any) -> Any:
+    status, answer = await door.post(path, {"model": "embedded", **body})
+    assert status == 200, answer
+    return answer
+
+
+async def test_a_text_goes_to_tokens_and_back(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        special = (await posted(door, "/tokenize", content=TEXT))["tokens"]
+        plain = (await posted(door, "/tokenize", content=TEXT, parse_special=False))["tokens"]
+        for tokens in (special, plain):
+            assert await posted(door, "/detokenize", tokens=tokens) == {"content": TEXT}
+        assert (await posted(door, "/detokenize", tokens=[])) == {"content": ""}
+    assert special[0] == 1
+    assert len(plain) > len(special)
+
+
+async def test_pieces_are_text_or_bytes(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        found = (await posted(door, "/tokenize", content=TEXT, with_pieces=True))["tokens"]
+        plain = (await posted(door, "/tokenize", content=TEXT))["tokens"]
+    assert [each["id"] for each in found] == plain
+    pieces = [each["piece"] for each in found]
+    assert pieces[0] == "<|im_start|>"
+    assert any(isinstance(piece, list) for piece in pieces)
+    data = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in pieces)
+    assert data.decode() == TEXT
+
+
+async def test_texts_and_tokens_are_joined(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        hello = (await posted(door, "/tokenize", content="hello"))["tokens"]
+        mixed = (await posted(door, "/tokenize", content=[1, "hello", 2]))["tokens"]
+        nothing = await posted(door, "/tokenize")
+    assert mixed == [1, *hello, 2]
+    assert nothing == {"tokens": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"content": 5}),
+        ("/tokenize", {"content": ["a", None]}),
+        ("/tokenize", {"content": [99_999]}),
+        ("/tokenize", {"content": "a", "add_special": "maybe"}),
+        ("/detokenize", {}),
+        ("/detokenize", {"tokens": "5"}),
+        ("/detokenize", {"tokens": [-1]}),
+        ("/detokenize", {"tokens": [2**70]}),
+        ("/detokenize", {"tokens": [99_999]}),
+        ("/apply-template", {}),
+        ("/apply-template", {"messages": "hi"}),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    async with served_locally(tmp_path) as door:
+        status, answer = await door.post(path, {"model": "embedded"} | body)
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_a_template_gives_the_prompt_that_is_answered_and_counted(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        prompt = (await posted(door, "/apply-template", **CHAT))["prompt"]
+        whole = await posted(door, "/v1/chat/completions", **CHAT)
+        cut = (await posted(door, "/tokenize", content=prompt))["tokens"]
+        raw = await posted(door, "/v1/completions", prompt=prompt, max_tokens=40, temperature=0)
+        begun = {"role": "assistant", "content": "I can"}
+        opened = await posted(
+            door, "/apply-template", messages=[*CHAT["messages"], begun], tools=CHAT["tools"]
+        )
+    assert prompt.endswith("<|im_start|>assistant\n")
+    assert opened["prompt"] == f"{prompt}I can"
+    assert whole["choices"][0]["finish_reason"] == "tool_calls"
+    assert raw["usage"]["prompt_tokens"] == len(cut)
+    assert "<tool_call>" in raw["choices"][0]["text"]
+
+
+async def test_the_counted_input_is_what_an_answer_tells(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        counted = await posted(door, "/v1/chat/completions/input_tokens", **CHAT)
+        whole = await posted(door, "/v1/chat/completions", **CHAT)
+    assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
+
+
+async def test_props_tell_what_a_model_is(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        status, props = await door.get("/props?model=embedded")
+    assert status == 200
+    assert props["n_ctx"] == props["default_generation_settings"]["n_ctx"] == 1024
+    assert props["total_slots"] >= 1
+    assert props["model_alias"] == "embedded"
+    assert props["model_path"].endswith("clawd-tiny.gguf")
+    assert "<|im_start|>" in props["chat_template"]
+    assert (props["bos_token"], props["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
+    assert props["default_generation_settings"]["params"]["seed"] == 2**32 - 1
+    assert props["modalities"] == {"vision": False, "audio": False}
+
+
+async def test_slots_tell_what_is_busy_and_never_what_with(tmp_path: Path) -> None:
+    async with served_locally(tmp_path) as door:
+        status, idle = await door.get("/slots?model=embedded")
+        assert status == 200
+        assert {each["is_processing"] for each in idle} == {False}
+        assert all(set(each) == {"id", "n_ctx", "is_processing"} for each in idle)
+        async with door.session.post(door.url + "/v1/completions", json=ENDLESS) as response:
+            assert response.status == 200
+            await response.content.readany()
+            _, busy = await door.get("/slots?model=embedded")
+        assert [each["is_processing"] for each in busy].count(True) == 1
+        assert [each["id"] for each in busy] == list(range(len(idle)))
+
+
+async def test_who_asks_for_a_free_slot_is_told_when_there_is_none(tmp_path: Path) -> None:
+    path = "/slots?model=embedded&fail_on_no_slot=1"
+    async with served_locally(tmp_path) as door:
+        status, slots = await door.get(path)
+        assert status == 200
+        streams = [
+            await door.session.post(door.url + "/v1/completions", json=ENDLESS) for _ in slots
+        ]
+        try:
+            await asyncio.gather(*(each.content.readany() for each in streams))
+            status, told = await door.get(path)
+            assert (status, told["error"]["type"]) == (503, "unavailable_error")
+            assert (await door.get("/slots?model=embedded&fail_on_no_slot=0"))[0] == 200
+        finally:
+            for each in streams:
+                each.close()
+
+
+async def test_a_provider_that_runs_no_models_answers_not_supported(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        for path in ("/props", "/slots"):
+            status, told = await door.get(path)
+            assert (status, told["error"]["type"]) == (501, "not_supported_error")
+        for path, body in (
+            ("/tokenize", {"content": "a"}),
+            ("/detokenize", {"tokens": [1]}),
+            ("/apply-template", CHAT | {"model": ""}),
+        ):
+            status, told = await door.post(path, body)
+            assert (status, told["error"]["type"]) == (501, "not_supported_error")
+        assert (await door.get("/props?model=no-such"))[0] == 404

@@ -1,0 +1,52 @@
+"""The SDK costs 40 MB: it is loaded by a server that is connected, and by nothing else."""
+
+import subprocess
+import sys
+
+HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio', 'pydantic'}"
+
+IMPORTED = f"""
+import sys
+import clawd.mcp.servers
+print(sorted({HEAVY} & sys.modules.keys()))
+"""
+
+CONFIGURED = f"""
+import asyncio, sys, tempfile
+from pathlib import Path
+from clawd.mcp.model import ServerSettings
+from clawd.mcp.servers import Servers
+from clawd.security.sandbox import Sandbox, SandboxSettings
+
+async def main():
+    folder = Path(tempfile.mkdtemp())
+    sandbox = Sandbox(SandboxSettings(home=folder))
+    none = Servers((), sandbox=sandbox, folder=folder / "none")
+    none.start()
+    waiting = Servers((ServerSettings(alias="a", url="http://127.0.0.1:9/"),),
+                      sandbox=sandbox, folder=folder / "mcp")
+    waiting.states()
+    await asyncio.sleep(0.1)
+    print(sorted({HEAVY} & sys.modules.keys()), (folder / "none").exists())
+    waiting.start()
+    state = await waiting.connect("a")
+    print(state.link, "mcp" in sys.modules)
+    await waiting.close()
+    await none.close()
+
+asyncio.run(main())
+"""
+
+
+def said(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_servers_does_not_load_the_sdk() -> None:
+    assert said(IMPORTED) == "[]\n"
+
+
+def test_only_a_server_that_is_started_loads_it() -> None:
+    assert said(CONFIGURED) == "[] False\nwaiting True\n"

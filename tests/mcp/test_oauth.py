@@ -1,0 +1,171 @@
+"""Signing in at a server: told to a person, kept in a file of the home, used again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from typing_extensions import override
+
+from clawd.mcp.model import ServerSettings
+from tests.mcp.http_server import HttpServer, Request, reply
+from tests.mcp.world import World, told
+
+GIVEN = "access-for-tests"
+
+
+class SignInServer(HttpServer):
+    """An MCP server that is its own authorization server."""
+
+    def __init__(self) -> None:
+        super().__init__("good")
+        self.accepted = GIVEN
+        self.granted = 0
+
+    @override
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
+        base = f"http://127.0.0.1:{self.port}"
+        path = request.path.partition("?")[0]
+        if path.startswith("/.well-known/oauth-protected-resource"):
+            return await self._say(
+                writer, {"resource": self.url, "authorization_servers": [f"{base}/"]}
+            )
+        if path.startswith("/.well-known/"):
+            return await self._say(
+                writer,
+                {
+                    "issuer": f"{base}/",
+                    "authorization_endpoint": f"{base}/authorize",
+                    "token_endpoint": f"{base}/token",
+                    "registration_endpoint": f"{base}/register",
+                    "response_types_supported": ["code"],
+                    "code_challenge_methods_supported": ["S256"],
+                },
+            )
+        if path == "/register":
+            return await self._say(writer, request.body | {"client_id": "clawd-1"}, 201)
+        if path == "/token":
+            self.granted += 1
+            return await self._say(
+                writer, {"access_token": GIVEN, "token_type": "Bearer", "expires_in": 3600}
+            )
+        if request.headers.get("authorization") != f"Bearer {self.accepted}":
+            return await reply(writer, 401, b"", {"WWW-Authenticate": "Bearer"})
+        return await super()._answer(request, writer)
+
+    @staticmethod
+    async def _say(writer: asyncio.StreamWriter, body: dict[str, Any], status: int = 200) -> bool:
+        return await reply(writer, status, json.dumps(body).encode())
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SignInServer]:
+    server = SignInServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    yield world
+    await world.close()
+
+
+def settings_of(server: HttpServer) -> ServerSettings:
+    return ServerSettings(
+        alias="books", url=server.url, oauth=True, connect_timeout_s=10.0, call_timeout_s=10.0
+    )
+
+
+async def address_told(world: World) -> dict[str, str]:
+    """Wait until a person is asked, and return what the address holds."""
+    await world.until(lambda: "a person must sign in" in world.state("books").problem)
+    address = world.state("books").problem.partition("open ")[2]
+    return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+
+
+async def visit(address: str) -> bytes:
+    """Do what the browser does when it is sent back."""
+    parts = urlsplit(address)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_a_person_signs_in_once_and_the_tokens_are_kept(
+    world: World, server: SignInServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    world.start(settings_of(server))
+    asked = await address_told(world)
+    assert "wants a person to sign in: books: http://127.0.0.1" in caplog.text
+    assert asked["redirect_uri"].startswith("http://127.0.0.1:")
+    elsewhere = asked["redirect_uri"].replace("/callback", "/other")
+    assert b"404" in await visit(f"{elsewhere}?code=abc&state=x")
+    assert b"200 OK" in await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
+    await world.ready("books")
+    assert told(await world.call("books")) == "hi"
+    file = world.folder / "oauth-books.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert GIVEN not in caplog.text
+    await world.close()
+    world.start(settings_of(server))
+    await world.ready("books")
+    assert server.granted == 1
+
+
+async def test_a_state_that_was_not_given_out_signs_nobody_in(
+    world: World, server: SignInServer
+) -> None:
+    world.start(settings_of(server))
+    asked = await address_told(world)
+    await visit(f"{asked['redirect_uri']}?code=abc&state=forged")
+    await world.until(lambda: world.state("books").link == "waiting")
+    assert server.granted == 0
+
+
+async def test_tokens_of_another_url_are_not_sent(world: World, server: SignInServer) -> None:
+    world.folder.mkdir()
+    kept = {
+        "url": "http://127.0.0.1:1/mcp",
+        "tokens": {"access_token": "old", "token_type": "Bearer"},
+    }
+    (world.folder / "oauth-books.json").write_text(json.dumps(kept))
+    world.start(settings_of(server))
+    await address_told(world)
+    assert "Bearer old" not in [each.headers.get("authorization") for each in server.requests]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 5}', '{"tokens": "x"}'])
+async def test_a_file_that_is_broken_is_as_none(
+    world: World, server: SignInServer, text: str
+) -> None:
+    world.folder.mkdir()
+    (world.folder / "oauth-books.json").write_text(text)
+    world.start(settings_of(server))
+    await address_told(world)
+
+
+async def test_waiting_for_a_person_delays_no_other_server(
+    world: World, server: SignInServer
+) -> None:
+    other = HttpServer("good")
+    await other.start()
+    world.start(
+        settings_of(server),
+        msgspec.structs.replace(settings_of(other), alias="good", oauth=False),
+    )
+    await address_told(world)
+    await world.ready("good")
+    assert told(await world.call("good")) == "hi"
+    assert "a person must sign in" in told(await world.call("books"))
+    await other.stop()

@@ -1,0 +1,96 @@
+"""What the servers promise whatever is configured."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawd.errors import NotFoundError
+from clawd.mcp.backoff import Backoff
+from clawd.mcp.model import ServerSettings
+from clawd.mcp.stderr_log import KEPT_BYTES, StderrLog
+from tests.mcp.world import World, told
+
+
+@given(st.integers(1, 12))
+def test_waits_double_up_to_a_bound_and_begin_anew(tries: int) -> None:
+    backoff = Backoff(first_s=1.0, most_s=60.0)
+    for number in range(tries):
+        step = min(2.0**number, 60.0)
+        assert step / 2 <= backoff.next() <= step
+    backoff.reset()
+    assert backoff.next() <= 1.0
+
+
+@given(st.lists(st.binary(max_size=90_000), max_size=6))
+def test_the_end_of_what_was_printed_is_kept_and_no_more(pieces: list[bytes]) -> None:
+    log = StderrLog(Path("/nonexistent/log"), lambda text: text)
+    for piece in pieces:
+        log.add(piece)
+    whole = b"".join(pieces)
+    assert log._text() == whole[-KEPT_BYTES:].decode("utf-8", "replace")
+
+
+async def test_a_server_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.start(ServerSettings(alias="books", url="http://127.0.0.1:9/"))
+    assert "there is no MCP server 'other'" in told(await world.call("other"))
+    with pytest.raises(NotFoundError, match="no MCP server 'other'") as caught:
+        await world.servers.connect("other")
+    assert caught.value.hint == "There are: books."
+    with pytest.raises(NotFoundError):
+        await world.servers.disconnect("other")
+    await world.close()
+    await world.close()
+
+
+async def test_a_listener_that_fails_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise ValueError("on purpose")
+
+    world = World(tmp_path)
+    world.start(ServerSettings(alias="books", url="http://127.0.0.1:9/"))
+    world.servers.on_change(broken)
+    state = await world.servers.connect("books")
+    assert (state.link, "cannot be reached" in state.problem) == ("waiting", True)
+    assert "a listener of MCP servers failed" in caplog.text
+    await world.close()
+
+
+async def test_a_closed_set_of_servers_starts_nothing_any_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    servers = world.made((ServerSettings(alias="books", url="http://127.0.0.1:9/"),))
+    await servers.close()
+    servers.start()
+    assert [state.link for state in servers.states()] == ["off"]
+    assert not world.folder.exists()
+
+
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, "none")
+    world.start(world.program("good", command=("no-such-program",)))
+    state = await world.servers.connect("good")
+    assert (state.link, "no-such-program" in state.problem) == ("waiting", True)
+    await world.close()
+
+
+@pytest.mark.sandbox
+async def test_a_workspace_that_is_not_there_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.start(world.program("good", workspace=str(tmp_path / "gone")))
+    state = await world.servers.connect("good")
+    assert (state.link, "gone is no folder" in state.problem) == ("waiting", True)
+    await world.close()
+
+
+@pytest.mark.sandbox
+async def test_without_a_workspace_a_server_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (world.workspace / "private").write_text("hidden")
+    world.start(world.program("good", workspace="", workspace_access="none"))
+    await world.ready("good")
+    assert told(await world.call("good")) == "hi"
+    await world.close()

@@ -1,0 +1,91 @@
+"""What is measured of local models and MCP servers, and how a long receipt log is looked at."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from clawd.counts import Tally
+from clawd.engine.protocol import ModelInfo
+from clawd.engine.slot import ModelStatus
+from clawd.engine.supervisor import Engine
+from clawd.service import chain_check
+from clawd.service.chain_check import ChainCheck
+from clawd.service.metrics import DaemonMetrics
+from clawd.wire.methods import RunTool
+from clawd.wire.metric_reports import MetricsReport
+from tests.service.test_health import FakeEngine, status_of
+from tests.support.hostile import instance
+from tests.support.inprocess import OWNER, daemon_in
+
+
+class CountedEngine(FakeEngine):
+    """Says of its models what a test wants, and how often their workers died."""
+
+    def __init__(self, *models: ModelStatus) -> None:
+        super().__init__(*models)
+        self.deaths = Tally("model")
+        self.deaths.add("small")
+
+
+def busy(name: str, running: int, parallel: int) -> ModelStatus:
+    info = msgspec.structs.replace(instance(ModelInfo), n_parallel=parallel)
+    return msgspec.structs.replace(
+        status_of("/m.gguf", "ready"), alias=name, running=running, info=info
+    )
+
+
+def values(report: MetricsReport, name: str) -> dict[str, float]:
+    (family,) = [each for each in report.families if each.name == name]
+    return {",".join(sample.labels.values()): sample.value for sample in family.samples}
+
+
+async def test_what_runs_and_waits_is_told_by_model(tmp_path: Path) -> None:
+    async with daemon_in(tmp_path) as inside:
+        metrics: Any = inside.daemon.handlers.parts.metrics
+        made: DaemonMetrics = metrics.__self__
+        engine = CountedEngine(busy("small", 7, 4), busy("big", 1, 2))
+        report = await dataclasses.replace(
+            made,
+            engine=cast("Engine", engine),
+            mcp_servers=lambda: {"files": True, "web": False},
+        ).report()
+    assert values(report, "clawd_model_running") == {"small": 4, "big": 1}
+    assert values(report, "clawd_model_queued") == {"small": 3, "big": 0}
+    assert values(report, "clawd_model_loaded") == {"small": 1, "big": 1}
+    assert values(report, "llamacpp:requests_processing") == {"": 5}
+    assert values(report, "llamacpp:requests_deferred") == {"": 3}
+    assert values(report, "clawd_worker_restarts_total") == {"": 1}
+    assert values(report, "clawd_mcp_server_up") == {"files": 1, "web": 0}
+
+
+async def test_nobody_waits_for_the_verification_of_a_long_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain_check, "AT_ONCE_BYTES", 0)
+    async with daemon_in(tmp_path) as inside:
+        await inside.ask(RunTool(name="time"), OWNER)
+        daemon = inside.daemon
+        assert daemon.chain is not None and daemon.anchor is not None
+        check = ChainCheck(daemon.chain, daemon.anchor, daemon.memory.ledger)
+        assert await check.is_valid() is None
+        assert check._running is not None
+        await check._running
+        assert await check.is_valid() is True
+        path = daemon.loaded.config.receipts.path
+        path.write_text(path.read_text().replace('"allowed"', '"denied" '))
+        # It was looked at a moment ago: this change waits for the next time.
+        assert await check.is_valid() is True
+        monkeypatch.setattr(chain_check, "INTERVAL_S", 0.0)
+        await check.is_valid()
+        await check._running
+        assert await check.is_valid() is False
+        await check.close()
+
+
+async def test_without_receipts_nothing_is_said_of_their_log(tmp_path: Path) -> None:
+    async with daemon_in(tmp_path, "[receipts]\nenabled = false") as inside:
+        report = await inside.daemon.handlers.parts.metrics()
+    assert "clawd_receipt_chain_valid" not in {each.name for each in report.families}
