@@ -22,6 +22,7 @@ from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
+from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
@@ -117,26 +118,17 @@ class Preparation:
         model = incoming.model or agent.model or _model_for(provider, settings)
         # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
         workspace = settings.resolve_workspace(live.record.workspace)
-        hints = hints_for(provider, live.hints, incoming.hints)
-        live.hints = hints
+        live.hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
         offer = self._offered(settings, agent, incoming.door)
         check_choice(incoming.tool_choice, offer)
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
-        scope = self._person.scope(
-            conversation_id=live.record.id,
-            principal=principal,
-            workspace=workspace,
-            offered=offer.names,
-            emit=emit,
-            reachable=incoming.interactive or incoming.detach,
-        )
         inputs = _inputs(settings, agent, offer.shown, workspace)
 
-        def begun(shown: tuple[Tool, ...]) -> tuple[str, str]:
-            others = msgspec.structs.replace(inputs, tools=shown)
+        def begun(tools: tuple[Tool, ...]) -> tuple[str, str]:
+            others = msgspec.structs.replace(inputs, tools=tools)
             return _beginning(live, others, provider, incoming.system)
 
         system, fixed = begun(offer.shown)
@@ -148,9 +140,9 @@ class Preparation:
             provider=provider,
             model=model,
             limits=settings.limits,
-            scope=msgspec.structs.replace(scope, mode=offer.mode),
+            scope=self._scope(live, incoming, principal, workspace, offer, emit),
             sampling=_sampling(incoming, agent),
-            hints=hints,
+            hints=live.hints,
             fixed=fixed,
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == fixed,
@@ -160,6 +152,25 @@ class Preparation:
             news=self._news(offer, lambda: self._offered(settings, agent, incoming.door), begun),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
+
+    def _scope(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        workspace: Path,
+        offer: Offer,
+        emit: Callable[[Event], None],
+    ) -> CallScope:
+        scope = self._person.scope(
+            conversation_id=live.record.id,
+            principal=principal,
+            workspace=workspace,
+            offered=offer.names,
+            emit=emit,
+            reachable=incoming.interactive or incoming.detach,
+        )
+        return msgspec.structs.replace(scope, mode=offer.mode)
 
     def _news(
         self,
