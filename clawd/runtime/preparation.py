@@ -1,6 +1,7 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,6 @@ from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
-from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
@@ -116,52 +116,14 @@ class Preparation:
         provider = self.provider(incoming, settings)
         agent = settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
-        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
-        workspace = settings.resolve_workspace(live.record.workspace)
-        live.hints = hints_for(provider, live.hints, incoming.hints)
+        workspace = _workspace(live, settings)
+        live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
-        offer = self._offered(settings, agent, incoming.door)
-        check_choice(incoming.tool_choice, offer)
+        offered = partial(self._offered, settings, agent, incoming.door)
+        offer = _chosen_of(incoming, offered())
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
-        inputs = _inputs(settings, agent, offer.shown, workspace)
-
-        def begun(tools: tuple[Tool, ...]) -> tuple[str, str]:
-            others = msgspec.structs.replace(inputs, tools=tools)
-            return _beginning(live, others, provider, incoming.system)
-
-        system, fixed = begun(offer.shown)
-        plan = TurnPlan(
-            turn_id=turn_id,
-            message=Message(role="user", content=with_block(block.text, short or incoming.text)),
-            system=system,
-            tools=offer.shown,
-            provider=provider,
-            model=model,
-            limits=settings.limits,
-            scope=self._scope(live, incoming, principal, workspace, offer, emit),
-            sampling=_sampling(incoming, agent),
-            hints=live.hints,
-            fixed=fixed,
-            known_tokens=live.known_tokens(provider.name(), model),
-            is_continued=live.read.fixed == fixed,
-            calls_tools=provider.capabilities().tools,
-            tool_choice=incoming.tool_choice,
-            response_format=incoming.response_format,
-            news=self._news(offer, lambda: self._offered(settings, agent, incoming.door), begun),
-        )
-        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
-
-    def _scope(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        workspace: Path,
-        offer: Offer,
-        emit: Callable[[Event], None],
-    ) -> CallScope:
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
@@ -170,7 +132,32 @@ class Preparation:
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
-        return msgspec.structs.replace(scope, mode=offer.mode)
+
+        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
+            made_of = _inputs(settings, agent, shown, workspace)
+            return _beginning(live, made_of, provider, incoming.system)
+
+        system, fixed = beginning(offer.shown)
+        plan = TurnPlan(
+            turn_id=turn_id,
+            message=Message(role="user", content=with_block(block.text, short or incoming.text)),
+            system=system,
+            tools=offer.shown,
+            provider=provider,
+            model=model,
+            limits=settings.limits,
+            scope=msgspec.structs.replace(scope, mode=offer.mode),
+            sampling=_sampling(incoming, agent),
+            hints=hints,
+            fixed=fixed,
+            known_tokens=live.known_tokens(provider.name(), model),
+            is_continued=live.read.fixed == fixed,
+            calls_tools=provider.capabilities().tools,
+            tool_choice=incoming.tool_choice,
+            response_format=incoming.response_format,
+            news=self._news(offer, offered, beginning),
+        )
+        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
     def _news(
         self,
@@ -362,15 +349,21 @@ def _sampling(incoming: IncomingMessage, agent: AgentSettings) -> Sampling:
     return msgspec.structs.replace(wishes, preset=preset)
 
 
-def check_choice(choice: str, offer: Offer) -> None:
-    """Refuse the choice of a tool that is not offered.
+def _workspace(live: LiveConversation, settings: RuntimeSettings) -> Path:
+    """Return the folder of a conversation, if it is one that may be worked in."""
+    # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
+    return settings.resolve_workspace(live.record.workspace)
+
+
+def _chosen_of(incoming: IncomingMessage, offer: Offer) -> Offer:
+    """Return what is offered, if the tool that a message chooses is among it.
 
     Raises:
         InvalidRequestError: it names such a tool, or wants one where there are none.
     """
-    names = [tool.name for tool in offer.shown]
+    choice, names = incoming.tool_choice, [tool.name for tool in offer.shown]
     if choice == "auto" or choice in names or (choice == "required" and names):
-        return
+        return offer
     told = ", ".join(names) or "none"
     raise InvalidRequestError(
         f"tool_choice is {choice!r}; the tools that are offered: {told}",
