@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def real_servers(workspace: Path, mark: str) -> str:
         pypi("git", "mcp-server-git", *repository, workspace_access="write", env=env),
     ]
     return "\n".join(tables)
+
+
+def hostile(alias: str, how: str, mark: str, **keys: Any) -> str:
+    """Return the table of a server that behaves as the test program is told."""
+    script = Path(__file__).parents[1] / "mcp" / "stdio_program.py"
+    return table(
+        alias,
+        command=[sys.executable, "-I", "-S", str(script), how, "2025-11-25", mark],
+        readonly_paths=[str(script.parent), sys.prefix, sys.base_prefix],
+        **keys,
+    )
 
 
 STDIO = ("everything", "files", "memory", "thinking", "clock", "git")
