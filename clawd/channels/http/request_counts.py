@@ -11,7 +11,8 @@ from clawd.counts import Histogram, Tally
 NO_ROUTE = "none"
 LEFT = "499"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+"""Set when the head of an answer in pieces was sent."""
 
 
 class RequestCounts:
@@ -50,14 +51,14 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     finally:
         counts.open -= 1
-        counts.streams -= bool(request.get(_IS_STREAM))
+        counts.streams -= bool(request.get(IS_STREAM))
         counts.requests.add(method, route_of(request) or NO_ROUTE, status)
         counts.seconds.observe(time.monotonic() - began)
 
 
 async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:
-    if not isinstance(response, web.Response) and not request.get(_IS_STREAM):
-        request[_IS_STREAM] = True
+    if not isinstance(response, web.Response) and not request.get(IS_STREAM):
+        request[IS_STREAM] = True
         request.app[COUNTS].streams += 1
 
 
