@@ -199,7 +199,6 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
         web.get("/wait", wait),
         web.get("/who", who),
         web.post("/take", take),
-        web.post("/approvals/{id}", take),
         web.post("/v1/messages", take),
         web.post("/api/chat", take),
         web.get("/status", who),
