@@ -13,11 +13,14 @@ from mcp.shared.message import SessionMessage
 MAX_WAITING = 64
 END_GRACE_S = 1.0
 
+_TOOLS_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
+
 
 async def serve_lines(
     server: Server[Any],
     lines: AsyncIterator[str],
     send: Callable[[str], Awaitable[None]],
+    on_change: Callable[[Callable[[], None]], Callable[[], None]],
 ) -> None:
     """Serve until the lines end; what runs then is cancelled.
 
@@ -25,10 +28,13 @@ async def serve_lines(
         server: answers.
         lines: JSON texts of the client.
         send: takes a JSON text for the client.
+        on_change: tells when there are other tools. Clients of the older revisions are told of it
+            once they have shaken hands; those of the newest ask for it.
     """
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
     outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
     open_requests = _OpenRequests()
+    has_changed, tells = asyncio.Event(), contextlib.ExitStack()
 
     async def read() -> None:
         async with to_server:
@@ -36,6 +42,8 @@ async def serve_lines(
                 if line.strip():
                     message = _message(line)
                     open_requests.asked(message)
+                    if _is_initialized(message):
+                        tells.callback(on_change(has_changed.set))
                     await to_server.send(message)
             await open_requests.wait(END_GRACE_S)
 
@@ -45,15 +53,21 @@ async def serve_lines(
                 await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
                 open_requests.answered(message)
 
-    options = server.create_initialization_options(NotificationOptions())
+    async def tell_changes() -> None:
+        while True:
+            await has_changed.wait()
+            has_changed.clear()  # many changes that nobody has read of are one
+            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
+
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
     async with asyncio.TaskGroup() as tasks:
-        writing = tasks.create_task(write())
-        reading = tasks.create_task(read())
+        running = [tasks.create_task(work()) for work in (write, read, tell_changes)]
         try:
             await server.run(incoming, outgoing, options)
         finally:
-            reading.cancel()
-            writing.cancel()
+            tells.close()
+            for task in running:
+                task.cancel()
 
 
 class _OpenRequests:
@@ -87,6 +101,14 @@ class _OpenRequests:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._none.wait()
+
+
+def _is_initialized(message: SessionMessage | Exception) -> bool:
+    return (
+        isinstance(message, SessionMessage)
+        and isinstance(message.message, types.JSONRPCNotification)
+        and message.message.method == "notifications/initialized"
+    )
 
 
 def _message(line: str) -> SessionMessage | Exception:
