@@ -59,6 +59,11 @@ class McpTools:
         """Take another configuration."""
         await self.directory.adopt(self._wanted(loaded))
 
+    def health(self) -> dict[str, bool]:
+        """Return by name whether each server that is wanted can be called."""
+        states = self.directory.states()
+        return {state.alias: state.link == "ready" for state in states if state.link != "off"}
+
     async def close(self) -> None:
         """End all connections."""
         await self.directory.close()

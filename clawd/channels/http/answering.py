@@ -16,6 +16,7 @@ from aiohttp import web
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Answered, Dialect, Folding, Generation
+from clawd.channels.http.request_counts import WAS_TOLD
 from clawd.channels.http.side_by_side import (
     ManyDialect,
     Numbered,
@@ -154,11 +155,13 @@ class _Stream:
         while True:
             pieces = list(self._told(batch)) if batch else [self._dialect.ping]
             data = b"".join(pieces)
+            if self._is_over:
+                # In one piece with the end: there are clients that leave at the last event.
+                await self._write(response, data, is_last=True)
+                self._request[WAS_TOLD] = response.status
+                return
             if data:
                 await self._write(response, data)
-            if self._is_over:
-                await self._write(response, b"")
-                return
             batch = await self._batch(queue)
 
     async def _batch(self, queue: asyncio.Queue[Numbered]) -> list[Numbered]:
@@ -196,15 +199,17 @@ class _Stream:
             self._is_over = True
             yield from self._dialect.end()
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        """Write some bytes, none for the end; whoever takes nothing is cut off.
+    async def _write(
+        self, response: web.StreamResponse, data: bytes, *, is_last: bool = False
+    ) -> None:
+        """Write some bytes; whoever takes nothing is cut off.
 
         Raises:
             ConnectionError: the client is gone, or too slow.
         """
         try:
             async with asyncio.timeout(self._pace.stall_s):
-                await (response.write(data) if data else response.write_eof())
+                await (response.write_eof(data) if is_last else response.write(data))
         except TimeoutError:
             _log.info("a client took nothing of its answer for too long, and is cut off")
             if self._request.transport is not None:

@@ -1,8 +1,9 @@
 """Runs requests to models: one pass to a provider, or a turn of clawd's own loop.
 
 One pass, as a model alone would answer, where the client brings tools, wants the plain model (log
-probabilities, several choices, no tools, nothing injected, a raw prompt), goes on with something
-else than a message of the user, or shows a key that may not use clawd's tools. Else a turn.
+probabilities, several choices, no tools, nothing injected, a raw prompt), wants an answer of a
+given form (a call of a tool has another), goes on with something else than a message of the user,
+or shows a key that may not use clawd's tools. Else a turn.
 """
 
 from collections.abc import Callable
@@ -71,8 +72,8 @@ class ModelGenerations:
             if request.conversation_id:
                 raise ForbiddenError(
                     "a conversation can be named only where clawd's own loop answers",
-                    hint="Send no tools, end with a message of the user, and use a key with the "
-                    "scope tools.",
+                    hint="Send no tools and no format, end with a message of the user, and use a "
+                    "key with the scope tools.",
                 )
             return await self._forward(request, choice, caller)
         return await self._run_turn(request, choice, caller)
@@ -167,6 +168,7 @@ def is_one_pass(request: ModelRequest, caller: Caller) -> bool:
     return bool(
         request.tools
         or request.is_plain
+        or request.response_format is not None
         or request.tool_choice == "none"
         or not request.inject
         or request.prompt is not None
@@ -187,7 +189,6 @@ def _incoming(request: ModelRequest, choice: Choice) -> IncomingMessage:
         system=request.system,
         sampling=wishes_of(request),
         tool_choice=request.tool_choice,
-        response_format=request.response_format,
     )
 
 

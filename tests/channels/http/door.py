@@ -185,8 +185,18 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
             raise
         return response
 
+    async def wait(_request: web.Request) -> web.StreamResponse:
+        holder[0].begun.set()
+        try:
+            await holder[0].go_on.wait()
+        except asyncio.CancelledError:
+            holder[0].cancelled.set()
+            raise
+        return web.json_response({})
+
     return [
         web.get("/flood", flood),
+        web.get("/wait", wait),
         web.get("/who", who),
         web.post("/take", take),
         web.post("/v1/messages", take),

@@ -20,7 +20,7 @@ async def post_completions(request: web.Request) -> web.StreamResponse:
     asked = read_completion(await with_token_ids(gateway, await read_object(request)), request)
     before = await _echoed(gateway, asked)
     opened = await open_many(gateway.generations, asked.requests, caller_of(request))
-    dialect = CompletionAnswer(asked.telling, before=before)
+    dialect = CompletionAnswer(asked.telling, before=before, choices=asked.choices)
     return await answer_many(request, opened, dialect, stream=asked.telling.stream)
 
 
