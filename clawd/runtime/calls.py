@@ -65,9 +65,7 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        visit = Visit(
-            conversation_id=conversation_id, workspace=workspace, interactive=interactive
-        )
+        visit = Visit(conversation_id=conversation_id, workspace=workspace, interactive=interactive)
         return await self.visit(request, principal, visit, emit)
 
     async def visit(
