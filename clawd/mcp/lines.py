@@ -10,8 +10,14 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 
+from clawd.wire.safe_text import single_line
+
 MAX_WAITING = 64
+MAX_OPEN = 128
+"""So many requests of a client may be without an answer; more are refused."""
+
 END_GRACE_S = 1.0
+_ID_LIMIT = 64
 
 _TOOLS_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
 
@@ -35,12 +41,20 @@ async def serve_lines(
     outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
     open_requests = _OpenRequests()
     has_changed, tells = asyncio.Event(), contextlib.ExitStack()
+    sending = asyncio.Lock()
+
+    async def tell(message: SessionMessage) -> None:
+        async with sending:
+            await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
 
     async def read() -> None:
         async with to_server:
             async for line in lines:
                 if line.strip():
                     message = _message(line)
+                    if refused := open_requests.refusal(message):
+                        await tell(refused)
+                        continue
                     open_requests.asked(message)
                     if _is_initialized(message):
                         tells.callback(on_change(has_changed.set))
@@ -50,7 +64,7 @@ async def serve_lines(
     async def write() -> None:
         async with to_client:
             async for message in to_client:
-                await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
+                await tell(message)
                 open_requests.answered(message)
 
     async def tell_changes() -> None:
@@ -81,20 +95,48 @@ class _OpenRequests:
         self._none = asyncio.Event()
         self._none.set()
 
+    def refusal(self, message: SessionMessage | Exception) -> SessionMessage | None:
+        """Return the answer to a request that is one too many, or that nobody could tell apart."""
+        if not isinstance(message, SessionMessage):
+            return None
+        asked = message.message
+        if not isinstance(asked, types.JSONRPCRequest):
+            return None
+        if asked.id in self._ids:
+            told = f"request {single_line(str(asked.id), _ID_LIMIT)} is under way already"
+        elif len(self._ids) >= MAX_OPEN:
+            told = f"{MAX_OPEN} requests are under way; wait for the answer of one"
+        else:
+            return None
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=told)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked.id, error=error))
+
     def asked(self, message: SessionMessage | Exception) -> None:
         """Note a message of the client."""
-        if isinstance(message, SessionMessage) and isinstance(
-            message.message, types.JSONRPCRequest
-        ):
+        if not isinstance(message, SessionMessage):
+            return
+        if isinstance(message.message, types.JSONRPCRequest):
             self._ids.add(message.message.id)
             self._none.clear()
+        elif isinstance(message.message, types.JSONRPCNotification):
+            self._taken_back(message.message)
 
     def answered(self, message: SessionMessage) -> None:
         """Note a message for the client that was sent."""
         if isinstance(message.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._ids.discard(message.message.id)
-            if not self._ids:
-                self._none.set()
+            self._over(message.message.id)
+
+    def _taken_back(self, notification: types.JSONRPCNotification) -> None:
+        """Forget a request that the client cancelled: it gets no answer."""
+        if notification.method == "notifications/cancelled":
+            number = (notification.params or {}).get("requestId")
+            if type(number) in {int, str}:  # a bool is no id, but would be found as one
+                self._over(number)
+
+    def _over(self, number: object) -> None:
+        self._ids.discard(number)
+        if not self._ids:
+            self._none.set()
 
     async def wait(self, limit_s: float) -> None:
         """Wait until all are answered, or that long."""
