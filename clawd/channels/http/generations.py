@@ -22,7 +22,7 @@ from clawd.channels.http.forwarded import (
 )
 from clawd.channels.http.looped import Looped
 from clawd.errors import ForbiddenError
-from clawd.providers.abilities import Serving, Tokenizing
+from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import ChatRequest, Message
 from clawd.providers.ledger import TokenCounter, estimated
 from clawd.runtime.context import with_block
@@ -90,8 +90,10 @@ class ModelGenerations:
             asked = chat_request(request, choice, caller, self._settings().prompt)
         else:
             asked = await self._looped_request(request, choice, caller.principal)
-        if isinstance(choice.provider, Tokenizing):
-            return (await choice.provider.render(asked)).tokens
+        found = able(choice.provider, Tokenizing, choice.model)  # type: ignore[type-abstract]
+        if found is not None:
+            tokenizing, model = found
+            return (await tokenizing.render(msgspec.structs.replace(asked, model=model))).tokens
         if isinstance(choice.provider, TokenCounter):
             return sum((await choice.provider.count_parts(asked)).counts)
         return sum(estimated(asked).counts)
