@@ -25,6 +25,7 @@ from clawd.errors import ForbiddenError
 from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import ChatRequest, Message
 from clawd.providers.ledger import TokenCounter, estimated
+from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.context import with_block
 from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
 from clawd.runtime.inbox import Inbox
@@ -43,6 +44,7 @@ class ModelGenerations:
         inbox: runs turns.
         continuity: knows which conversation a chat is.
         settings: returns the settings in force.
+        counts: of what is forwarded; turns are counted by their events.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class ModelGenerations:
         inbox: Inbox,
         continuity: Continuity,
         settings: Callable[[], RuntimeSettings],
+        counts: ModelCounts,
     ) -> None:
         self._catalogue = catalogue
         self._inbox = inbox
         self._continuity = continuity
         self._settings = settings
+        self._counts = counts
         self._passes: set[Forwarded] = set()
 
     async def open(self, request: ModelRequest, caller: Caller) -> Generation:
@@ -106,7 +110,13 @@ class ModelGenerations:
     async def _forward(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
         asked = chat_request(request, choice, caller, self._settings().prompt)
         await _ready(choice)
-        forwarded = Forwarded(choice.provider, asked, model=choice.name, ended=self._passes.discard)
+        forwarded = Forwarded(
+            choice.provider,
+            asked,
+            model=choice.name,
+            ended=self._passes.discard,
+            meter=DeltaMeter(self._counts, choice.provider.name()),
+        )
         self._passes.add(forwarded)
         return forwarded
 

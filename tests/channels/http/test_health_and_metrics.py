@@ -185,3 +185,17 @@ def test_the_library_is_loaded_for_the_page_alone() -> None:
     code = "import clawd.service.http, sys; print('prometheus_client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+async def test_what_a_client_calls_a_model_is_no_label(tmp_path: Path) -> None:
+    reply = {"error": {"kind": "http", "status": 500}}
+    async with served(tmp_path, reply) as door:
+        for number in range(3):
+            body = {
+                "model": f"mock/made-up-{number}",
+                "messages": [{"role": "user", "content": "x"}],
+                "tool_choice": "none",
+            }
+            assert (await door.post("/v1/chat/completions", body))[0] == 502
+        errors = door.inside.daemon.activity.models.errors.values()
+        assert errors == {("mock", "provider"): 3.0}
