@@ -6,6 +6,7 @@ given form (a call of a tool has another), goes on with something else than a me
 or shows a key that may not use clawd's tools. Else a turn.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -32,6 +33,7 @@ from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
+from clawd.tools.settle import settled
 
 TOOLS = "tools"
 
@@ -130,8 +132,12 @@ class ModelGenerations:
         else:
             place = await self._continuity.place(brought, principal)
         try:
-            ticket = await self._inbox.submit(
-                msgspec.structs.replace(incoming, conversation_id=place.conversation_id), principal
+            # Who leaves meanwhile must not leave an empty conversation behind.
+            ticket, is_cancelled = await settled(
+                self._inbox.submit(
+                    msgspec.structs.replace(incoming, conversation_id=place.conversation_id),
+                    principal,
+                )
             )
         except BaseException:
             await self._let_go(place, place.conversation_id, principal)
@@ -150,7 +156,11 @@ class ModelGenerations:
             gone = "" if is_answered else ticket.conversation_id
             await self._let_go(place, gone, principal)
 
-        return Looped(ticket, model=choice.name, told=told, closed=closed)
+        looped = Looped(ticket, model=choice.name, told=told, closed=closed)
+        if is_cancelled:
+            await looped.aclose()
+            raise asyncio.CancelledError
+        return looped
 
     async def _let_go(self, place: Place, unused: str, principal: Principal) -> None:
         """Release a place; delete the conversation that was made for nothing."""
