@@ -80,7 +80,7 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
         is_plain=(
             bool(sampling.logprobs)
             or answer_format is not None
-            or history.is_prefilled
+            or history.is_one_pass
             or brings_choice
         ),
         wants_progress=telling.progress or telling.llama_progress,
@@ -112,12 +112,12 @@ def read_telling(body: dict[str, Any], request: web.Request) -> Telling:
         InvalidRequestError: a field is of another type.
     """
     options = flags_of(body, "stream_options")
-    events = flag(options, "clawd_events", default=wants_events(request))
+    events = flag(options, "clawd_events", default=wants_events(request), at="stream_options")
     return Telling(
         stream=flag(body, "stream"),
-        usage=flag(options, "include_usage"),
+        usage=flag(options, "include_usage", at="stream_options"),
         events=events,
-        progress=flag(options, "clawd_prompt_progress", default=events),
+        progress=flag(options, "clawd_prompt_progress", default=events, at="stream_options"),
         llama_progress=flag(body, "return_progress"),
     )
 

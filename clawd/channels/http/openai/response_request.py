@@ -80,7 +80,7 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         is_plain=(
             bool(sampling.logprobs)
             or answer_format is not None
-            or history.is_prefilled
+            or history.is_one_pass
             or brings_choice
         ),
         wants_progress=progress,
