@@ -14,6 +14,7 @@ from clawd.channels.http.anthropic.blocks import Turns, text_of
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.numbers import count_of, number_of, stops_of
+from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolSpec
 
 _OWN_TOOLS = ("", "custom")
@@ -28,6 +29,7 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     Raises:
         InvalidRequestError: the body cannot be meant; says which field.
     """
+    _no_thread(body)
     turns = Turns()
     for number, message in enumerate(field(body, "messages", list[Any], [])):
         turns.add(f"messages[{number}]", message)
@@ -45,6 +47,21 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
         model=field(body, "model", str, ""),
         is_plain=not messages,
     )
+
+
+def _no_thread(body: dict[str, Any]) -> None:
+    """Refuse a conversation that the server is to keep: clients then send all of it themselves.
+
+    The first turn alone could be answered, but the next one would bring nothing but what is new.
+    """
+    if body.get("thread") is not None:
+        raise InvalidRequestError(
+            "thread: conversations are not kept here; send all messages each time",
+            data={
+                "param": "thread",
+                "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+            },
+        )
 
 
 def shows_thoughts(body: dict[str, Any]) -> bool:
