@@ -78,9 +78,13 @@ class Desk:
         self.environ["CLAWD_API_KEY"] = key
         return key
 
+    def in_home(self, place: str) -> Path:
+        """Return a path in the home of the programs."""
+        return Path(self.environ["HOME"]) / place
+
     def file(self, recipe: str, place: str) -> None:
         """Write a file of the documentation into their home."""
-        path = Path(self.environ["HOME"]) / place
+        path = self.in_home(place)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.recipe(recipe))
 
@@ -124,11 +128,12 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     found.home.close()
 
 
-def codex(desk: Desk, *words: str) -> subprocess.CompletedProcess[str]:
-    desk.file("# ~/.codex/config.toml", ".codex/config.toml")
+def codex(desk: Desk, question: str = QUESTION) -> subprocess.CompletedProcess[str]:
     # Its own sandbox is not under test, and cannot be had in every container.
     free = "--dangerously-bypass-approvals-and-sandbox"
-    return desk.run("codex", *words, "exec", "--skip-git-repo-check", "--json", free, QUESTION)
+    if not desk.in_home(".codex/config.toml").exists():
+        desk.file("# ~/.codex/config.toml", ".codex/config.toml")
+    return desk.run("codex", "exec", "--skip-git-repo-check", "--json", free, question)
 
 
 def opencode(desk: Desk) -> subprocess.CompletedProcess[str]:
@@ -138,7 +143,7 @@ def opencode(desk: Desk) -> subprocess.CompletedProcess[str]:
 
 
 def claude(desk: Desk, *words: str, question: str = QUESTION) -> subprocess.CompletedProcess[str]:
-    Path(desk.environ["HOME"]).mkdir(exist_ok=True)
+    desk.in_home("").mkdir(exist_ok=True)
     for line in desk.recipe("# Claude Code").splitlines()[1:]:
         name, _, value = shlex.split(line)[1].partition("=")
         desk.environ[name] = value.replace("$CLAWD_API_KEY", desk.environ["CLAWD_API_KEY"])
@@ -201,7 +206,7 @@ def test_they_tell_that_a_key_is_wrong(desk: Desk, program: Any) -> None:
 
 def test_claude_code_calls_a_tool_of_clawd_over_mcp(desk: Desk) -> None:
     url, key = f"{desk.url}/mcp", desk.key("chat,tools")
-    Path(desk.environ["HOME"]).mkdir()
+    desk.in_home("").mkdir()
     bearer = f"Authorization: Bearer {key}"
     added = desk.run(
         "claude", "mcp", "add", "--transport", "http", "clawd", url, "--header", bearer
@@ -216,7 +221,7 @@ def test_claude_code_calls_a_tool_of_clawd_over_mcp(desk: Desk) -> None:
 
 def test_claude_code_calls_a_tool_of_clawd_over_stdio(desk: Desk) -> None:
     desk.key()
-    Path(desk.environ["HOME"]).mkdir()
+    desk.in_home("").mkdir()
     serve = [sys.executable, "-m", "clawctl", "mcp", "serve"]
     names = ("CLAWD_HOME", "PYTHONPATH")
     given = [word for name in names for word in ("-e", f"{name}={desk.home.environ[name]}")]
@@ -225,5 +230,23 @@ def test_claude_code_calls_a_tool_of_clawd_over_stdio(desk: Desk) -> None:
     done = claude(desk, "--allowedTools", "mcp__clawd__calculator", question=SUM)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"] == "It is <84>."
+    (receipt,) = desk.home.receipt_lines()
+    assert (receipt["tool"], receipt["status"]) == ("calculator", "allowed")
+
+
+def test_codex_calls_a_tool_of_clawd_over_mcp(desk: Desk) -> None:
+    desk.key("chat,tools")
+    desk.file("# ~/.codex/config.toml", ".codex/config.toml")
+    url = ["--url", f"{desk.url}/mcp", "--bearer-token-env-var", "CLAWD_API_KEY"]
+    added = desk.run("codex", "mcp", "add", "clawd", *url)
+    assert added.returncode == 0, added.stderr
+    config = desk.in_home(".codex/config.toml")
+    table = "[mcp_servers.clawd]\n"
+    config.write_text(config.read_text().replace(table, f"{table}required = true\n"))
+    done = codex(desk, SUM)
+    assert done.returncode == 0, done.stderr
+    items = [each["item"] for each in lines_of(done) if each["type"] == "item.completed"]
+    (said,) = [item["text"] for item in items if item["type"] == "agent_message"]
+    assert said.startswith("It is <") and "84" in said
     (receipt,) = desk.home.receipt_lines()
     assert (receipt["tool"], receipt["status"]) == ("calculator", "allowed")

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import msgspec
@@ -105,6 +105,26 @@ async def test_a_key_without_the_scope_for_tools_is_refused(tmp_path: Path) -> N
         door.caller = Caller(principal=OWNER, scopes=frozenset({"chat"}))
         status, told = await door.post("/mcp", LIST)
         assert status == 403 and "tools" in told["error"]["message"]
+
+
+async def test_who_is_an_admin_no_more_calls_as_a_user(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        roles: list[Literal["admin", "user"]] = ["admin", "user"]
+        for role in roles:
+            principal = Principal(uid=OWNER.uid, gid=OWNER.gid, pid=0, role=role)
+            door.caller = Caller(principal=principal, scopes=frozenset({"tools"}), key_id="k")
+            calling = asyncio.create_task(
+                door.post("/mcp", call("file_write", path="a", content="b"))
+            )
+            async with asyncio.timeout(20):
+                while not (pending := door.inside.daemon.approvals.pending(OWNER)):
+                    await asyncio.sleep(0)
+            (asked,) = pending
+            assert asked.question.action.principal.role == role
+            door.inside.daemon.approvals.answer(asked.id, "deny", OWNER, digest=asked.digest)
+            await calling
+        conversations = {receipt.conversation_id for receipt in door.inside.receipts()}
+        assert len(conversations) == 1
 
 
 async def test_under_the_emergency_stop_nothing_runs_and_the_client_is_told(tmp_path: Path) -> None:
