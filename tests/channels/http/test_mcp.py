@@ -322,6 +322,29 @@ def _fixture(door: Served) -> Any:
     return make_server(door_of, version="1", on_change=door.inside.daemon.registry.on_change)
 
 
+async def test_a_call_that_the_official_client_cancels_ends(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door, asyncio.timeout(60):
+        waiting = asyncio.Event()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            waiting.set()
+
+        async with Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client:
+            arguments = {"path": "note.txt", "content": "hello"}
+            calling = asyncio.create_task(
+                client.call_tool("file_write", arguments, progress_callback=note)
+            )
+            await waiting.wait()
+            calling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await calling
+            while not door.inside.receipts():
+                await asyncio.sleep(0.01)
+        (receipt,) = door.inside.receipts()
+        assert receipt.reason == "cancelled"
+        assert not door.inside.daemon.approvals.pending(OWNER)
+
+
 def test_nothing_of_the_sdk_is_loaded_before_a_client_comes() -> None:
     import subprocess
     import sys
