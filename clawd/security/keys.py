@@ -117,7 +117,7 @@ class KeyBook:
         return bool(key.expires_at) and key.expires_at <= _text(self._now())
 
     def left_s(self, key_id: str) -> float | None:
-        """Return for how many seconds a key is in force yet, 0 if it is not; None without an end."""
+        """Return how many seconds a key has left, 0 out of force; None where it has no end."""
         key = self._keys.get(key_id)
         if key is None or self.is_expired(key):
             return 0.0

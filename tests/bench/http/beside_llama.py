@@ -96,8 +96,8 @@ class Side:
         Raises:
             BenchError: the answer has another length than was asked for.
         """
-        with self._open() as ask:
-            return ask(text)
+        with self._open() as connection:
+            return self._asked(connection, text)
 
     def ask_together(self, texts: Sequence[str]) -> list[Told]:
         """Ask everything at once."""
@@ -105,10 +105,14 @@ class Side:
             return list(pool.map(self.ask, texts))
 
     @contextmanager
-    def _open(self) -> Iterator[Callable[[str], Told]]:
-        # llama-server closes a connection after a stream, so each request has one of its own.
+    def _open(self) -> Iterator[Connection]:
+        """Connect; who it is that asks is found out once a connection, before the clock starts.
+
+        llama-server closes a connection after a stream, so each request has one of its own.
+        """
         with closing(Connection(self._port)) as connection:
-            yield lambda text: self._asked(connection, text)
+            connection.ask(request_bytes(self._port, "/tokenize", {"content": "a"}))
+            yield connection
 
     def _asked(self, connection: Connection, text: str) -> Told:
         tokens = self._setup.answer_tokens

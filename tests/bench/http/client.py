@@ -1,4 +1,4 @@
-"""A raw HTTP client that is no bottleneck: it keeps what comes and when, and reads it afterwards."""
+"""A raw HTTP client that is no bottleneck: it keeps what comes and when, and reads it later."""
 
 import socket
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Our side: a daemon with its gateway in a throwaway home, asked over HTTP or its control socket."""
+"""Our side: a daemon with its gateway in a throwaway home, asked over HTTP or its socket."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

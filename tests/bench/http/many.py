@@ -1,7 +1,7 @@
 """Many streams at once on the scripted provider, over HTTP and over the socket in turn.
 
 Every stream asks for its own text, a quarter of them in each dialect, and must get it whole with
-the right counts; else there is no result. The daemon's CPU time and memory are those of its process.
+the right counts; else there is no result. CPU time and memory are those of the daemon's process.
 """
 
 import asyncio

@@ -223,3 +223,17 @@ async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_be
                 while counts.open:
                     await asyncio.sleep(0.01)
             assert counts.requests.values() == {("POST", "/v1/responses", status): 1}
+
+
+async def test_what_a_client_calls_a_model_is_no_label(tmp_path: Path) -> None:
+    reply = {"error": {"kind": "http", "status": 500}}
+    async with served(tmp_path, reply) as door:
+        for number in range(3):
+            body = {
+                "model": f"mock/made-up-{number}",
+                "messages": [{"role": "user", "content": "x"}],
+                "tool_choice": "none",
+            }
+            assert (await door.post("/v1/chat/completions", body))[0] == 502
+        errors = door.inside.daemon.activity.models.errors.values()
+        assert errors == {("mock", "provider"): 3.0}

@@ -81,7 +81,7 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        is_plain=bool(sampling.logprobs) or history.is_prefilled or brings_choice,
+        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=progress,
         metadata=read_metadata(body),
     )

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from clawd.channels.http.body import field, invalid
+from clawd.channels.http.schemas import without_nulls
 from clawd.providers.base import ToolSpec
 
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -129,7 +130,7 @@ def _function(function: object, place: str) -> ToolSpec:
     description = function.get("description")
     if description is not None and not isinstance(description, str):
         raise invalid(f"{place}.description", "expected text")
-    return ToolSpec(name=name, description=description or "", parameters=parameters)
+    return ToolSpec(name=name, description=description or "", parameters=without_nulls(parameters))
 
 
 def _name_of(choice: dict[str, Any]) -> str:
