@@ -21,7 +21,7 @@ from tests.support.home import Home
 
 pytestmark = [pytest.mark.clis, pytest.mark.slow, pytest.mark.daemon]
 
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 PLACE = "http://127.0.0.1:8686"
 NOWHERE = "http://127.0.0.1:9"
 SECRET = "plover 4711"
