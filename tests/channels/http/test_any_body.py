@@ -96,7 +96,7 @@ def test_lists_that_nobody_can_mean_are_refused_before_they_are_looked_at(
     """Each of these would be looked at where everybody else waits to be answered."""
     said = {"role": "user", "content": "x"}
     tool = {"name": "t", "input_schema": {}, "type": "function", "function": {"name": "t"}}
-    lists = {"messages": [said], "tools": [tool]}
+    lists: dict[str, list[dict[str, Any]]] = {"messages": [said], "tools": [tool]}
     lists[name] *= MAX_ITEMS + 1
     with pytest.raises(InvalidRequestError, match=f"{name}: {MAX_ITEMS + 1} of them"):
         translate({"model": "m", "max_tokens": 1, **lists})
