@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 
@@ -19,11 +20,14 @@ MAX_OPEN = 128
 END_GRACE_S = 1.0
 _ID_LIMIT = 64
 
+_TOOLS_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
+
 
 async def serve_lines(
     server: Server[Any],
     lines: AsyncIterator[str],
     send: Callable[[str], Awaitable[None]],
+    on_change: Callable[[Callable[[], None]], Callable[[], None]],
 ) -> None:
     """Serve until the lines end; what runs then is cancelled.
 
@@ -31,43 +35,88 @@ async def serve_lines(
         server: answers.
         lines: JSON texts of the client.
         send: takes a JSON text for the client.
+        on_change: tells when there are other tools. Clients of the older revisions are told of it
+            once they have shaken hands; those of the newest ask for it.
     """
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
     outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
-    open_requests = _OpenRequests()
-    sending = asyncio.Lock()
-
-    async def tell(message: SessionMessage) -> None:
-        async with sending:
-            await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
-
-    async def read() -> None:
-        async with to_server:
-            async for line in lines:
-                if line.strip():
-                    message = _message(line)
-                    if refused := open_requests.refusal(message):
-                        await tell(refused)
-                        continue
-                    open_requests.asked(message)
-                    await to_server.send(message)
-            await open_requests.wait(END_GRACE_S)
-
-    async def write() -> None:
-        async with to_client:
-            async for message in to_client:
-                await tell(message)
-                open_requests.answered(message)
-
-    options = server.create_initialization_options(NotificationOptions())
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    client = _Client(send, on_change)
     async with asyncio.TaskGroup() as tasks:
-        writing = tasks.create_task(write())
-        reading = tasks.create_task(read())
+        running = [
+            tasks.create_task(client.read(lines, to_server)),
+            tasks.create_task(client.write(to_client)),
+            tasks.create_task(client.tell_changes(outgoing)),
+        ]
         try:
             await server.run(incoming, outgoing, options)
         finally:
-            reading.cancel()
-            writing.cancel()
+            client.close()
+            for task in running:
+                task.cancel()
+
+
+class _Client:
+    """A client on lines: what it says, what it is told, and what it waits for."""
+
+    def __init__(
+        self,
+        send: Callable[[str], Awaitable[None]],
+        on_change: Callable[[Callable[[], None]], Callable[[], None]],
+    ) -> None:
+        self._send = send
+        self._on_change = on_change
+        self._sending = asyncio.Lock()
+        self._open_requests = _OpenRequests()
+        self._has_changed = asyncio.Event()
+        self._tells = contextlib.ExitStack()
+
+    async def read(
+        self,
+        lines: AsyncIterator[str],
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Give the server what the client says, until it says no more."""
+        async with to_server:
+            async for line in lines:
+                if line.strip():
+                    await self._hear(_message(line), to_server)
+            await self._open_requests.wait(END_GRACE_S)
+
+    async def write(self, to_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Tell the client what the server says."""
+        async with to_client:
+            async for message in to_client:
+                await self._tell(message)
+                self._open_requests.answered(message)
+
+    async def tell_changes(self, outgoing: MemoryObjectSendStream[SessionMessage]) -> None:
+        """Say that there are other tools, whenever there are."""
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()  # many changes that nobody has read of are one
+            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
+
+    def close(self) -> None:
+        """Be told of no more changes."""
+        self._tells.close()
+
+    async def _hear(
+        self,
+        message: SessionMessage | Exception,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        if refused := self._open_requests.refusal(message):
+            await self._tell(refused)
+            return
+        self._open_requests.asked(message)
+        if _is_initialized(message):
+            self._tells.callback(self._on_change(self._has_changed.set))
+        await to_server.send(message)
+
+    async def _tell(self, message: SessionMessage) -> None:
+        async with self._sending:
+            await self._send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
 
 
 class _OpenRequests:
@@ -129,6 +178,14 @@ class _OpenRequests:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._none.wait()
+
+
+def _is_initialized(message: SessionMessage | Exception) -> bool:
+    return (
+        isinstance(message, SessionMessage)
+        and isinstance(message.message, types.JSONRPCNotification)
+        and message.message.method == "notifications/initialized"
+    )
 
 
 def _message(line: str) -> SessionMessage | Exception:

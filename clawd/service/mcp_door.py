@@ -11,6 +11,7 @@ from clawd.mcp.mount import DOOR, Mount
 from clawd.runtime.tool_client import ClientKind
 from clawd.security.principal import Role
 from clawd.service.build import Daemon
+from clawd.tools.registry import Registry
 
 MAX_DOORS = 4_096
 
@@ -19,10 +20,10 @@ def mcp_served(daemon: Daemon) -> McpServed | None:
     """Return what serves MCP clients over HTTP; None where the config wants none."""
     if not daemon.loaded.config.channels.http.mcp:
         return None
-    return McpServed(mount=_mount(), door_of=_doors(daemon))
+    return McpServed(mount=_mount(daemon.registry), door_of=_doors(daemon))
 
 
-def _mount() -> Mount:
+def _mount(registry: Registry) -> Mount:
 
     def make() -> Any:
         from clawd.mcp.server import make_server
@@ -31,7 +32,7 @@ def _mount() -> Mount:
             found: ToolDoor = ctx.request.scope["state"][DOOR]
             return found
 
-        return make_server(door_of, version=__version__)
+        return make_server(door_of, version=__version__, on_change=registry.on_change)
 
     return Mount(make)
 

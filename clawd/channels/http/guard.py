@@ -19,6 +19,7 @@ from clawd.channels.http.connections import connection_of
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.origins import Asked, DoorRules
 from clawd.channels.http.rates import Rates
+from clawd.channels.http.request_counts import WAS_TOLD
 from clawd.channels.http.room import Room
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, RateLimitError
 from clawd.wire.safe_text import visible_line
@@ -71,7 +72,7 @@ class Traffic:
                     self._is_over.set()
                 if connection is not None:
                     connection.end()
-                _tell(request, status, time.monotonic() - began)
+                _tell(request, status or request.get(WAS_TOLD, 0), time.monotonic() - began)
 
         return observe
 

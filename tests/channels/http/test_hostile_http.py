@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import socket
 from pathlib import Path
 
@@ -105,6 +106,32 @@ async def test_rubbish_is_answered_with_an_error_or_a_closed_connection(
         assert not [status for status in statuses(answer) if status < 400 or status >= 500]
         assert door.reached == []
         assert await is_alive(door)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", "Invalid method encountered"),
+        (b"GET /who HTTP/1.1\r\n\r\n", "Missing 'Host' header"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", "Content-Length"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: SECRET\x00\r\n\r\n", "header value"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"SECRET" * 2_000 + b"\r\n\r\n", "8190 bytes"),
+    ],
+    ids=["method", "host", "length", "value", "long"],
+)
+async def test_what_is_no_request_is_told_as_json_by_clawd_without_what_came(
+    tmp_path: Path, data: bytes, problem: str
+) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        head, _, body = (await door.raw(data)).partition(b"\r\n\r\n")
+        assert b" 400 " in head.split(b"\r\n")[0]
+        assert b"Server: clawd" in head
+        assert b"application/json" in head
+        error = json.loads(body)["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_request")
+        assert problem in error["message"]
+        assert b"SECRET" not in body
+        assert door.reached == []
 
 
 async def test_an_upgrade_is_not_taken_and_its_tail_is_no_request_without_a_key(

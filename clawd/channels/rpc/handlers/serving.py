@@ -37,7 +37,9 @@ class ServingHandlers(Handler):
         async def send(text: str) -> None:
             await call.emit(McpLine(text=text))
 
-        await serve_lines(make_server(lambda _ctx: door, version=__version__), lines.all(), send)
+        on_change = self.parts.tool_clients.registry.on_change
+        server = make_server(lambda _ctx: door, version=__version__, on_change=on_change)
+        await serve_lines(server, lines.all(), send, on_change)
         return Done(message="the client has left")
 
 
