@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from clawd import __version__
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
+from clawd.mcp.mount import load_sdk
 from clawd.runtime.tool_client import ClientKind
 from clawd.wire.events import McpLine
 from clawd.wire.messages import Answer
@@ -21,6 +22,7 @@ class ServingHandlers(Handler):
 
     async def serve_mcp(self, _params: ServeMcp, call: Call) -> Done:
         """Serve an MCP client until its messages end or the caller goes."""
+        await load_sdk()
         from clawd.mcp.lines import serve_lines
         from clawd.mcp.server import make_server
 
