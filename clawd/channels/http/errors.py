@@ -1,5 +1,6 @@
 """Errors as each dialect's clients know them: an HTTP status, and the envelope of the path."""
 
+import math
 from typing import Any, Literal
 
 from aiohttp import web
@@ -26,6 +27,9 @@ _STATUS = {
     "worker_died": 503,
     "sandbox_unavailable": 503,
 }
+# Of a model's server: what is the client's own doing, and what tells it to wait.
+_PASSED_ON = frozenset({400, 429, 503})
+_MAX_WAIT_S = 86_400.0
 _OPENAI_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -62,7 +66,7 @@ def status_of(error: Exception) -> int:
     if isinstance(error, ProviderError):
         if error.kind == "timeout":
             return 504
-        return 400 if error.status == 400 else 502
+        return error.status if error.status in _PASSED_ON else 502
     return _STATUS.get(error.code, 500) if isinstance(error, ClawError) else 500
 
 
@@ -112,6 +116,14 @@ def error_response(path: str, error: Exception, status: int = 0) -> web.Response
     """Return the response that tells an error to whoever asked for this path."""
     status = status or status_of(error)
     response = web.json_response(body_of(envelope_of(path), error, status), status=status)
-    if isinstance(error, BusyError):
-        response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    wait_s = _wait_s(error, status)
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(max(1, math.ceil(min(wait_s, _MAX_WAIT_S))))
     return response
+
+
+def _wait_s(error: Exception, status: int) -> float | None:
+    """Return after how many seconds another attempt makes sense, where that is known."""
+    if isinstance(error, BusyError):
+        return error.retry_after_s
+    return error.retry_after_s if isinstance(error, ProviderError) and status != 502 else None
