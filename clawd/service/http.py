@@ -36,6 +36,7 @@ from clawd.channels.http.server import Server
 from clawd.config.http import HttpSection
 from clawd.errors import ForbiddenError
 from clawd.runtime.continuity import Continuity
+from clawd.runtime.incoming import Door
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
@@ -58,6 +59,7 @@ class DirectCall:
 
     def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
+        self.door: Door = "http"
         self.ends = True
         self.on_answer: Any = None
         self._take = take
