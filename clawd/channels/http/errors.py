@@ -80,15 +80,17 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
         return {"error": message}
     if envelope == "anthropic":
         kind = _ANTHROPIC_TYPES.get(status) or (_WRONG if status < 500 else "api_error")
-        told_as = f"{_too_long(error)}{message}"
-        return {"type": "error", "error": {"type": kind, "message": told_as}}
+        body: dict[str, Any] = {"type": kind, "message": f"{_too_long(error)}{message}"}
+        if details := _data_of(error).get("details"):
+            body["details"] = details
+        return {"type": "error", "error": body}
     told: dict[str, Any] = {
         "message": message,
         "type": _OPENAI_TYPES.get(status) or (_WRONG if status < 500 else "server_error"),
         "param": None,
         "code": error.code if isinstance(error, ClawError) else "internal",
     }
-    data = error.data if isinstance(error, ClawError) and error.data else {}
+    data = _data_of(error)
     if data.get("param"):
         told["param"] = data["param"]
     if isinstance(error, ContextFullError):
@@ -96,6 +98,10 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
         told["code"] = "context_length_exceeded"
         told |= {name: data[name] for name in ("n_prompt_tokens", "n_ctx") if name in data}
     return {"error": told}
+
+
+def _data_of(error: Exception) -> dict[str, Any]:
+    return error.data or {} if isinstance(error, ClawError) else {}
 
 
 def _too_long(error: Exception) -> str:

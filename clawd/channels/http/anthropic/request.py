@@ -15,6 +15,7 @@ from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.numbers import count_of, number_of, stops_of
 from clawd.channels.http.schemas import without_nulls
+from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolSpec
 
 _OWN_TOOLS = ("", "custom")
@@ -31,6 +32,7 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     """
     if body.get("messages") is None:
         raise invalid("messages", "expected a list of messages")
+    _no_thread(body)
     turns = Turns()
     for number, message in enumerate(field(body, "messages", list[Any], [])):
         turns.add(f"messages[{number}]", message)
@@ -48,6 +50,21 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
         model=field(body, "model", str, ""),
         is_plain=not messages,
     )
+
+
+def _no_thread(body: dict[str, Any]) -> None:
+    """Refuse a conversation that the server is to keep: clients then send all of it themselves.
+
+    The first turn alone could be answered, but the next one would bring nothing but what is new.
+    """
+    if body.get("thread") is not None:
+        raise InvalidRequestError(
+            "thread: conversations are not kept here; send all messages each time",
+            data={
+                "param": "thread",
+                "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+            },
+        )
 
 
 def shows_thoughts(body: dict[str, Any]) -> bool:

@@ -77,12 +77,7 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        is_plain=(
-            bool(sampling.logprobs)
-            or answer_format is not None
-            or history.is_one_pass
-            or brings_choice
-        ),
+        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=telling.progress or telling.llama_progress,
         metadata=read_metadata(body),
     )
