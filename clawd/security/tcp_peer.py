@@ -2,8 +2,9 @@
 
 TCP has no peer credentials. The kernel says of a connection which user made the other end
 and its inode; the processes that hold that inode are found by their descriptors. All of them are
-judged as a peer of the Unix socket is: none may live in a tool's sandbox. What cannot be found out
-is a no.
+judged as a peer of the Unix socket is: none may live in a tool's sandbox. Nor may filters of system
+calls hold one that do not hold the daemon: a tool behind Landlock is known by them alone. What
+cannot be found out is a no.
 """
 
 import ipaddress
@@ -16,7 +17,8 @@ from typing import NamedTuple
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, has_ended, refuse_sandboxed
 from clawd.security.principal import Principal
-from clawd.security.socket_diag import Address, Row, rows_of
+from clawd.security.socket_diag import Address as Address
+from clawd.security.socket_diag import Row, rows_of
 
 _PROC = Path("/proc")
 _TABLES = ("tcp", "tcp6")
@@ -171,6 +173,7 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
     pidfd = os.pidfd_open(pid)
     try:
         refuse_sandboxed(pid, pidfd, policy)
+        _refuse_filtered(pid)
         if not set(_ids(pid, "Uid")) <= {0, policy.owner_uid}:
             raise ForbiddenError(f"process {pid} is another user's")
         # Looked at again: between the walk and the pidfd the pid may have become another's.
@@ -182,11 +185,32 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
     return judged
 
 
+def _refuse_filtered(pid: int) -> None:
+    """Refuse a process that more system call filters hold than this one: a tool behind Landlock.
+
+    Such a tool has no namespace of its own to be known by, and may have the network; its filters
+    it can neither take off nor keep from what it starts.
+    """
+    if _numbers(pid, "Seccomp_filters") > _numbers("self", "Seccomp_filters"):
+        raise ForbiddenError(
+            f"process {pid} is held by the filters of a sandbox, and may not talk to the daemon "
+            "without a key: it could be a tool"
+        )
+
+
 def _ids(pid: int, name: str) -> tuple[int, ...]:
     """Return the real, effective, saved and file system id of a process."""
-    status = (_PROC / str(pid) / "status").read_text("utf-8", "replace")
-    line = next((line for line in status.splitlines() if line.startswith(f"{name}:")), "")
-    ids = tuple(map(int, line.split()[1:]))
+    ids = _numbers(pid, name)
     if not ids:
         raise ValueError(f"process {pid} has no {name}")
     return ids
+
+
+def _numbers(pid: int | str, name: str) -> tuple[int, ...]:
+    """Return the numbers in a line of a process's status; none where the kernel has no such line.
+
+    Kernels that do not count filters have no Landlock that would do for a sandbox, either.
+    """
+    status = (_PROC / str(pid) / "status").read_text("utf-8", "replace")
+    line = next((line for line in status.splitlines() if line.startswith(f"{name}:")), "")
+    return tuple(map(int, line.split()[1:]))

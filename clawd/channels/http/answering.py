@@ -17,7 +17,7 @@ from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Answered, Dialect, Folding, Generation
 from clawd.channels.http.feed import Feed, Numbered
-from clawd.channels.http.request_counts import COUNTS
+from clawd.channels.http.request_counts import COUNTS, WAS_TOLD
 from clawd.channels.http.side_by_side import ManyDialect, One, close_all, feeding
 from clawd.channels.http.steady import Steady
 from clawd.errors import ClawError
@@ -158,11 +158,13 @@ class _Stream:
         now = asyncio.get_running_loop().time
         while True:
             data = b"".join(self._told(batch)) if batch else self._dialect.ping
+            if self._is_over:
+                # In one piece with the end: there are clients that leave at the last event.
+                await self._write(response, data, is_last=True)
+                self._request[WAS_TOLD] = response.status
+                return
             if data:
                 await self._write(response, data)
-            if self._is_over:
-                await self._write(response, b"")
-                return
             wrote_at = now()
             await feed.wait(self._pace.ping_s)
             # The first piece of content goes out at once, and so does one that comes late enough.
@@ -199,15 +201,17 @@ class _Stream:
             self._is_over = True
             yield from self._dialect.end()
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        """Write some bytes, none for the end; whoever takes nothing is cut off.
+    async def _write(
+        self, response: web.StreamResponse, data: bytes, *, is_last: bool = False
+    ) -> None:
+        """Write some bytes; whoever takes nothing is cut off.
 
         Raises:
             ConnectionError: the client is gone, or too slow.
         """
         try:
             async with asyncio.timeout(self._pace.stall_s):
-                await (response.write(data) if data else response.write_eof())
+                await (response.write_eof(data) if is_last else response.write(data))
         except TimeoutError:
             _log.info("a client took nothing of its answer for too long, and is cut off")
             if self._request.transport is not None:
