@@ -10,14 +10,23 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 
+from clawd.wire.safe_text import single_line
+
 MAX_WAITING = 64
+MAX_OPEN = 128
+"""So many requests of a client may be without an answer; more are refused."""
+
 END_GRACE_S = 1.0
+_ID_LIMIT = 64
+
+_TOOLS_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
 
 
 async def serve_lines(
     server: Server[Any],
     lines: AsyncIterator[str],
     send: Callable[[str], Awaitable[None]],
+    on_change: Callable[[Callable[[], None]], Callable[[], None]],
 ) -> None:
     """Serve until the lines end; what runs then is cancelled.
 
@@ -25,35 +34,54 @@ async def serve_lines(
         server: answers.
         lines: JSON texts of the client.
         send: takes a JSON text for the client.
+        on_change: tells when there are other tools. Clients of the older revisions are told of it
+            once they have shaken hands; those of the newest ask for it.
     """
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
     outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
     open_requests = _OpenRequests()
+    has_changed, tells = asyncio.Event(), contextlib.ExitStack()
+    sending = asyncio.Lock()
+
+    async def tell(message: SessionMessage) -> None:
+        async with sending:
+            await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
 
     async def read() -> None:
         async with to_server:
             async for line in lines:
                 if line.strip():
                     message = _message(line)
+                    if refused := open_requests.refusal(message):
+                        await tell(refused)
+                        continue
                     open_requests.asked(message)
+                    if _is_initialized(message):
+                        tells.callback(on_change(has_changed.set))
                     await to_server.send(message)
             await open_requests.wait(END_GRACE_S)
 
     async def write() -> None:
         async with to_client:
             async for message in to_client:
-                await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
+                await tell(message)
                 open_requests.answered(message)
 
-    options = server.create_initialization_options(NotificationOptions())
+    async def tell_changes() -> None:
+        while True:
+            await has_changed.wait()
+            has_changed.clear()  # many changes that nobody has read of are one
+            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
+
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
     async with asyncio.TaskGroup() as tasks:
-        writing = tasks.create_task(write())
-        reading = tasks.create_task(read())
+        running = [tasks.create_task(work()) for work in (write, read, tell_changes)]
         try:
             await server.run(incoming, outgoing, options)
         finally:
-            reading.cancel()
-            writing.cancel()
+            tells.close()
+            for task in running:
+                task.cancel()
 
 
 class _OpenRequests:
@@ -67,26 +95,62 @@ class _OpenRequests:
         self._none = asyncio.Event()
         self._none.set()
 
+    def refusal(self, message: SessionMessage | Exception) -> SessionMessage | None:
+        """Return the answer to a request that is one too many, or that nobody could tell apart."""
+        if not isinstance(message, SessionMessage):
+            return None
+        asked = message.message
+        if not isinstance(asked, types.JSONRPCRequest):
+            return None
+        if asked.id in self._ids:
+            told = f"request {single_line(str(asked.id), _ID_LIMIT)} is under way already"
+        elif len(self._ids) >= MAX_OPEN:
+            told = f"{MAX_OPEN} requests are under way; wait for the answer of one"
+        else:
+            return None
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=told)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked.id, error=error))
+
     def asked(self, message: SessionMessage | Exception) -> None:
         """Note a message of the client."""
-        if isinstance(message, SessionMessage) and isinstance(
-            message.message, types.JSONRPCRequest
-        ):
+        if not isinstance(message, SessionMessage):
+            return
+        if isinstance(message.message, types.JSONRPCRequest):
             self._ids.add(message.message.id)
             self._none.clear()
+        elif isinstance(message.message, types.JSONRPCNotification):
+            self._taken_back(message.message)
 
     def answered(self, message: SessionMessage) -> None:
         """Note a message for the client that was sent."""
         if isinstance(message.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._ids.discard(message.message.id)
-            if not self._ids:
-                self._none.set()
+            self._over(message.message.id)
+
+    def _taken_back(self, notification: types.JSONRPCNotification) -> None:
+        """Forget a request that the client cancelled: it gets no answer."""
+        if notification.method == "notifications/cancelled":
+            number = (notification.params or {}).get("requestId")
+            if type(number) in {int, str}:  # a bool is no id, but would be found as one
+                self._over(number)
+
+    def _over(self, number: object) -> None:
+        self._ids.discard(number)
+        if not self._ids:
+            self._none.set()
 
     async def wait(self, limit_s: float) -> None:
         """Wait until all are answered, or that long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._none.wait()
+
+
+def _is_initialized(message: SessionMessage | Exception) -> bool:
+    return (
+        isinstance(message, SessionMessage)
+        and isinstance(message.message, types.JSONRPCNotification)
+        and message.message.method == "notifications/initialized"
+    )
 
 
 def _message(line: str) -> SessionMessage | Exception:

@@ -7,6 +7,7 @@ is of an unknown kind, is said in a line.
 import logging
 import mimetypes
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from clawd.wire.references import reference
 from clawd.wire.safe_text import single_line
 
 MAX_KEPT = 20
+MAX_REASONS = 20
 EMPTY = "(no output)"
 SAYS_FAILED = "the server says that the call failed"
 
@@ -90,9 +92,7 @@ async def _output(result: RemoteResult, keeper: Keeper, context: ToolContext) ->
     if more := len(blobs) - MAX_KEPT:
         lines += [f"[{more} more files were left out]"] if more > 0 else []
     lines += [_link(block) for block in result.content if block.kind == "link"]
-    if unknown := sum(block.kind == "other" for block in result.content):
-        parts = "1 part" if unknown == 1 else f"{unknown} parts"
-        lines.append(f"[{parts} of a kind that clawd does not know: left out]")
+    lines += _left_out([block for block in result.content if block.kind == "other"])
     text = "\n".join(texts)
     if not text.strip() and result.structured is not None:
         text = _as_json(result.structured)
@@ -104,6 +104,19 @@ def _link(block: Content) -> str:
     said = ", ".join(filter(None, about))
     uri = single_line(block.uri, _URI_LIMIT)
     return f"[link to {uri}{f' ({said})' if said else ''}]"
+
+
+def _left_out(blocks: list[Content]) -> list[str]:
+    """Return a line for each reason that parts were left out for."""
+    lines: list[str] = []
+    for why, parts in Counter(single_line(block.text, _URI_LIMIT) for block in blocks).items():
+        count = "1 part" if parts == 1 else f"{parts} parts"
+        times = f" ({count})" if parts > 1 else ""
+        lines.append(
+            f"[{why}{times}]" if why else f"[{count} of a kind that clawd does not know: left out]"
+        )
+    more = len(lines) - MAX_REASONS
+    return [*lines[:MAX_REASONS], *([f"[{more} more reasons]"] if more > 0 else [])]
 
 
 def _suffix(mime: str) -> str:

@@ -65,15 +65,8 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        tell = self._hub.teller(owner=principal.uid, conversation_id=conversation_id)
-
-        def both(event: Event) -> None:
-            tell(event)
-            emit(event)
-
-        scope = self._scope(principal, workspace, emit=both, reachable=interactive)
-        scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
-        return await self._dispatcher.call(request, scope)
+        visit = Visit(conversation_id=conversation_id, workspace=workspace, interactive=interactive)
+        return await self.visit(request, principal, visit, emit)
 
     async def visit(
         self,
@@ -87,7 +80,13 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        scope = self._scope(principal, visit.workspace, emit=emit, reachable=visit.interactive)
+        tell = self._hub.teller(owner=principal.uid, conversation_id=visit.conversation_id)
+
+        def both(event: Event) -> None:
+            tell(event)
+            emit(event)
+
+        scope = self._scope(principal, visit.workspace, emit=both, reachable=visit.interactive)
         scope = msgspec.structs.replace(
             scope,
             conversation_id=visit.conversation_id,

@@ -1,6 +1,7 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -115,13 +116,11 @@ class Preparation:
         provider = self.provider(incoming, settings)
         agent = settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
-        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
-        workspace = settings.resolve_workspace(live.record.workspace)
-        hints = hints_for(provider, live.hints, incoming.hints)
-        live.hints = hints
+        workspace = _workspace(live, settings)
+        live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
-        offer = self._offered(settings, agent, incoming.door)
-        check_choice(incoming.tool_choice, offer)
+        offered = partial(self._offered, settings, agent, incoming.door)
+        offer = _chosen_of(incoming, offered())
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
         self._facts.mark(live.record.id, block)
@@ -133,13 +132,12 @@ class Preparation:
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
-        inputs = _inputs(settings, agent, offer.shown, workspace)
 
-        def begun(shown: tuple[Tool, ...]) -> tuple[str, str]:
-            others = msgspec.structs.replace(inputs, tools=shown)
-            return _beginning(live, others, provider, incoming.system)
+        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
+            made_of = _inputs(settings, agent, shown, workspace)
+            return _beginning(live, made_of, provider, incoming.system)
 
-        system, fixed = begun(offer.shown)
+        system, fixed = beginning(offer.shown)
         plan = TurnPlan(
             turn_id=turn_id,
             message=Message(role="user", content=with_block(block.text, short or incoming.text)),
@@ -156,8 +154,7 @@ class Preparation:
             is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
-            response_format=incoming.response_format,
-            news=self._news(offer, lambda: self._offered(settings, agent, incoming.door), begun),
+            news=self._news(offer, offered, beginning),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
 
@@ -351,15 +348,21 @@ def _sampling(incoming: IncomingMessage, agent: AgentSettings) -> Sampling:
     return msgspec.structs.replace(wishes, preset=preset)
 
 
-def check_choice(choice: str, offer: Offer) -> None:
-    """Refuse the choice of a tool that is not offered.
+def _workspace(live: LiveConversation, settings: RuntimeSettings) -> Path:
+    """Return the folder of a conversation, if it is one that may be worked in."""
+    # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
+    return settings.resolve_workspace(live.record.workspace)
+
+
+def _chosen_of(incoming: IncomingMessage, offer: Offer) -> Offer:
+    """Return what is offered, if the tool that a message chooses is among it.
 
     Raises:
         InvalidRequestError: it names such a tool, or wants one where there are none.
     """
-    names = [tool.name for tool in offer.shown]
+    choice, names = incoming.tool_choice, [tool.name for tool in offer.shown]
     if choice == "auto" or choice in names or (choice == "required" and names):
-        return
+        return offer
     told = ", ".join(names) or "none"
     raise InvalidRequestError(
         f"tool_choice is {choice!r}; the tools that are offered: {told}",

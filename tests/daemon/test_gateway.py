@@ -131,6 +131,17 @@ print(sum(b" 404 " in each.recv(100) for each in made))
     assert done.stdout.strip() == "100", done.stderr
 
 
+def test_approvals_are_answered_with_an_admins_key_only(home: Home) -> None:
+    home.configure(tables=http())
+    home.start()
+    path = "/approvals/none"
+    assert ask(home, path, method="POST")[0] == 403  # let in without a key, but no admin
+    plain = home.ctl("key", "create").stdout.strip()
+    assert ask(home, path, method="POST", x_api_key=plain)[0] == 403
+    admin = home.ctl("key", "create", "--scope", "tools,admin").stdout.strip()
+    assert ask(home, path, method="POST", x_api_key=admin)[0] in {400, 404}
+
+
 @pytest.mark.parametrize(
     "words",
     [

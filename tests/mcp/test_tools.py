@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from clawd.errors import StorageError
+from clawd.mcp.contents import read_result
 from clawd.mcp.model import Content, Progress, RemoteResult, ServerSettings
 from clawd.mcp.tools import fingerprint_of, identity_of, schema_of
 from clawd.security.policy import PolicySettings
@@ -313,6 +314,29 @@ async def test_images_and_resources_are_kept_as_session_files(shop: Shop, bench:
     store = bench.memory.session_files
     file, data = await store.load("conv-1", "files__read-1.png", owner=None)
     assert (file.mime, data, file.is_kept) == ("image/png", b"\x89PNG\0", True)
+
+
+async def test_why_a_part_was_left_out_is_said_once_for_each_reason(
+    shop: Shop, bench: Bench
+) -> None:
+    holograms = [{"type": "hologram"}] * 2
+    broken = {"type": "image", "data": "x", "mimeType": "image/png"}
+    deep: Any = 1
+    for _ in range(200):
+        deep = [deep]
+    answer = {"content": [*holograms, broken], "structuredContent": deep}
+    outcome = await told(shop, bench, read_result(answer, 1_000))
+    assert outcome.text.splitlines() == [
+        "[content of the type hologram was left out: it is not known (2 parts)]",
+        "[content of the type image was left out: its data is no base64]",
+        "[structured content was left out: it nests more than 64 levels]",
+    ]
+
+
+async def test_reasons_that_differ_all_the_time_are_not_all_told(shop: Shop, bench: Bench) -> None:
+    answer = {"content": [{"type": f"kind-{number}"} for number in range(50)]}
+    lines = (await told(shop, bench, read_result(answer, 1_000))).text.splitlines()
+    assert (len(lines), lines[-1]) == (21, "[30 more reasons]")
 
 
 async def test_what_cannot_be_kept_is_said(

@@ -46,7 +46,7 @@ async def run_tool(request: web.Request) -> web.StreamResponse:
     if not body.stream:
         return await told(request, params)
     gateway, principal = request.app[GATEWAY], caller_of(request).principal
-    async with EventStream(request) as stream:
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
         outcome = await gateway.stream(params, principal, stream.send_wire)
         await stream.send("tool_outcome", msgspec.to_builtins(outcome) | {"type": "tool_outcome"})
     return stream.response
@@ -62,7 +62,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
         return await told(request, params)
     gateway, principal = request.app[GATEWAY], caller_of(request).principal
     has_failed = False
-    async with EventStream(request) as stream:
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
 
         async def send(event: Event) -> None:
             nonlocal has_failed
@@ -81,7 +81,7 @@ async def follow(request: web.Request) -> web.StreamResponse:
     """Follow a conversation until the client leaves."""
     gateway, principal = request.app[GATEWAY], caller_of(request).principal
     live = await gateway.inbox.book.load(request.match_info["id"], principal)
-    async with EventStream(request) as stream:
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
         await stream.start()
         params = FollowConversation(conversation_id=live.record.id)
         await until_drained(request, gateway.stream(params, principal, stream.send_wire))
@@ -98,7 +98,7 @@ async def events(request: web.Request) -> web.StreamResponse:
     hub, principal = request.app[GATEWAY].inbox.book.hub, caller_of(request).principal
     subscription = hub.subscribe(principal)
     try:
-        async with EventStream(request) as stream:
+        async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
             await stream.start()
             await until_drained(request, _tell(subscription, stream))
     finally:

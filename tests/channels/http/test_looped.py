@@ -107,7 +107,7 @@ def test_plain_words_are_never_held_back() -> None:
         assert may_be_call(text)
 
 
-pieces = st.sampled_from(["Hel", "lo", "{", '{"name":', ' "x"', "<tool_call>", "\n", " ", "`"])
+pieces = st.sampled_from(["He", "llo", "{", '{"name":', ' "x"', "<tool_call>", "\n", " ", "`"])
 hops = st.lists(
     st.one_of(pieces.map(said), st.just(RESET), st.just(TOOL), st.just(ReasoningDelta(text="r"))),
     max_size=20,
@@ -129,3 +129,14 @@ def test_a_hop_that_says_the_same_again_never_breaks_a_stream(
     again = [said("".join(first)), *map(said, rest)]
     events, telling = told(*begun, RESET, *again)
     assert streamed(events) == whole(events) == telling.text == "".join([*first, *rest])
+
+
+def test_only_what_may_begin_a_marker_is_held_back() -> None:
+    telling = Telling()
+    told = [telling.take(TextDelta(text=text)) for text in ("Hello ", "there ", "you <to", "day")]
+    assert told == [
+        [Text(text="Hello")],
+        [Text(text=" there")],
+        [Text(text=" you ")],
+        [Text(text="<today")],
+    ]

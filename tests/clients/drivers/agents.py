@@ -89,7 +89,7 @@ def structured() -> Any:
     found = {}
     for by in BY:
         settings = ModelSettings(temperature=0.0, max_tokens=400)
-        real = agent(by, saying.REAL, output=Liked, settings=settings, default_headers=saying.ALONE)
+        real = agent(by, saying.REAL, output=Liked, settings=settings)
         found[by] = Runner.run_sync(real, "hello").final_output.model_dump()
     return found
 

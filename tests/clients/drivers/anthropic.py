@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from tests.clients.drivers import saying
 
 CLIENT = anthropic.Anthropic(base_url=saying.URL, api_key=saying.KEY, max_retries=0, timeout=20)
-ALONE = CLIENT.with_options(default_headers=saying.ALONE)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [
@@ -156,8 +155,8 @@ def forced() -> Any:
 
 def structured() -> Any:
     asked: Any = {"model": saying.REAL, "max_tokens": 400, "messages": HELLO}
-    parsed = ALONE.messages.parse(**asked, output_format=Liked)
-    plain = ALONE.messages.create(
+    parsed = CLIENT.messages.parse(**asked, output_format=Liked)
+    plain = CLIENT.messages.create(
         **asked, output_config={"format": {"type": "json_schema", "schema": saying.SCHEMA}}
     )
     return {

@@ -81,7 +81,7 @@ def forced() -> Any:
 def structured() -> Any:
     found = []
     for method in ("json_schema", "function_calling"):
-        real = model(saying.REAL, default_headers=saying.ALONE, temperature=0)
+        real = model(saying.REAL, temperature=0)
         answer = real.with_structured_output(Liked, method=method).invoke("hello")
         found.append(answer.model_dump())
     return found

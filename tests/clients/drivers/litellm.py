@@ -64,7 +64,6 @@ def structured() -> Any:
             HELLO,
             response_format=wanted,
             max_tokens=400,
-            extra_headers=saying.ALONE,
         )
         found[dialect] = json.loads(answer.choices[0].message.content)
     return found

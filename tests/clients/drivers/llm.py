@@ -25,7 +25,6 @@ MODELS = """
   api_key_name: clawd
   supports_tools: true
   supports_schema: true
-  headers: {{"X-Clawd-Inject": "off"}}
 - {{model_id: nobody, model_name: nobody, api_base: {url}, api_key_name: clawd}}
 - {{model_id: short, model_name: {short}, api_base: {url}, api_key_name: clawd}}
 - model_id: endless

@@ -10,7 +10,6 @@ from tests.clients.drivers import saying
 
 HEADERS = {"Authorization": f"Bearer {saying.KEY}"}
 CLIENT = ollama.Client(host=saying.URL, headers=HEADERS, timeout=20)
-ALONE = ollama.Client(host=saying.URL, headers=HEADERS | saying.ALONE, timeout=20)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [saying.FUNCTION]
@@ -90,8 +89,8 @@ def own_tools() -> Any:
 
 def structured() -> Any:
     asked: Any = {"model": saying.REAL, "format": saying.SCHEMA}
-    chat = ALONE.chat(**asked, messages=HELLO)
-    lines = ALONE.generate(**asked, prompt="hello", stream=True)
+    chat = CLIENT.chat(**asked, messages=HELLO)
+    lines = CLIENT.generate(**asked, prompt="hello", stream=True)
     return [
         json.loads(chat.message.content),
         json.loads("".join(line.response for line in lines)),

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 from tests.clients.drivers import saying
 
 CLIENT = openai.OpenAI(base_url=saying.V1, api_key=saying.KEY, max_retries=0, timeout=20)
-ALONE: Any = CLIENT.with_options(default_headers=saying.ALONE)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [saying.FUNCTION]
@@ -152,13 +151,13 @@ def forced() -> Any:
 
 
 def structured() -> Any:
-    answer = ALONE.chat.completions.parse(model=saying.REAL, messages=HELLO, response_format=Liked)
-    with ALONE.chat.completions.stream(
+    answer = CLIENT.chat.completions.parse(model=saying.REAL, messages=HELLO, response_format=Liked)
+    with CLIENT.chat.completions.stream(
         model=saying.REAL, messages=HELLO, response_format=Liked
     ) as events:
         streamed = events.get_final_completion().choices[0].message.parsed
-    response = ALONE.responses.parse(model=saying.REAL, input="hello", text_format=Liked)
-    plain = ALONE.chat.completions.create(
+    response = CLIENT.responses.parse(model=saying.REAL, input="hello", text_format=Liked)
+    plain = CLIENT.chat.completions.create(
         model=saying.REAL,
         messages=HELLO,
         max_tokens=400,

@@ -76,7 +76,7 @@ def tools_streamed() -> Any:
 def structured() -> Any:
     found = []
     for output in (NativeOutput(Liked), ToolOutput(Liked)):
-        real = model("chat", saying.REAL, default_headers=saying.ALONE)
+        real = model("chat", saying.REAL)
         settings: Any = {"temperature": 0.0, "max_tokens": 400}
         agent = Agent(real, output_type=output, model_settings=settings)
         found.append(agent.run_sync("hello").output.model_dump())

@@ -49,7 +49,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-# The model alone: clawd's own tools would be as good an answer as the one by a schema.
+# The model alone, without clawd's own tools and system prompt.
 ALONE = {"X-Clawd-Inject": "off"}
 
 URL, KEY = [*sys.argv[1:], "", ""][:2]

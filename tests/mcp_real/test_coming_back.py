@@ -1,0 +1,144 @@
+"""A server that is dead or slow: others, turns and prompts do not notice, and it comes back."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp_real.chats import chat, lines, planned, until_link
+from tests.mcp_real.servers import hostile, marked, table
+from tests.support.chat_server import DONE, HELLO, ChatServer, chunk, serving, streamed
+from tests.support.home import Home
+
+pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
+
+LIMIT_S = 30.0
+FULL = '[security]\nautonomy = "full"\n'
+MODEL = """
+[providers.models.web]
+kind = "openai-compatible"
+model = "m"
+base_url = "{url}"
+"""
+GATED = """
+import os, pathlib, sys
+if not pathlib.Path("gate").exists():
+    sys.exit("the gate is shut")
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def gated(home: Home, mark: str) -> str:
+    """Return the table of a server that starts only where there is a file called gate."""
+    (home.workspace / "gated.py").write_text(GATED)
+    script = Path(__file__).parents[1] / "mcp" / "stdio_program.py"
+    words = ["-I", "-S", str(script), "good", "2025-11-25", mark]
+    return table(
+        "gated",
+        command=[sys.executable, "-I", "-S", str(home.workspace / "gated.py"), *words],
+        readonly_paths=[str(script.parent), sys.prefix, sys.base_prefix],
+    )
+
+
+@contextmanager
+def model_at(server: ChatServer) -> Iterator[str]:
+    """Serve a model in a thread of its own; gives its address."""
+    address: list[str] = []
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(server) as url:
+            address.append(url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(LIMIT_S)
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(LIMIT_S)
+        loop.close()
+
+
+def calling(name: str, arguments: str) -> Any:
+    call = {"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}
+    return streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), DONE)
+
+
+def test_it_comes_back_by_itself_and_prompts_stay_as_they_are(home: Home) -> None:
+    mark, gate = "gated-server-of-this-test", home.workspace / "gate"
+    hello = streamed(*HELLO)
+    server = ChatServer(hello, hello, calling("gated__echo", '{"text":"x"}'), hello)
+    with model_at(server) as url:
+        tables = gated(home, mark) + hostile("beside", "good", "beside") + FULL
+        home.configure(tables=tables + MODEL.format(url=url), provider="web")
+        home.start()
+        until_link(home, "gated", link="waiting")
+        assert "the gate is shut" in lines(home)["gated"].problem
+        gate.touch()
+        until_link(home, "gated", "beside")
+        first = chat(home, "one")
+        gate.unlink()
+        for pid in marked(mark):
+            with suppress(ProcessLookupError):  # one of them ends with another
+                os.kill(pid, signal.SIGKILL)
+        until_link(home, "gated", link="waiting")
+        chat(home, "two", first.conversation)
+        (away,) = chat(home, "three", first.conversation).results
+        assert away.status == "failed"
+        assert "tool transport error: the MCP server gated is not connected" in away.output
+        assert "the gate is shut" in away.output
+        ran = home.ctl("mcp", "tool", "beside", "echo", "--json", '{"text":"still here"}')
+        assert ran.stdout == "still here\n"
+        gate.touch()
+        until_link(home, "gated", connects=2)
+        chat(home, "four", first.conversation)
+    offered = [json.dumps(each["tools"]) for each in server.requests]
+    assert len(offered) == 5 and len(set(offered)) == 1
+    assert "gated__echo" in offered[0]
+    for before, after in zip(server.requests, server.requests[1:], strict=False):
+        assert after["messages"][: len(before["messages"])] == before["messages"]
+
+
+def test_a_slow_server_holds_up_neither_the_call_beside_it_nor_the_turn(home: Home) -> None:
+    calls = [("slow__echo", {"text": "x"}), ("beside__echo", {"text": "quick"})]
+    tables = hostile("slow", "hang-in-call", "slow", call_timeout_s=1)
+    home.configure(
+        *planned({"both": calls, "quick": calls[1:]}),
+        tables=tables + hostile("beside", "good", "beside") + FULL,
+    )
+    home.start()
+    until_link(home, "slow", "beside")
+    both = chat(home, "both")
+    assert [each.status for each in both.results] == ["failed", "allowed"]
+    assert "the MCP server slow did not answer within 1 s\nquick" in both.said
+    assert "quick" in chat(home, "quick").said
+
+
+def test_a_turn_that_waits_for_a_slow_server_ends_by_its_own_limit(home: Home) -> None:
+    tables = hostile("slow", "hang-in-call", "slow", call_timeout_s=600)
+    limit = "[agent]\nwall_clock_budget_s = 1\n"
+    home.configure(
+        *planned({"wait": [("slow__echo", {"text": "x"})]}), tables=tables + limit + FULL
+    )
+    home.start()
+    until_link(home, "slow")
+    heard = chat(home, "wait")
+    assert heard.said == "I stopped: 1 s are used up."
+    assert [(each.status, each.output) for each in heard.results] == [
+        ("failed", "error: cancelled")
+    ]
+    assert [each["reason"] for each in home.receipt_lines()] == ["cancelled"]
