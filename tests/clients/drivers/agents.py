@@ -116,7 +116,7 @@ def _refusals(by: str) -> Any:
 
 def _left(by: str) -> Any:
     async def leave() -> None:
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(1.0):
             await Runner.run(agent(by), "wait")
 
     before = saying.settled()["left"]

@@ -211,7 +211,7 @@ def errors() -> Any:
 def cancelled() -> Any:
     before = saying.settled()["left"]
     waiting: Any = SOME | {"messages": [{"role": "user", "content": "wait"}]}
-    hasty = CLIENT.with_options(timeout=0.5)
+    hasty = CLIENT.with_options(timeout=1.0)
     whole = saying.refusal(lambda: hasty.messages.create(**waiting))
     after_whole = saying.settled()["left"]
     with CLIENT.messages.stream(

@@ -101,7 +101,7 @@ def errors() -> Any:
 
 def cancelled() -> Any:
     before = saying.settled()["left"]
-    whole = saying.refusal(lambda: model(timeout=0.5).invoke("wait"))
+    whole = saying.refusal(lambda: model(timeout=1.0).invoke("wait"))
     after_whole = saying.settled()["left"]
     chunks = model(saying.ENDLESS, default_headers=saying.ALONE).stream("hello")
     for _, chunk in zip(range(5), chunks, strict=False):

@@ -87,7 +87,7 @@ def cancelled() -> Any:
     for dialect in DIALECTS:
         before = saying.settled()["left"]
         waiting: Any = [{"role": "user", "content": "wait"}]
-        leaving = functools.partial(ask, dialect, saying.MODEL, waiting, timeout=0.5)
+        leaving = functools.partial(ask, dialect, saying.MODEL, waiting, timeout=1.0)
         raised = saying.refusal(leaving)
         found[dialect] = [raised["type"], saying.settled()["left"] - before]
     return found

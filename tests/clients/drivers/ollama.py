@@ -174,7 +174,7 @@ def errors() -> Any:
 
 def cancelled() -> Any:
     before = saying.settled()["left"]
-    hasty = ollama.Client(host=saying.URL, headers=HEADERS, timeout=0.5)
+    hasty = ollama.Client(host=saying.URL, headers=HEADERS, timeout=1.0)
     waiting: Any = {"model": saying.MODEL, "messages": [{"role": "user", "content": "wait"}]}
     whole = saying.refusal(lambda: hasty.chat(**waiting))
     after_whole = saying.settled()["left"]

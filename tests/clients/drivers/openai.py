@@ -207,7 +207,7 @@ def errors() -> Any:
 def cancelled() -> Any:
     before = saying.settled()["left"]
     waiting: Any = {"model": saying.MODEL, "messages": [{"role": "user", "content": "wait"}]}
-    hasty = CLIENT.with_options(timeout=0.5)
+    hasty = CLIENT.with_options(timeout=1.0)
     whole = saying.refusal(lambda: hasty.chat.completions.create(**waiting))
     after_whole = saying.settled()["left"]
     events = CLIENT.chat.completions.create(

@@ -106,7 +106,7 @@ def _refusals(by: str) -> Any:
 
 def _left(by: str) -> Any:
     async def leave() -> None:
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(1.0):
             await Agent(model(by)).run("wait")
 
     before = saying.settled()["left"]

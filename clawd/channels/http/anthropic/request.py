@@ -30,9 +30,9 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     Raises:
         InvalidRequestError: the body cannot be meant; says which field.
     """
-    _no_thread(body)
     if body.get("messages") is None:
         raise invalid("messages", "expected a list of messages")
+    _no_thread(body)
     turns = Turns()
     for number, message in enumerate(field(body, "messages", list[Any], [])):
         turns.add(f"messages[{number}]", message)
