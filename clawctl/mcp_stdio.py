@@ -4,6 +4,7 @@ What the client says is not looked at here; the daemon speaks MCP.
 """
 
 import os
+import re
 import select
 import sys
 
@@ -57,8 +58,18 @@ def _pass_on(stream: Stream[Done]) -> None:
             stream.read(0)
         while (event := _next(stream)) is not None:
             if isinstance(event, McpLine):
-                sink.write(event.text.encode() + b"\n")
+                sink.write(_ascii(event.text) + b"\n")
         sink.flush()
+
+
+def _ascii(text: str) -> bytes:
+    """Return JSON in ASCII: it says the same, and can drive no terminal that it may end on."""
+    return re.sub(r"[^ -~]", lambda found: _escaped(found[0]), text).encode()
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _next(stream: Stream[Done]) -> object:
