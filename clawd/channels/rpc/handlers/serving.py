@@ -19,7 +19,11 @@ class ServingHandlers(Handler):
     """Each method handles the wire method of its name."""
 
     async def serve_mcp(self, _params: ServeMcp, call: Call) -> Done:
-        """Serve an MCP client until its messages end or the caller goes."""
+        """Serve an MCP client until its messages end or the caller goes.
+
+        Raises:
+            ConnectionError: the caller went before it was told all.
+        """
         from clawd.mcp.lines import serve_lines
         from clawd.mcp.server import make_server
 
@@ -34,7 +38,14 @@ class ServingHandlers(Handler):
         async def send(text: str) -> None:
             await call.emit(McpLine(text=text))
 
-        await serve_lines(make_server(lambda _ctx: door, version=__version__), lines.all(), send)
+        server = make_server(lambda _ctx: door, version=__version__)
+        try:
+            await serve_lines(server, lines.all(), send)
+        except ExceptionGroup as group:
+            _, others = group.split(ConnectionError)
+            if others is not None:
+                raise others from None
+            raise ConnectionResetError("the client is gone") from None
         return Done(message="the client has left")
 
 
