@@ -22,7 +22,7 @@ Wrong = tuple[tuple[str | int, ...], object, str]
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_A_COMMAND = ("env", "env_passthrough", "workspace_access", "readonly_paths", "network")
-_OF_A_URL = ("auth_token", "auth_env", "oauth")
+_OF_A_URL = ("auth_token", "auth_env", "oauth", "oauth_client_id", "oauth_client_env")
 
 
 class McpServerSection(Section):
@@ -61,6 +61,16 @@ class McpServerSection(Section):
     )
     oauth: bool = Field(
         default=False, description="url: sign in by OAuth where the server asks for it."
+    )
+    oauth_client_id: str = Field(
+        default="",
+        description="url: the client id that the server's operator gave out, where it lets nobody "
+        "register by itself.",
+    )
+    oauth_client_env: str = Field(
+        default="",
+        description="url: the environment variable, or systemd credential, that holds the secret "
+        "of that client.",
     )
     mode: Literal["auto", "legacy"] = Field(
         default="auto",

@@ -37,6 +37,18 @@ def mcp_token(alias: str, section: McpServerSection, environ: Mapping[str, str])
     return ""
 
 
+def mcp_client_secret(alias: str, section: McpServerSection, environ: Mapping[str, str]) -> str:
+    """Return the secret of the client registered at an MCP server, or "" when there is none.
+
+    Raises:
+        ConfigError: one is configured and not to be had; the message never holds it.
+    """
+    if section.oauth_client_env:
+        name = section.oauth_client_env
+        return _from_environment(f"MCP server {alias}", "client secret", name, environ)
+    return ""
+
+
 def mcp_variables(
     alias: str, section: McpServerSection, environ: Mapping[str, str]
 ) -> dict[str, str]:

@@ -40,19 +40,23 @@ class Surroundings:
         self.folder = folder
         self.log = log
         self._on_sign_in = on_sign_in
-        self._limit: asyncio.Timeout | None = None
+        self._limits: list[asyncio.Timeout] = []
 
     @contextlib.asynccontextmanager
     async def connecting(self, limit_s: float) -> AsyncIterator[None]:
-        """Limit the body, which a person who signs in may prolong. Raises TimeoutError."""
-        try:
-            async with asyncio.timeout(limit_s) as self._limit:
+        """Limit the body, which a person who signs in may prolong. Raises TimeoutError.
+
+        Limits may stand within each other; a sign-in prolongs all of them.
+        """
+        async with asyncio.timeout(limit_s) as limit:
+            self._limits.append(limit)
+            try:
                 yield
-        finally:
-            self._limit = None
+            finally:
+                self._limits.remove(limit)
 
     async def on_sign_in(self, address: str) -> None:
         """Tell that a person must open an address, and wait longer."""
-        if self._limit is not None:
-            self._limit.reschedule(asyncio.get_running_loop().time() + SIGN_IN_S)
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time() + SIGN_IN_S)
         self._on_sign_in(address)

@@ -68,6 +68,11 @@ class Link:
         for task in self._calls:
             task.cancel()
 
+    @property
+    def has_change(self) -> bool:
+        """Whether the server said that its tools changed, and nobody has asked for them since."""
+        return self._tap.has_changed
+
     def take_change(self) -> bool:
         """Whether the server said, since the last time this was asked, that its tools changed."""
         changed, self._tap.has_changed = self._tap.has_changed, False
@@ -236,7 +241,7 @@ async def _shake_hands(
     limit_s = settings.connect_timeout_s
     try:
         async with around.connecting(limit_s):
-            if not is_legacy and await _discovered(session, limit_s, trouble):
+            if not is_legacy and await _discovered(session, around, limit_s, trouble):
                 return
             await session.initialize()
     except TimeoutError:
@@ -249,7 +254,9 @@ async def _shake_hands(
         raise ConnectError(shown(str(error))) from error
 
 
-async def _discovered(session: ClientSession, limit_s: float, trouble: Trouble) -> bool:
+async def _discovered(
+    session: ClientSession, around: Surroundings, limit_s: float, trouble: Trouble
+) -> bool:
     """Ask for the newest revision; False where the server does not know how to answer.
 
     Raises:
@@ -257,7 +264,7 @@ async def _discovered(session: ClientSession, limit_s: float, trouble: Trouble) 
         MCPError: it cannot be reached.
     """
     try:
-        async with asyncio.timeout(limit_s * _DISCOVER_SHARE):
+        async with around.connecting(limit_s * _DISCOVER_SHARE):
             await session.discover()
     except TimeoutError:
         trouble.ignores_discover = True

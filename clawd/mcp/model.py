@@ -22,6 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         url: of a streamable HTTP endpoint.
         token: a bearer token, resolved; empty for none.
         oauth: sign in by OAuth where the server asks for it.
+        oauth_client_id: as whom clawd was registered there by hand; empty for by itself.
+        oauth_client_secret: of that registration, resolved; empty for none.
         mode: `legacy` never asks for the newest revision first, for servers that break on it.
         allow, deny: which tools are taken, by their own names; patterns end in `*`.
         trusted: its word on what only reads is believed.
@@ -38,6 +40,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     token: str = ""
     oauth: bool = False
+    oauth_client_id: str = ""
+    oauth_client_secret: str = ""
     mode: Literal["auto", "legacy"] = "auto"
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()

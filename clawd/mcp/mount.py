@@ -1,7 +1,8 @@
-"""An MCP server as an ASGI application, without sessions: one POST, one answer.
+"""An MCP server as an ASGI application: without sessions one POST, one answer.
 
 The answer is plain JSON, or a stream of events where the client asked to be told of progress and
-can read one. The SDK is loaded with the first request.
+can read one. With sessions, which are an option, every answer is a stream; a session is its
+owner's alone. The SDK is loaded with the first request.
 """
 
 import asyncio
@@ -14,6 +15,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 DOOR = "clawd.door"
+OWNER = "clawd.owner"
+"""In a scope's state: for whom sessions are kept."""
+MAX_SESSIONS = 1_000
+
 _PROGRESS = b'"progressToken"'
 _STREAM = b"text/event-stream"
 _ANYTHING = b"application/json, text/event-stream"
@@ -24,9 +29,20 @@ class _Manager(Protocol):
 
 
 class Mount:
-    """Serves what `make` returns: an SDK server, made when the first request comes."""
+    """Serves what `make` returns: an SDK server, made when the first request comes.
 
-    def __init__(self, make: Callable[[], Any], *, max_body_bytes: int = 4 << 20) -> None:
+    Attributes:
+        keeps_sessions: clients may open sessions, listen with GET, and end them with DELETE.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        max_body_bytes: int = 4 << 20,
+        keeps_sessions: bool = False,
+    ) -> None:
+        self.keeps_sessions = keeps_sessions
         self._make = make
         self._max_body_bytes = max_body_bytes
         self._starting = asyncio.Lock()
@@ -39,10 +55,14 @@ class Mount:
         """Answer one request whose body was read already; `receive` yields it again."""
         await self._start()
         accept = b", ".join(value for name, value in scope["headers"] if name == b"accept")
-        if not accept:
+        if not accept and scope["method"] == "POST":
             # The smallest clients say nothing, and read JSON.
             scope["headers"] = [*scope["headers"], (b"accept", _ANYTHING)]
-        manager = self._streaming if _PROGRESS in body and _STREAM in accept else self._plain
+        if self.keeps_sessions:
+            scope["user"] = _owner(scope["state"].get(OWNER, ""))
+            manager = self._streaming
+        else:
+            manager = self._streaming if _PROGRESS in body and _STREAM in accept else self._plain
         assert manager is not None
         await manager.handle_request(scope, receive, send)
 
@@ -73,8 +93,9 @@ class Mount:
                     StreamableHTTPSessionManager(
                         server,
                         json_response=is_plain,
-                        stateless=True,
+                        stateless=not self.keeps_sessions,
                         max_request_body_size=self._max_body_bytes,
+                        max_sessions=MAX_SESSIONS,
                     )
                     for is_plain in (True, False)
                 ]
@@ -87,3 +108,11 @@ class Mount:
             if ready.done():
                 raise
             ready.set_exception(error)
+
+
+def _owner(name: str) -> Any:
+    """Return what the SDK tells the owners of sessions apart by."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))

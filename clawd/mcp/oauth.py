@@ -39,9 +39,12 @@ OnSignIn = Callable[[str], Awaitable[None]]
 class TokenFile:
     """The tokens of one server, as the SDK wants them kept. Never raises for a file that is bad."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(
+        self, path: Path, url: str, client: OAuthClientInformationFull | None = None
+    ) -> None:
         self._path = path
         self._url = url
+        self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the tokens, None where there are none for this URL."""
@@ -56,7 +59,9 @@ class TokenFile:
         await self._update("tokens", tokens.model_dump(mode="json", exclude_none=True))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return what the server registered us as."""
+        """Return what the server registered us as; by hand, if that was configured."""
+        if self._client is not None:
+            return self._client
         given = (await self._load()).get("client")
         try:
             return OAuthClientInformationFull.model_validate(given) if given else None
@@ -99,7 +104,7 @@ async def sign_in_auth(
         folder: where the tokens are kept; it is there.
         on_sign_in: takes the address that a person must open.
     """
-    file = TokenFile(token_path(folder, settings.alias), settings.url)
+    file = TokenFile(token_path(folder, settings.alias), settings.url, _registered(settings))
     callback = _Callback(await file.port())
 
     async def asked(address: str) -> None:
@@ -119,6 +124,19 @@ async def sign_in_auth(
         storage=file,
         redirect_handler=asked,
         callback_handler=callback.wait,
+    )
+
+
+def _registered(settings: ServerSettings) -> OAuthClientInformationFull | None:
+    """Return the registration that was made by hand."""
+    if not settings.oauth_client_id:
+        return None
+    secret = settings.oauth_client_secret or None
+    return OAuthClientInformationFull(
+        client_id=settings.oauth_client_id,
+        client_secret=secret,
+        token_endpoint_auth_method="client_secret_basic" if secret else "none",
+        redirect_uris=None,
     )
 
 

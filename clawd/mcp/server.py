@@ -11,6 +11,7 @@ from typing import Any
 import mcp_types as types
 import msgspec
 from mcp.server import Server, ServerRequestContext
+from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 
 from clawd.errors import ClawError
 from clawd.mcp.door import ToolDoor
@@ -26,13 +27,22 @@ INSTRUCTIONS = (
     "workspace; nothing outside of it can be reached."
 )
 MAX_REPORTS = 256
+MAX_LISTENERS = 64
 
 Context = ServerRequestContext[dict[str, Any], Any]
 DoorOf = Callable[[Context], ToolDoor]
+OnChange = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes who is to be told when the tools have changed; returns what ends that."""
 
 
-def make_server(door_of: DoorOf, *, version: str) -> Server[dict[str, Any]]:
-    """Return an SDK server over the tools that `door_of` finds for a request."""
+def make_server(door_of: DoorOf, *, version: str, on_change: OnChange) -> Server[dict[str, Any]]:
+    """Return an SDK server over the tools that `door_of` finds for a request.
+
+    Args:
+        door_of: finds the tools.
+        version: of clawd.
+        on_change: tells those who listen, by the newest revision, that there are other tools.
+    """
 
     async def list_tools(
         ctx: Context, _params: types.PaginatedRequestParams | None
@@ -54,7 +64,22 @@ def make_server(door_of: DoorOf, *, version: str) -> Server[dict[str, Any]]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_subscriptions_listen=ListenHandler(_Changes(on_change), max_subscriptions=MAX_LISTENERS),
     )
+
+
+class _Changes:
+    """What those who listen are told of, in the form of the SDK."""
+
+    def __init__(self, on_change: OnChange) -> None:
+        self._on_change = on_change
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Do nothing: only the tools themselves are told of."""
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Tell a listener from now on; return what ends that."""
+        return self._on_change(lambda: listener(ToolsListChanged()))
 
 
 def _descriptor(tool: McpTool) -> types.Tool:

@@ -30,6 +30,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         first_s, most_s: the waits between tries.
         held_s: what was connected for so long was connected well.
         wait_s: how long a call waits for a connection.
+        settle_s: how long a call that changed the tools waits until they were read again.
         list_every_s: a server that says all the time that its tools changed is asked so often.
         leave_s: how long a server may take to leave politely; then it is hurried.
         close_s: how long an end may take after that; then it is left to itself.
@@ -39,6 +40,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     most_s: float = 60.0
     held_s: float = 30.0
     wait_s: float = 5.0
+    settle_s: float = 1.0
     list_every_s: float = 1.0
     leave_s: float = 5.0
     close_s: float = 10.0
@@ -84,6 +86,8 @@ class Supervisor:
         self._tried = asyncio.Event()
         self._ready = asyncio.Event()
         self._nudge = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._is_listing = False
         self._room = asyncio.Semaphore(MAX_CALLS)
 
     @property
@@ -180,7 +184,17 @@ class Supervisor:
         result: RemoteResult = await link.call(tool, arguments, limit_s=limit_s, progress=progress)
         if result.failure and trouble.problem:
             return self._failed(f"was lost: {trouble.problem}"), trouble
+        await self._settle(link)
         return result, trouble
+
+    async def _settle(self, link: Any) -> None:
+        """Let the tools be read that a call has changed: the request after it should have them."""
+        if self._link is not link or not (link.has_change or self._is_listing):
+            return
+        self._listed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.settle_s):
+                await self._listed.wait()
 
     def _why_away(self) -> str:
         state = self._state
@@ -232,6 +246,8 @@ class Supervisor:
         finally:
             self._link = None
             self._ready.clear()
+            self._is_listing = False
+            self._listed.set()
         held = ready_at and time.monotonic() - ready_at > self._timing.held_s
         if held:
             self._backoff.reset()
@@ -276,8 +292,12 @@ class Supervisor:
             if trouble.is_over.is_set():
                 return
             if link.take_change():
+                self._is_listing = True
                 listing = await link.list_tools()
+                self._is_listing = False
                 self._set(tools=listing.tools, quarantined=listing.quarantined)
+                if not link.has_change:
+                    self._listed.set()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._timing.list_every_s):
                         await trouble.is_over.wait()

@@ -1,25 +1,29 @@
 """What some providers can do beside chatting: tokens, prompts, embeddings, slots. Protocols only.
 
-Ask with `isinstance`: a provider that lacks an ability simply does not have it.
+Ask with `able`: a provider that lacks an ability simply does not have it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from clawd.providers.base import ChatRequest, RawPrompt
+from clawd.providers.base import ChatRequest, Provider, RawPrompt
 
 __all__ = [
     "Described",
     "Embedding",
+    "Fronting",
     "Serving",
     "SlotState",
     "TokenList",
     "Tokenizing",
     "Vectors",
     "WrittenPrompt",
+    "able",
 ]
+
+_T = TypeVar("_T")
 
 
 class TokenList(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,3 +139,31 @@ class Serving(Protocol):
     async def slots(self, model: str) -> tuple[SlotState, ...]:
         """Return the places of a model and which are busy; never loads it."""
         ...
+
+
+@runtime_checkable
+class Fronting(Protocol):
+    """A provider that answers with others, and does what else they can do with them."""
+
+    def fronted(self, model: str) -> Sequence[tuple[Provider, str]]:
+        """Return who may be asked in its place, the first one first, and their name of a model."""
+        ...
+
+
+def able(provider: Provider, ability: type[_T], model: str) -> tuple[_T, str] | None:
+    """Return who has an ability where a provider is asked, and its name of a model; None: nobody.
+
+    Behind one that answers with others it is always the same one: vectors and tokens of two models
+    do not go together.
+
+    Args:
+        provider: who is asked.
+        ability: one of the protocols here.
+        model: its name of the model.
+    """
+    if isinstance(provider, ability):
+        return provider, model
+    if not isinstance(provider, Fronting):
+        return None
+    found = (able(each, ability, name) for each, name in provider.fronted(model))
+    return next((each for each in found if each is not None), None)

@@ -78,6 +78,10 @@ class ReliableProvider:
             heeds_hints=all(one.heeds_hints for one in each),
         )
 
+    def fronted(self, model: str) -> tuple[tuple[Provider, str], ...]:
+        """Return the first provider: models are named as it names them."""
+        return ((self._providers[0], model),)
+
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request with the first provider that can be reached."""
         failures: list[tuple[str, ProviderError]] = []

@@ -103,6 +103,15 @@ class RouterProvider:
             parallel=1 if any(one.parallel == 1 for one in each) else 0,
         )
 
+    def fronted(self, model: str) -> tuple[tuple[Provider, str], ...]:
+        """Return the backends that have a model, in their order; they are equals."""
+        wanted = Labels(model=model)
+        return tuple(
+            (each.provider, "" if each.labels.model else model)
+            for each in self._members.values()
+            if meets(each.labels, wanted)
+        )
+
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request with the backend that `routing.choose` names."""
         self._keep_probing()

@@ -65,10 +65,8 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        told = self._told(principal, conversation_id, emit)
-        scope = self._scope(principal, workspace, emit=told, reachable=interactive)
-        scope = msgspec.structs.replace(scope, conversation_id=conversation_id)
-        return await self._dispatcher.call(request, scope)
+        visit = Visit(conversation_id=conversation_id, workspace=workspace, interactive=interactive)
+        return await self.visit(request, principal, visit, emit)
 
     async def visit(
         self,
@@ -82,8 +80,13 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        told = self._told(principal, visit.conversation_id, emit)
-        scope = self._scope(principal, visit.workspace, emit=told, reachable=visit.interactive)
+        tell = self._hub.teller(owner=principal.uid, conversation_id=visit.conversation_id)
+
+        def both(event: Event) -> None:
+            tell(event)
+            emit(event)
+
+        scope = self._scope(principal, visit.workspace, emit=both, reachable=visit.interactive)
         scope = msgspec.structs.replace(
             scope,
             conversation_id=visit.conversation_id,
@@ -114,18 +117,6 @@ class Calls:
     def tool_mode(self) -> ToolMode:
         """Return how tools are offered to models."""
         return self._settings().tool_mode
-
-    def _told(
-        self, principal: Principal, conversation_id: str, emit: Callable[[Event], None]
-    ) -> Callable[[Event], None]:
-        """Return what tells an event to the caller and to all who follow the daemon."""
-        tell = self._hub.teller(owner=principal.uid, conversation_id=conversation_id)
-
-        def both(event: Event) -> None:
-            tell(event)
-            emit(event)
-
-        return both
 
     def _scope(
         self,

@@ -5,6 +5,7 @@ complete, and what was not committed is as if it had never been. An assistant me
 calls is complete only with a result for each of its calls; `complete_results` makes up the missing.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -132,18 +133,22 @@ def repair_orphans(messages: Sequence[Message]) -> tuple[Message, ...]:
     Results without a call are left out: no template can render them.
     """
     repaired: list[Message] = []
-    waiting: list[ToolCall] = []
+    # By their place: several of one round may have the same id, and a round may be very long.
+    waiting: dict[int, ToolCall] = {}
+    places: dict[str, deque[int]] = {}
     for message in messages:
         if message.role == "tool":
-            answered = [call for call in waiting if call.id == message.tool_call_id]
-            if answered:
-                waiting.remove(answered[0])
+            if left := places.get(message.tool_call_id):
+                del waiting[left.popleft()]
                 repaired.append(message)
             continue
-        repaired.extend(_lost(call) for call in waiting)
-        waiting = list(message.tool_calls)
+        repaired.extend(map(_lost, waiting.values()))
+        waiting = dict(enumerate(message.tool_calls))
+        places = {}
+        for place, call in waiting.items():
+            places.setdefault(call.id, deque()).append(place)
         repaired.append(message)
-    repaired.extend(_lost(call) for call in waiting)
+    repaired.extend(map(_lost, waiting.values()))
     return tuple(repaired)
 
 

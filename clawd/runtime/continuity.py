@@ -12,9 +12,11 @@ or a tool is said to have told, and no conversation here did, is text from outsi
 Where several conversations look the same to a client, the taint of each goes along.
 """
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +30,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
+from clawd.tools.settle import settled
 
 BROUGHT = "history brought by a client"
 SEED = "seed"
@@ -97,10 +100,11 @@ class Continuity:
             known = chain.index(best.history) + 1
             try:
                 rest = brought.history[known:]
-                return await self._forked(best, rest, _sources(points), principal)
+                forking = self._forked(best, rest, _sources(points), principal)
+                return await self._whole(forking, principal)
             except (NotFoundError, InvalidRequestError) as error:
                 _log.info("a place in a conversation is gone: %s", error.message)
-        return await self._made(brought.history, principal)
+        return await self._whole(self._made(brought.history, principal), principal)
 
     async def named(self, conversation_id: str, principal: Principal) -> Place:
         """Return a conversation of the principal's own.
@@ -156,6 +160,19 @@ class Continuity:
             if is_same and point.conversation_id not in busy:
                 return point.conversation_id
         return ""
+
+    async def _whole(self, making: Coroutine[Any, Any, Place], principal: Principal) -> Place:
+        """Return a new place; when nobody waits for it any more, take it back.
+
+        Raises:
+            ClawError: it could not be made.
+            CancelledError: nobody waits; nothing of it is left.
+        """
+        place, is_cancelled = await settled(making)
+        if is_cancelled:
+            await self.discard(place, place.conversation_id, principal)
+            raise asyncio.CancelledError
+        return place
 
     async def _forked(
         self,

@@ -1,6 +1,6 @@
 """A message on its way in: what a door hands over, and what of it is refused at once. Pure."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -25,7 +25,6 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         system: instead of clawd's own system prompt; None for that one.
         sampling: goes before the preset of the agent.
         tool_choice: of the first request to the model; the later ones are free.
-        response_format: what the answer is held to.
     """
 
     text: str
@@ -42,7 +41,6 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     sampling: Sampling | None = None
     tool_choice: str = "auto"
-    response_format: dict[str, Any] | None = None
 
 
 def check(incoming: IncomingMessage) -> None:

@@ -154,7 +154,6 @@ class Preparation:
             is_continued=live.read.fixed == fixed,
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
-            response_format=incoming.response_format,
             news=self._news(offer, offered, beginning),
         )
         return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))

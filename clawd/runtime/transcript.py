@@ -131,8 +131,9 @@ def _entry(message: Message, limit: int) -> str:
 
 
 def _without_middle(text: str, limit: int) -> str:
-    """Return both ends of a transcript; the last one begins with a whole line."""
+    """Return both ends of a transcript, in whole lines: half a sentence says something else."""
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
+    head, _, _ = head.rpartition("\n")
     _, _, tail = tail.partition("\n")
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n[… {left_out} of {len(text)} characters are left out here …]\n{tail}"

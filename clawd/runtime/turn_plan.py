@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 
@@ -59,7 +58,6 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
         tool_choice: of the first request; what follows a result is free to end the turn.
-        response_format: what every answer is held to.
         news: returns another beginning once when the tools have become others, else None.
         make_room: asked before every request; None lets everything be sent.
     """
@@ -79,7 +77,6 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_continued: bool = True
     calls_tools: bool = True
     tool_choice: str = "auto"
-    response_format: dict[str, Any] | None = None
     news: Callable[[], Beginning | None] = lambda: None
     make_room: MakeRoom | None = None
 
@@ -120,5 +117,4 @@ def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
         metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
         sampling=plan.sampling,
         tool_choice=plan.tool_choice if is_first and plan.calls_tools else "auto",
-        response_format=plan.response_format,
     )

@@ -31,6 +31,7 @@ USED_EVERY = timedelta(hours=1)
 _FORM = re.compile(r"clawd_([a-z2-7]{10})_([0-9a-f]{64})")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +89,11 @@ class KeyBook:
         self._store = store
         self._now = now
         self._keys: dict[str, ApiKey] = {}
+        self._on_revoked: list[Callable[[str], None]] = []
+
+    def add_listener(self, on_revoked: Callable[[str], None]) -> None:
+        """Tell a part of the daemon the id of every key that is revoked, at once."""
+        self._on_revoked.append(on_revoked)
 
     async def load(self) -> None:
         """Read what is kept.
@@ -109,6 +115,16 @@ class KeyBook:
     def is_expired(self, key: ApiKey) -> bool:
         """Tell whether a key's time is over."""
         return bool(key.expires_at) and key.expires_at <= _text(self._now())
+
+    def left_s(self, key_id: str) -> float | None:
+        """Return how many seconds a key has left, 0 out of force; None where it has no end."""
+        key = self._keys.get(key_id)
+        if key is None or self.is_expired(key):
+            return 0.0
+        if not key.expires_at:
+            return None
+        end = datetime.strptime(key.expires_at, _FORMAT).replace(tzinfo=UTC)
+        return max(0.0, (end - self._now()).total_seconds())
 
     def visible_to(self, principal: Principal) -> tuple[ApiKey, ...]:
         """Return the principal's own keys, oldest first; an admin sees all."""
@@ -175,6 +191,8 @@ class KeyBook:
             ids = ", ".join(key.id for key in found)
             raise InvalidRequestError(f"several keys have the name {name!r}: {ids}")
         self._keys.pop(found[0].id, None)
+        for told in self._on_revoked:
+            told(found[0].id)
         await self._store.drop(found[0].id)
         return found[0]
 
@@ -212,4 +230,4 @@ _NOBODYS = "0" * 64
 
 
 def _text(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime(_FORMAT)

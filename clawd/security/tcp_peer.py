@@ -1,9 +1,10 @@
 """Who is at the other end of a TCP connection over loopback: the kernel's tables, made a principal.
 
-TCP has no peer credentials. The kernel's table of connections says which user made the other end
+TCP has no peer credentials. The kernel says of a connection which user made the other end
 and its inode; the processes that hold that inode are found by their descriptors. All of them are
-judged as a peer of the Unix socket is: none may live in a tool's sandbox. What cannot be found out
-is a no.
+judged as a peer of the Unix socket is: none may live in a tool's sandbox. Nor may filters of system
+calls hold one that do not hold the daemon: a tool behind Landlock is known by them alone. What
+cannot be found out is a no.
 """
 
 import ipaddress
@@ -16,8 +17,7 @@ from typing import NamedTuple
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, has_ended, refuse_sandboxed
 from clawd.security.principal import Principal
-
-Address = tuple[str, int]
+from clawd.security.socket_diag import Address, Row, rows_of
 
 _PROC = Path("/proc")
 _TABLES = ("tcp", "tcp6")
@@ -42,21 +42,15 @@ def identify_all(
 ) -> list[Principal | ForbiddenError]:
     """Return the same for many connections, in one walk over the machine's processes; blocks."""
     try:
-        table = _table()
-        inodes = {inode for _, inode in table.values() if inode}
-        wanted = {
-            row[1]
-            for peer, ours in connections
-            if (row := _found(table, peer, ours)) is not None and row[1] in inodes
-        }
+        rows = _rows(connections)
+        wanted = {row[1] for row in rows if row is not None and row[1]}
         holders = {pid: held for pid in _pids() if (held := _held(pid) & wanted)}
         judged = {pid: _judged(pid, policy) for pid in holders}
     except (OSError, ValueError, LookupError) as error:
         told = f"nobody can tell who the peer is: {error}"
         return [ForbiddenError(told) for _ in connections]
     found: list[Principal | ForbiddenError] = []
-    for peer, ours in connections:
-        row = _found(table, peer, ours)
+    for row in rows:
         of_it = {pid: judged[pid] for pid, held in holders.items() if row and row[1] in held}
         try:
             found.append(_principal(row, of_it, policy))
@@ -65,8 +59,20 @@ def identify_all(
     return found
 
 
+def _rows(connections: Sequence[tuple[Address, Address]]) -> list[Row | None]:
+    """Return the row of each connection's other end, None where the kernel knows none."""
+    rows = rows_of(connections)
+    if None not in rows:
+        return rows
+    table = _table()
+    return [
+        row or _found(table, peer, ours)
+        for row, (peer, ours) in zip(rows, connections, strict=True)
+    ]
+
+
 def _principal(
-    row: tuple[int, int] | None, holders: dict[int, "_Judged | ForbiddenError"], policy: PeerPolicy
+    row: Row | None, holders: dict[int, "_Judged | ForbiddenError"], policy: PeerPolicy
 ) -> Principal:
     # Without an inode nobody holds it any more, and the uid is 0, which is not to mean root.
     if row is None or row[1] == 0:
@@ -86,9 +92,9 @@ def _principal(
     return Principal(uid=uid, gid=first.gid, pid=pid)
 
 
-def _table() -> dict[tuple[str, str], tuple[int, int]]:
+def _table() -> dict[tuple[str, str], Row]:
     """Return uid and inode of every connection by its two addresses, as the tables write them."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    found: dict[tuple[str, str], Row] = {}
     for name in _TABLES:
         table = _PROC / "self" / "net" / name
         if not table.exists():
@@ -99,9 +105,7 @@ def _table() -> dict[tuple[str, str], tuple[int, int]]:
     return found
 
 
-def _found(
-    table: dict[tuple[str, str], tuple[int, int]], peer: Address, ours: Address
-) -> tuple[int, int] | None:
+def _found(table: dict[tuple[str, str], Row], peer: Address, ours: Address) -> Row | None:
     """Return the row of a connection's other end, if there is exactly one."""
     try:
         keys = {(_hex(peer, wide=wide), _hex(ours, wide=wide)) for wide in (False, True)}
@@ -168,6 +172,7 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
     pidfd = os.pidfd_open(pid)
     try:
         refuse_sandboxed(pid, pidfd, policy)
+        _refuse_filtered(pid)
         if not set(_ids(pid, "Uid")) <= {0, policy.owner_uid}:
             raise ForbiddenError(f"process {pid} is another user's")
         # Looked at again: between the walk and the pidfd the pid may have become another's.
@@ -179,11 +184,32 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
     return judged
 
 
+def _refuse_filtered(pid: int) -> None:
+    """Refuse a process that more system call filters hold than this one: a tool behind Landlock.
+
+    Such a tool has no namespace of its own to be known by, and may have the network; its filters
+    it can neither take off nor keep from what it starts.
+    """
+    if _numbers(pid, "Seccomp_filters") > _numbers("self", "Seccomp_filters"):
+        raise ForbiddenError(
+            f"process {pid} is held by the filters of a sandbox, and may not talk to the daemon "
+            "without a key: it could be a tool"
+        )
+
+
 def _ids(pid: int, name: str) -> tuple[int, ...]:
     """Return the real, effective, saved and file system id of a process."""
-    status = (_PROC / str(pid) / "status").read_text("utf-8", "replace")
-    line = next((line for line in status.splitlines() if line.startswith(f"{name}:")), "")
-    ids = tuple(map(int, line.split()[1:]))
+    ids = _numbers(pid, name)
     if not ids:
         raise ValueError(f"process {pid} has no {name}")
     return ids
+
+
+def _numbers(pid: int | str, name: str) -> tuple[int, ...]:
+    """Return the numbers in a line of a process's status; none where the kernel has no such line.
+
+    Kernels that do not count filters have no Landlock that would do for a sandbox, either.
+    """
+    status = (_PROC / str(pid) / "status").read_text("utf-8", "replace")
+    line = next((line for line in status.splitlines() if line.startswith(f"{name}:")), "")
+    return tuple(map(int, line.split()[1:]))

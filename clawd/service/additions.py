@@ -109,7 +109,8 @@ def _places(loaded: Loaded) -> Places:
     config = loaded.config
     hidden = [path.expanduser().resolve() for path in config.security.forbidden_paths]
     keys = [section.api_key_env for section in config.providers.models.values()]
-    keys += [section.auth_env for section in config.mcp.servers.values()]
+    for section in config.mcp.servers.values():
+        keys += [section.auth_env, section.oauth_client_env]
     return Places(
         home=loaded.layout.home,
         writable=(config.workspace_dir, *config.security.workspace_roots),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded
-from clawd.config.secrets import mcp_token, mcp_variables, provider_key
+from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables, provider_key
 from clawd.errors import ClawError, ConfigError
 from clawd.security.redact import Redactor, load_or_create_key
 from clawd.tools.external_warnings import is_secret_name
@@ -31,6 +31,7 @@ def redactor_of(loaded: Loaded, environ: Mapping[str, str]) -> Redactor:
     for alias, server in loaded.config.mcp.servers.items():
         try:
             keys.append(mcp_token(alias, server, environ))
+            keys.append(mcp_client_secret(alias, server, environ))
             variables = mcp_variables(alias, server, environ)
         except ConfigError:
             continue  # the server itself says so where it is listed

@@ -25,7 +25,6 @@ from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
 from clawd.channels.http.auth import Doorman, vouching
 from clawd.channels.http.binding import addresses_of, bind, check_exposure, is_loopback, tls_of
 from clawd.channels.http.catalogue import Catalogue
-from clawd.channels.http.counted import CountedGenerations
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.guard import Traffic, guarding, rating, reading
 from clawd.channels.http.ollama import models as ollama_models
@@ -37,6 +36,7 @@ from clawd.channels.http.server import Server
 from clawd.config.http import HttpSection
 from clawd.errors import ForbiddenError
 from clawd.runtime.continuity import Continuity
+from clawd.runtime.incoming import Door
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
@@ -59,6 +59,7 @@ class DirectCall:
 
     def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
+        self.door: Door = "http"
         self.ends = True
         self.on_answer: Any = None
         self._take = take
@@ -126,10 +127,11 @@ def gateway_of(daemon: Daemon) -> Gateway:
         parts.inbox,
         Continuity(parts.memory, parts.inbox.book, lambda: daemon.state.runtime),
         lambda: daemon.state.runtime,
+        daemon.activity.models,
     )
     daemon.estop.add_listener(_stopping(generations))
     return Gateway(
-        generations=CountedGenerations(generations, daemon.activity.models),
+        generations=generations,
         invoke=invoke_of(daemon),
         stream=stream_of(daemon),
         health=health_of(daemon),

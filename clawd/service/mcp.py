@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
+
 from clawd.config.load import Loaded
 from clawd.config.mcp import McpServerSection
-from clawd.config.secrets import mcp_token, mcp_variables
+from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables
 from clawd.errors import ConfigError
 from clawd.mcp.catalogue import CatalogueRules
 from clawd.mcp.directory import ServerDirectory, Wanted
@@ -113,11 +115,13 @@ def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
             continue
         try:
             token = mcp_token(alias, section, environ)
+            secret = mcp_client_secret(alias, section, environ)
             variables = mcp_variables(alias, section, environ)
         except ConfigError as error:
             problems[alias] = "; ".join(filter(None, (error.message, error.hint)))
             continue
-        servers[alias] = _settings(alias, section, loaded, token=token, variables=variables)
+        found = _settings(alias, section, loaded, token=token, variables=variables)
+        servers[alias] = msgspec.structs.replace(found, oauth_client_secret=secret)
     budget = loaded.config.mcp.schema_budget_tokens
     return Wanted(rules=CatalogueRules(servers=servers, budget_tokens=budget), problems=problems)
 
@@ -142,6 +146,7 @@ def _settings(
         url=section.url,
         token=token,
         oauth=section.oauth,
+        oauth_client_id=section.oauth_client_id,
         mode=section.mode,
         allow=section.allow,
         deny=section.deny,

@@ -9,17 +9,21 @@ from clawd.channels.http.exchange import Caller
 from clawd.mcp.door import ToolDoor
 from clawd.mcp.mount import DOOR, Mount
 from clawd.runtime.tool_client import ClientKind
+from clawd.security.principal import Role
 from clawd.service.build import Daemon
+from clawd.tools.registry import Registry
+
+MAX_DOORS = 4_096
 
 
 def mcp_served(daemon: Daemon) -> McpServed | None:
     """Return what serves MCP clients over HTTP; None where the config wants none."""
     if not daemon.loaded.config.channels.http.mcp:
         return None
-    return McpServed(mount=_mount(), door_of=_doors(daemon))
+    return McpServed(mount=_mount(daemon.registry), door_of=_doors(daemon))
 
 
-def _mount() -> Mount:
+def _mount(registry: Registry) -> Mount:
 
     def make() -> Any:
         from clawd.mcp.server import make_server
@@ -28,7 +32,7 @@ def _mount() -> Mount:
             found: ToolDoor = ctx.request.scope["state"][DOOR]
             return found
 
-        return make_server(door_of, version=__version__)
+        return make_server(door_of, version=__version__, on_change=registry.on_change)
 
     return Mount(make)
 
@@ -39,12 +43,17 @@ def _doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
     kind = ClientKind(
         label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.http_tools_allow
     )
-    doors: dict[tuple[int, str], ToolDoor] = {}
+    doors: dict[tuple[int, str, Role], ToolDoor] = {}
 
     def door_of(caller: Caller) -> ToolDoor:
-        at = (caller.principal.uid, caller.key_id)
-        if at not in doors:
-            doors[at] = clients.door(caller.principal, kind, lasting=f"mcp:{caller.key_id}")
-        return doors[at]
+        # By the role of now: who is an admin no more, or whose key is not, sees his own only.
+        at = (caller.principal.uid, caller.key_id, caller.principal.role)
+        found = doors.pop(at, None)
+        if found is None:
+            found = clients.door(caller.principal, kind, lasting=f"mcp:{caller.key_id}")
+        doors[at] = found  # put back last: the first is the one that was idle longest
+        if len(doors) > MAX_DOORS:
+            doors.pop(next(iter(doors)))
+        return found
 
     return door_of

@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.tools.base import NAME_PATTERN, Tool
@@ -21,6 +21,7 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._aliases: dict[str, str] = {}
+        self._listeners: dict[object, Callable[[], None]] = {}
         self.generation = 0
         for tool in tools:
             self.add(tool)
@@ -38,7 +39,7 @@ class Registry:
                 raise InvalidRequestError(f"two tools are called {name!r}")
         self._tools[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
-        self.generation += 1
+        self._changed()
 
     def replace(self, tools: Iterable[Tool]) -> None:
         """Hold these tools instead of those so far; all or none.
@@ -48,7 +49,17 @@ class Registry:
         """
         fresh = Registry(tools)
         self._tools, self._aliases = fresh._tools, fresh._aliases
-        self.generation += 1
+        self._changed()
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Be told when the tools have changed; never raises, never blocks. Returns what ends it."""
+        token = object()
+        self._listeners[token] = listener
+
+        def end() -> None:
+            self._listeners.pop(token, None)
+
+        return end
 
     def find(self, name: str) -> Tool | None:
         """Return the tool of this name or alias; None when there is none."""
@@ -79,3 +90,8 @@ class Registry:
             for tool in self.all()
             if any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in wanted)
         ]
+
+    def _changed(self) -> None:
+        self.generation += 1
+        for listener in list(self._listeners.values()):
+            listener()

@@ -7,7 +7,7 @@ import pytest
 
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted, settings
-from clawd.config.secrets import mcp_token, mcp_variables
+from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables
 from clawd.errors import ConfigError
 
 SECRET = "a-very-secret-word"
@@ -197,3 +197,20 @@ def test_variables_that_are_passed_on_must_be_there(tmp_path: Path) -> None:
     assert mcp_variables("a", server, {"KEY": "v", "OTHER": "w"}) == {"KEY": "v"}
     with pytest.raises(ConfigError, match="MCP server a: its variable KEY"):
         mcp_variables("a", server, {})
+
+
+def test_the_secret_of_a_registration_comes_from_outside_the_config(tmp_path: Path) -> None:
+    text = """[mcp.servers.a]
+        url = 'http://x'
+        oauth = true
+        oauth_client_id = 'by-hand'
+        oauth_client_env = 'HUB'
+    """
+    server = load_text(tmp_path, text).config.mcp.servers["a"]
+    assert mcp_client_secret("a", server, {"HUB": SECRET}) == SECRET
+    with pytest.raises(ConfigError, match="its client secret HUB is neither"):
+        mcp_client_secret("a", server, {})
+    plain = load_text(tmp_path, "[mcp.servers.a]\nurl = 'http://x'").config.mcp.servers["a"]
+    assert mcp_client_secret("a", plain, {"HUB": SECRET}) == ""
+    with_command = "[mcp.servers.a]\ncommand = ['x']\noauth_client_id = 'b'"
+    assert "for a server with a url only" in problems_of(tmp_path, with_command)[0]

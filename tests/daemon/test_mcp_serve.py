@@ -1,6 +1,7 @@
 """`clawctl mcp serve`: the real command and daemon, with the official client at the other end."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp_types import ToolListChangedNotification
 
 from tests.support.home import Home
 
@@ -73,6 +76,33 @@ async def test_the_official_client_lists_calls_and_is_told_of_progress(home: Hom
     receipts = home.receipt_lines()
     assert [line["tool"] for line in receipts] == ["calculator", "file_write"]
     assert len({line["conversation_id"] for line in receipts}) == 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_client_is_told_when_the_tools_were_loaded_anew(home: Home, mode: Any) -> None:
+    told = asyncio.Event()
+
+    async def note(message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async with (
+        asyncio.timeout(60),
+        Client(server_of(home), mode=mode, message_handler=note) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await client.list_tools()
+        heard = None
+        if mode == "legacy":
+            assert client.server_capabilities.tools.list_changed  # type: ignore[union-attr]
+        else:
+            heard = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        reloaded = await asyncio.to_thread(home.ctl, "tool", "reload")
+        assert reloaded.returncode == 0, reloaded.stderr
+        if heard is None:
+            await told.wait()
+        else:
+            assert await anext(aiter(heard)) == ToolsListChanged()
 
 
 def test_lines_are_answered_in_the_words_of_the_protocol_whatever_they_are(home: Home) -> None:

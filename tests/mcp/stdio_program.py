@@ -176,6 +176,10 @@ def on_call(number: Any, params: dict[str, Any]) -> bool:
         tools = [*tools, ECHO | {"name": f"echo{len(tools)}"}]
         answer(number, text(words))
         return note("notifications/tools/list_changed")
+    if HOW == "changes-tools-in-call":
+        tools = [*tools, ECHO | {"name": f"echo{len(tools)}"}]
+        note("notifications/tools/list_changed")
+        return answer(number, text(words))
     if HOW == "progress":
         token = (params.get("_meta") or {}).get("progressToken")
         note("notifications/progress", progressToken=token, progress=1, total=2, message="half")

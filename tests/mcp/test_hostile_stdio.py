@@ -174,6 +174,15 @@ async def test_a_change_of_tools_is_told_and_read(world: World) -> None:
     assert world.state("changes-tools").connects == 1
 
 
+async def test_who_called_what_changed_the_tools_finds_them_changed(world: World) -> None:
+    how = "changes-tools-in-call"
+    world.start(world.program(how))
+    await world.ready(how)
+    for count in (2, 3):
+        await world.call(how)
+        assert len(world.state(how).tools) == count
+
+
 async def test_a_call_that_is_cancelled_is_told_to_the_server(world: World) -> None:
     world.start(world.program("hang-in-call"))
     await world.ready("hang-in-call")

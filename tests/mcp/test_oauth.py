@@ -1,6 +1,7 @@
 """Signing in at a server: told to a person, kept in a file of the home, used again."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +25,9 @@ class SignInServer(HttpServer):
     def __init__(self) -> None:
         super().__init__("good")
         self.accepted = GIVEN
+        self.shown: list[str] = []
         self.granted = 0
+        self.registered = 0
 
     @override
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
@@ -47,8 +50,10 @@ class SignInServer(HttpServer):
                 },
             )
         if path == "/register":
+            self.registered += 1
             return await self._say(writer, request.body | {"client_id": "clawd-1"}, 201)
         if path == "/token":
+            self.shown.append(request.headers.get("authorization", ""))
             self.granted += 1
             return await self._say(
                 writer, {"access_token": GIVEN, "token_type": "Bearer", "expires_in": 3600}
@@ -119,6 +124,37 @@ async def test_a_person_signs_in_once_and_the_tokens_are_kept(
     assert GIVEN not in caplog.text
     await world.close()
     world.start(settings_of(server))
+    await world.ready("books")
+    assert server.granted == 1
+
+
+@pytest.mark.parametrize("word", ["", "word-for-tests"])
+async def test_who_was_registered_by_hand_does_not_register(
+    world: World, server: SignInServer, word: str
+) -> None:
+    world.start(
+        msgspec.structs.replace(
+            settings_of(server), oauth_client_id="by-hand", oauth_client_secret=word
+        )
+    )
+    asked = await address_told(world)
+    assert asked["client_id"] == "by-hand"
+    await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
+    await world.ready("books")
+    assert server.registered == 0
+    basic = "Basic " + base64.b64encode(f"by-hand:{word}".encode()).decode()
+    assert server.shown == [basic if word else ""]
+    assert "word-for-tests" not in (world.folder / "oauth-books.json").read_text()
+
+
+async def test_a_person_may_take_longer_than_a_server_that_is_asked_for_its_revision(
+    world: World, server: SignInServer
+) -> None:
+    world.start(msgspec.structs.replace(settings_of(server), connect_timeout_s=4.0))
+    asked = await address_told(world)
+    await asyncio.sleep(2.0)  # longer than the share of the limit that the question has
+    assert await address_told(world) == asked
+    await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
     await world.ready("books")
     assert server.granted == 1
 

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from clawd.errors import ConfigError, EngineError, ProviderError
+from clawd.providers.abilities import Tokenizing, TokenList, WrittenPrompt, able
 from clawd.providers.base import (
     Capabilities,
     ChatRequest,
@@ -22,12 +23,37 @@ from clawd.providers.base import (
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
+from clawd.providers.scripted import ScriptedProvider
 
 LIMIT_S = 10.0
 LOST = ProviderError("lost", kind="network")
 # Long enough that no probe comes in between.
 QUIET = RouterSettings(probe_interval_s=3600, backoff_initial_s=3600, backoff_max_s=3600)
 QUICK = RouterSettings(probe_interval_s=3600, probe_timeout_s=0.05, backoff_initial_s=0.01)
+
+
+class Cutter(ScriptedProvider):
+    """A provider with a tokenizer: tokens are the letters; tells of which model it was asked."""
+
+    async def tokenize(
+        self, model: str, text: str, *, add_special: bool, parse_special: bool
+    ) -> TokenList:
+        said = f"{self.name()}:{model}:{text}"
+        return TokenList(tokens=tuple(map(ord, said)), pieces=tuple(map(str.encode, said)))
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> bytes:
+        return "".join(map(chr, tokens)).encode()
+
+    async def render(self, request: ChatRequest) -> WrittenPrompt:
+        return WrittenPrompt(text=request.model, tokens=1)
+
+
+async def cut_by(provider: Provider, model: str) -> str:
+    found = able(provider, Tokenizing, model)  # type: ignore[type-abstract]
+    if found is None:
+        return "nobody"
+    cut = await found[0].tokenize(found[1], "hi", add_special=False, parse_special=False)
+    return b"".join(cut.pieces).decode()
 
 
 class Server:
@@ -358,3 +384,16 @@ def test_capabilities_are_what_every_backend_can() -> None:
 def test_a_router_over_nobody_is_refused() -> None:
     with pytest.raises(ConfigError):
         RouterProvider("fleet", [])
+
+
+async def test_what_backends_can_do_beside_chatting_the_router_and_the_chain_can_do() -> None:
+    plain, first, second = ScriptedProvider("plain"), Cutter("first"), Cutter("second")
+    router = RouterProvider("r", [Backend(provider=each) for each in (plain, first, second)])
+    assert await cut_by(router, "m") == "first:m:hi"
+    labelled = Backend(provider=first, labels=Labels(model="m"))
+    assert await cut_by(RouterProvider("r", [labelled]), "m") == "first::hi"
+    assert await cut_by(RouterProvider("r", [labelled]), "other") == "nobody"
+    assert await cut_by(RouterProvider("r", [Backend(provider=plain)]), "m") == "nobody"
+    # In a chain the others answer with models of their own, so their tokens are others.
+    assert await cut_by(ReliableProvider("c", [router, plain]), "m") == "first:m:hi"
+    assert await cut_by(ReliableProvider("c", [plain, first]), "m") == "nobody"

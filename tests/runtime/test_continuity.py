@@ -3,12 +3,16 @@
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clawd.memory.messages import Messages
 from clawd.memory.rows import TAINT, NewMessage
+from clawd.memory.store import Memory
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.continuity import BROUGHT, Brought, Continuity, Place, digests
 from clawd.security.principal import Principal
@@ -170,6 +174,60 @@ async def test_an_end_that_is_taken_is_no_end_until_it_is_released(tmp_path: Pat
         assert other.is_new and other.conversation_id != first
         chats.continuity.release(place)
         assert (await chats.continuity.place(brought, ADA)) == place
+
+
+class SlowMessages:
+    """The messages of a memory; what is appended waits for a sign."""
+
+    def __init__(self, inner: Messages) -> None:
+        self._inner = inner
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def append(self, *args: Any, **named: Any) -> Any:
+        self.begun.set()
+        await self.may_end.wait()
+        return await self._inner.append(*args, **named)
+
+    async def counts(self, ids: list[str]) -> dict[str, int]:
+        return await self._inner.counts(ids)
+
+
+class SlowMemory:
+    """A memory that is slow to write messages."""
+
+    def __init__(self, inner: Memory) -> None:
+        self.points = inner.points
+        self.conversations = inner.conversations
+        self.forks = inner.forks
+        self.messages = SlowMessages(inner.messages)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_place_that_nobody_waits_for_any_more_is_taken_back(
+    tmp_path: Path, is_known: bool
+) -> None:
+    async with bench_in(tmp_path) as bench:
+        chats = Chats(House(bench))
+        await chats.make(
+            Move(person=0, chat=0, cut=0, text="hi", lie=False, taints=False, restarts=False)
+        )
+        before = chats.chats[ADA.uid][0] if is_known else ()
+        told = Brought(history=(*before, said("and"), said("no", "assistant")))
+        memory = SlowMemory(bench.memory)
+        continuity = Continuity(
+            memory,  # type: ignore[arg-type]
+            chats.house.book,
+            lambda: chats.house.settings,
+        )
+        placing = asyncio.create_task(continuity.place(told, ADA))
+        async with asyncio.timeout(10):
+            await memory.messages.begun.wait()
+            placing.cancel()
+            memory.messages.may_end.set()
+            await asyncio.wait({placing})
+        assert placing.cancelled()
+        assert (await bench.memory.conversations.counts(owner=None)).conversations == 1
 
 
 def test_a_digest_is_of_what_was_said_and_not_of_how_it_was_sent() -> None:

@@ -1,5 +1,6 @@
 """Who is at the other end of a TCP connection: real sockets, real processes, a real sandbox."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.tcp_peer import identify_all, identify_tcp
 
 LIMIT_S = 10.0
@@ -222,3 +225,31 @@ def test_what_a_user_is_now_is_asked_of_the_machine() -> None:
     assert principal_of(1, group).role == "user"  # daemon:daemon of every Debian
     admins = PeerPolicy(mode="system", owner_uid=70_099, user_gid=70_002, admin_gid=1)
     assert principal_of(1, admins).role == "admin"
+
+
+@pytest.mark.sandbox
+@pytest.mark.landlock
+async def test_a_command_behind_landlock_that_has_the_network_is_refused(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    """It shares the namespaces of its user; its filters are what it cannot leave."""
+    host, port = listener.getsockname()[:2]
+    home, workspace = tmp_path / "home", tmp_path / "workspace"
+    home.mkdir()
+    workspace.mkdir()
+    sandbox = Sandbox(SandboxSettings(mode="required", home=home, levels=("landlock",)))
+    code = f"""
+import os, socket, sys
+made = socket.create_connection(({host!r}, {port}))
+if os.fork():
+    os._exit(0)  # what is asked about is an orphan
+print("connected", flush=True)
+sys.stdin.read()
+"""
+    argv = ("/bin/sh", "-c", '"$0" -ISc "$1" <&0; sleep 60', "/usr/bin/python3", code)
+    command = ChildCommand(argv=argv, workspace=workspace, network=True)
+    async with asyncio.timeout(LIMIT_S), sandbox.open(command, on_errors=print) as child:
+        assert await child.read() == b"connected\n"
+        connection, _ = listener.accept()
+        with connection, pytest.raises(ForbiddenError, match="filters of a sandbox"):
+            who(connection)

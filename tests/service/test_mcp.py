@@ -34,6 +34,8 @@ call_timeout_s = 3
 url = "http://mcp.example.org/mcp"
 auth_env = "WEB_TOKEN"
 oauth = true
+oauth_client_id = "by-hand"
+oauth_client_env = "WEB_SECRET"
 mode = "legacy"
 allow = ["a*"]
 deny = ["ab"]
@@ -52,7 +54,7 @@ def loaded_from(home: Path, text: str = TEXT) -> Loaded:
 
 def test_every_key_reaches_its_server(tmp_path: Path) -> None:
     loaded = loaded_from(tmp_path)
-    wanted = wanted_of(loaded, {"API_TOKEN": SECRET, "WEB_TOKEN": "w"})
+    wanted = wanted_of(loaded, {"API_TOKEN": SECRET, "WEB_TOKEN": "w", "WEB_SECRET": "s"})
     assert wanted.rules.budget_tokens == 7
     assert wanted.problems == {"off": DISABLED}
     common: dict[str, Any] = {
@@ -75,6 +77,8 @@ def test_every_key_reaches_its_server(tmp_path: Path) -> None:
         url="http://mcp.example.org/mcp",
         token="w",
         oauth=True,
+        oauth_client_id="by-hand",
+        oauth_client_secret="s",
         mode="legacy",
         allow=("a*",),
         deny=("ab",),
@@ -84,7 +88,7 @@ def test_every_key_reaches_its_server(tmp_path: Path) -> None:
 
 
 def test_a_missing_secret_is_a_problem_of_its_server_alone(tmp_path: Path) -> None:
-    wanted = wanted_of(loaded_from(tmp_path), {"WEB_TOKEN": "w"})
+    wanted = wanted_of(loaded_from(tmp_path), {"WEB_TOKEN": "w", "WEB_SECRET": "s"})
     assert set(wanted.rules.servers) == {"web"}
     assert "MCP server files: its variable API_TOKEN" in wanted.problems["files"]
     assert "LoadCredential" in wanted.problems["files"]

@@ -16,21 +16,22 @@ from aiohttp import web
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.exchange import Answered, Dialect, Folding, Generation
-from clawd.channels.http.side_by_side import (
-    ManyDialect,
-    Numbered,
-    One,
-    close_all,
-    feeding,
-)
+from clawd.channels.http.feed import Feed, Numbered
+from clawd.channels.http.request_counts import COUNTS, WAS_TOLD
+from clawd.channels.http.side_by_side import ManyDialect, One, close_all, feeding
 from clawd.channels.http.steady import Steady
 from clawd.errors import ClawError
-from clawd.providers.base import Failed, Finished
+from clawd.providers.base import CallDelta, Failed, Finished, Reasoning, Text
 from clawd.wire.events import HopReset, Notice, PlanChanged
 
 PING_S = 1.0
 FIRST_S = 5.0
 STALL_S = 30.0
+# Pieces that come faster than this go out together: no eye sees it, and writing is what costs.
+# Many streams at once share the loop, so each of them writes less often.
+GATHER_S = 0.004
+GATHER_PER_STREAM_S = 0.0002
+GATHER_MOST_S = 0.05
 MAX_BATCH = 256
 CONVERSATION_HEADER = "X-Clawd-Conversation"
 
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # After these alone, an error is still one of a request that nothing came of.
 _BEFORE_ANSWER = (Notice, PlanChanged, HopReset)
+_CONTENT = (Text, Reasoning, CallDelta)
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +88,13 @@ async def answer_many(
 async def _whole(generations: Sequence[Generation], dialect: ManyDialect) -> web.StreamResponse:
     foldings = [Folding() for _ in generations]
     answers: dict[int, Answered] = {}
-    async with feeding(generations) as queue:
+    async with feeding(generations) as feed:
         while len(answers) < len(generations):
-            number, event = await queue.get()
-            answered = foldings[number].add(event)
-            if answered is not None:
-                answers[number] = answered
+            await feed.wait(is_patient=True)
+            for number, event in feed.take():
+                answered = foldings[number].add(event)
+                if answered is not None:
+                    answers[number] = answered
     ordered = [answers[number] for number in range(len(generations))]
     data = msgspec.json.encode(dialect.whole(generations, ordered))
     return web.Response(body=data, content_type="application/json", headers=_headers(generations))
@@ -114,11 +117,12 @@ class _Stream:
         self._steady = [Steady() for _ in generations]
         self._running = len(generations)
         self._has_begun = False
+        self._has_content = False
         self._is_over = False
 
     async def run(self) -> web.StreamResponse:
-        async with feeding(self._generations) as queue:
-            opening = await self._opening(queue)
+        async with feeding(self._generations) as feed:
+            opening = await self._opening(feed)
             failed = next((each for _, each in opening if isinstance(each, Failed)), None)
             if failed is not None:
                 return self._refusal(failed.error)
@@ -126,7 +130,7 @@ class _Stream:
             response.content_type = self._dialect.content_type
             try:
                 await response.prepare(self._request)
-                await self._send(response, queue, opening)
+                await self._send(response, feed, opening)
             except ConnectionError:
                 _log.debug("the client left in the middle of an answer")
             return response
@@ -136,44 +140,44 @@ class _Stream:
             raise error
         return error_response(self._request.path, error)
 
-    async def _opening(self, queue: asyncio.Queue[Numbered]) -> list[Numbered]:
+    async def _opening(self, feed: Feed) -> list[Numbered]:
         """Return the events up to the first that is one of an answer, or of its failure."""
         events: list[Numbered] = []
-        try:
-            async with asyncio.timeout(self._pace.first_s):
-                while not events or isinstance(events[-1][1], _BEFORE_ANSWER):
-                    events.append(await queue.get())
-        except TimeoutError:
-            pass
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._pace.first_s
+        while not events or isinstance(events[-1][1], _BEFORE_ANSWER):
+            left = deadline - now()
+            if left <= 0:
+                break
+            await feed.wait(left)
+            events += feed.take(1)
         return events
 
-    async def _send(
-        self, response: web.StreamResponse, queue: asyncio.Queue[Numbered], batch: list[Numbered]
-    ) -> None:
+    async def _send(self, response: web.StreamResponse, feed: Feed, batch: list[Numbered]) -> None:
         """Send the events, everything that is at hand in one piece."""
+        now = asyncio.get_running_loop().time
         while True:
-            pieces = list(self._told(batch)) if batch else [self._dialect.ping]
-            data = b"".join(pieces)
+            data = b"".join(self._told(batch)) if batch else self._dialect.ping
+            if self._is_over:
+                # In one piece with the end: there are clients that leave at the last event.
+                await self._write(response, data, is_last=True)
+                self._request[WAS_TOLD] = response.status
+                return
             if data:
                 await self._write(response, data)
-            if self._is_over:
-                await self._write(response, b"")
-                return
-            batch = await self._batch(queue)
+            wrote_at = now()
+            await feed.wait(self._pace.ping_s)
+            # The first piece of content goes out at once, and so does one that comes late enough.
+            early_s = wrote_at + self._gather_s() - now()
+            if self._has_content and early_s > 0 and len(feed):
+                await feed.wait(early_s, is_patient=True)
+            batch = feed.take(MAX_BATCH)
 
-    async def _batch(self, queue: asyncio.Queue[Numbered]) -> list[Numbered]:
-        """Return what is at hand, at least one event, or nothing after a silence."""
-        if queue.empty():
-            try:
-                async with asyncio.timeout(self._pace.ping_s):
-                    batch = [await queue.get()]
-            except TimeoutError:
-                return []
-        else:
-            batch = [queue.get_nowait()]
-        while not queue.empty() and len(batch) < MAX_BATCH:
-            batch.append(queue.get_nowait())
-        return batch
+    def _gather_s(self) -> float:
+        """Return how far apart writes are to be."""
+        counts = self._request.app.get(COUNTS)
+        shared_s = GATHER_PER_STREAM_S * counts.streams if counts is not None else 0.0
+        return min(max(GATHER_S, shared_s), GATHER_MOST_S)
 
     def _told(self, batch: list[Numbered]) -> Iterable[bytes]:
         for number, event in batch:
@@ -189,6 +193,7 @@ class _Stream:
             if not self._has_begun:
                 self._has_begun = True
                 yield from self._dialect.begin(self._generations)
+            self._has_content = self._has_content or isinstance(told, _CONTENT)
             yield from self._dialect.take(number, told)
             if isinstance(told, Finished):
                 self._running -= 1
@@ -196,15 +201,17 @@ class _Stream:
             self._is_over = True
             yield from self._dialect.end()
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        """Write some bytes, none for the end; whoever takes nothing is cut off.
+    async def _write(
+        self, response: web.StreamResponse, data: bytes, *, is_last: bool = False
+    ) -> None:
+        """Write some bytes; whoever takes nothing is cut off.
 
         Raises:
             ConnectionError: the client is gone, or too slow.
         """
         try:
             async with asyncio.timeout(self._pace.stall_s):
-                await (response.write(data) if data else response.write_eof())
+                await (response.write_eof(data) if is_last else response.write(data))
         except TimeoutError:
             _log.info("a client took nothing of its answer for too long, and is cut off")
             if self._request.transport is not None:

@@ -42,9 +42,20 @@ def scope_of(request: web.Request, state: dict[str, Any]) -> Message:
 
 
 async def answer_by(
-    application: Application, request: web.Request, state: dict[str, Any]
+    application: Application,
+    request: web.Request,
+    state: dict[str, Any],
+    *,
+    ending: asyncio.Event | None = None,
 ) -> web.StreamResponse:
-    """Let an application answer a request; a client that leaves ends it."""
+    """Let an application answer a request; a client that leaves ends it.
+
+    Args:
+        application: answers.
+        request: of the client.
+        state: what the application finds in its scope.
+        ending: ends an answer that has no end of its own.
+    """
     body = await request.read()
     answered = _Answered(request)
     is_read, is_over = False, asyncio.Event()
@@ -54,7 +65,8 @@ async def answer_by(
         if not is_read:
             is_read = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await is_over.wait()  # a client that leaves cancels this task
+        # A client that leaves cancels this task.
+        await _first_of(is_over, ending or is_over)
         return {"type": "http.disconnect"}
 
     try:
@@ -62,6 +74,15 @@ async def answer_by(
     finally:
         is_over.set()
     return answered.response or web.Response(status=500)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 class _Answered:

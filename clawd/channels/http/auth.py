@@ -14,6 +14,7 @@ from aiohttp import web
 from clawd.channels.http.app import CALLER, Handler
 from clawd.channels.http.connections import Connection, connection_of
 from clawd.channels.http.exchange import Caller
+from clawd.channels.http.request_counts import IS_STREAM
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import ApiKey, KeyBook
 from clawd.security.peer import PeerPolicy, principal_of
@@ -44,6 +45,8 @@ class Doorman:
         self._principals: dict[int, tuple[float, Principal]] = {}
         self._walking = asyncio.Lock()
         self._wanted: dict[Connection, tuple[Address, Address]] = {}
+        self._running: dict[str, set[asyncio.Timeout]] = {}
+        keys.add_listener(self._end_running)
 
     async def caller(self, request: web.Request) -> Caller:
         """Return whom a request acts as.
@@ -63,6 +66,39 @@ class Doorman:
                 what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
             )
         return Caller(principal=await self._peer(request), scopes=KEYLESS_SCOPES)
+
+    async def while_in_force(
+        self, request: web.Request, caller: Caller, handler: Handler
+    ) -> web.StreamResponse:
+        """Let a handler run as long as the key of its request is in force, and no longer.
+
+        Raises:
+            UnauthenticatedError: the key was revoked or expired meanwhile.
+        """
+        if not caller.key_id:
+            return await handler(request)
+        running = self._running.setdefault(caller.key_id, set())
+        limit = asyncio.timeout(self._keys.left_s(caller.key_id))
+        try:
+            async with limit:
+                running.add(limit)
+                return await handler(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            running.discard(limit)
+            if not running:
+                self._running.pop(caller.key_id, None)
+        if request.get(IS_STREAM) and request.transport is not None:
+            request.transport.abort()
+            raise ConnectionAbortedError("the key of a stream is in force no longer")
+        raise UnauthenticatedError("the key was revoked or expired while the request ran")
+
+    def _end_running(self, key_id: str) -> None:
+        for limit in self._running.get(key_id, ()):
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
 
     async def _caller_by(self, key: ApiKey) -> Caller:
         principal = await self._owner(key.owner)
@@ -147,7 +183,8 @@ def vouching(doorman: Doorman) -> Any:
     @web.middleware
     async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not (request.path in PUBLIC and request.method in {"GET", "HEAD"}):
-            request[CALLER] = await doorman.caller(request)
+            request[CALLER] = caller = await doorman.caller(request)
+            return await doorman.while_in_force(request, caller, handler)
         return await handler(request)
 
     return vouch

@@ -10,11 +10,13 @@ Every other name is refused, with those that are there: no other model answers i
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from clawd.channels.http.app import Gateway
 from clawd.errors import ClawError, ModelNotFoundError
+from clawd.providers.abilities import able
 from clawd.providers.base import Provider
 from clawd.providers.ledger import ContextTeller
 from clawd.providers.local import LocalProvider
@@ -26,6 +28,7 @@ LATEST = ":latest"
 GGUF = ".gguf"
 MAX_NAME = 512
 
+_T = TypeVar("_T")
 _REMOTE = frozenset({"openai-compatible", "anthropic"})
 
 
@@ -220,6 +223,32 @@ async def find(gateway: Gateway, name: str) -> Choice:
         ModelNotFoundError: nobody does; says which names are there.
     """
     return await catalogue_of(gateway).find(name)
+
+
+async def find_able(
+    gateway: Gateway, name: str, ability: type[_T], lack: str
+) -> tuple[_T, str, str]:
+    """Return a provider with an ability, its name of the model, and the name to answer with.
+
+    Args:
+        gateway: what handlers work with.
+        name: as the client named the model.
+        ability: a protocol of providers/abilities.py.
+        lack: what the provider lacks otherwise, for the error.
+
+    Raises:
+        ModelNotFoundError: there is no such model.
+        ClawError: who answers to the name cannot do this; a 501 to the client.
+    """
+    choice = await find(gateway, name)
+    found = able(choice.provider, ability, choice.model)
+    if found is None:
+        raise ClawError(
+            f"provider {choice.provider.name()} {lack}",
+            code="not_supported",
+            hint="Ask for a model of this machine: GET /v1/models lists them.",
+        )
+    return *found, choice.name
 
 
 def _named(asked: str, there: ModelList) -> ModelLine | None:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import field, invalid, read_object
-from clawd.channels.http.chosen import chosen_able
+from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.exchange import Caller
 from clawd.providers.abilities import Embedding
 from clawd.providers.base import RawPrompt
@@ -63,7 +63,7 @@ async def embed(
         ClawError: the model is not there, makes no embeddings, or an input does not fit.
     """
     del caller  # every key that reaches a model may have its vectors
-    provider, own_name, name = await chosen_able(
+    provider, own_name, name = await find_able(
         gateway,
         model,
         Embedding,  # type: ignore[type-abstract]

@@ -26,25 +26,24 @@ _STATUS = {
     "worker_died": 503,
     "sandbox_unavailable": 503,
 }
+_PASSED_ON = frozenset({400, 429})
+_WRONG = "invalid_request_error"
 _OPENAI_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
-    413: "invalid_request_error",
     429: "rate_limit_error",
+    499: "server_error",
     501: "not_supported_error",
     503: "unavailable_error",
 }
 _ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    499: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
@@ -52,9 +51,9 @@ _ANTHROPIC_TYPES = {
 
 def envelope_of(path: str) -> Envelope:
     """Return whose words the clients of a path read."""
-    if path.startswith("/v1/messages"):
+    if f"{path}/".startswith("/v1/messages/"):
         return "anthropic"
-    return "ollama" if path.startswith("/api/") else "openai"
+    return "ollama" if f"{path}/".startswith("/api/") else "openai"
 
 
 def status_of(error: Exception) -> int:
@@ -62,7 +61,8 @@ def status_of(error: Exception) -> int:
     if isinstance(error, ProviderError):
         if error.kind == "timeout":
             return 504
-        return 400 if error.status == 400 else 502
+        # Another status of the other server is about us: its 401 is not for this client's key.
+        return error.status if error.status in _PASSED_ON else 502
     return _STATUS.get(error.code, 500) if isinstance(error, ClawError) else 500
 
 
@@ -79,16 +79,18 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
     if envelope == "ollama":
         return {"error": message}
     if envelope == "anthropic":
-        kind = _ANTHROPIC_TYPES.get(status, "api_error")
-        told_as = f"{_too_long(error)}{message}"
-        return {"type": "error", "error": {"type": kind, "message": told_as}}
+        kind = _ANTHROPIC_TYPES.get(status) or (_WRONG if status < 500 else "api_error")
+        body: dict[str, Any] = {"type": kind, "message": f"{_too_long(error)}{message}"}
+        if details := _data_of(error).get("details"):
+            body["details"] = details
+        return {"type": "error", "error": body}
     told: dict[str, Any] = {
         "message": message,
-        "type": _OPENAI_TYPES.get(status, "server_error"),
+        "type": _OPENAI_TYPES.get(status) or (_WRONG if status < 500 else "server_error"),
         "param": None,
         "code": error.code if isinstance(error, ClawError) else "internal",
     }
-    data = error.data if isinstance(error, ClawError) and error.data else {}
+    data = _data_of(error)
     if data.get("param"):
         told["param"] = data["param"]
     if isinstance(error, ContextFullError):
@@ -96,6 +98,10 @@ def body_of(envelope: Envelope, error: Exception, status: int) -> dict[str, Any]
         told["code"] = "context_length_exceeded"
         told |= {name: data[name] for name in ("n_prompt_tokens", "n_ctx") if name in data}
     return {"error": told}
+
+
+def _data_of(error: Exception) -> dict[str, Any]:
+    return error.data or {} if isinstance(error, ClawError) else {}
 
 
 def _too_long(error: Exception) -> str:
@@ -112,6 +118,7 @@ def error_response(path: str, error: Exception, status: int = 0) -> web.Response
     """Return the response that tells an error to whoever asked for this path."""
     status = status or status_of(error)
     response = web.json_response(body_of(envelope_of(path), error, status), status=status)
-    if isinstance(error, BusyError):
-        response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    wait_s = error.retry_after_s if isinstance(error, BusyError | ProviderError) else None
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(max(1, round(wait_s)))
     return response

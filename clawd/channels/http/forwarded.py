@@ -13,6 +13,7 @@ from clawd.errors import StoppedError
 from clawd.providers.base import ChatRequest, Failed, Finished, Message, Provider, Sampling
 from clawd.providers.preset_words import PresetWord, preset_word
 from clawd.providers.routing import Labels, check_hints
+from clawd.runtime.activity import DeltaMeter
 from clawd.runtime.continuity import as_shown
 from clawd.runtime.hints import hints_for
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
@@ -28,6 +29,7 @@ class Forwarded:
         request: what it is asked.
         model: the name to answer with.
         ended: told when it is closed.
+        meter: takes note of what comes.
     """
 
     def __init__(
@@ -36,13 +38,15 @@ class Forwarded:
         request: ChatRequest,
         *,
         model: str,
-        ended: Callable[["Forwarded"], None] = lambda _ended: None,
+        ended: Callable[["Forwarded"], None],
+        meter: DeltaMeter,
     ) -> None:
         self.model = model
         self.conversation_id = ""
         self._is_stopped = False
         self._limit: asyncio.Timeout | None = None
         self._ended = ended
+        self._meter = meter
         self._events = self._run(provider, request)
 
     def __aiter__(self) -> AsyncIterator[GatewayEvent]:
@@ -78,6 +82,7 @@ class Forwarded:
                     if not self._is_stopped:
                         raise
                     break
+                self._meter.note(delta)
                 yield delta
                 if isinstance(delta, Finished | Failed):
                     return
@@ -85,7 +90,9 @@ class Forwarded:
             close = getattr(deltas, "aclose", None)
             if close is not None:
                 await close()
-        yield Failed(error=stopped())
+        ending = Failed(error=stopped())
+        self._meter.note(ending)
+        yield ending
 
 
 def stopped() -> StoppedError:

@@ -1,10 +1,12 @@
 """Runs requests to models: one pass to a provider, or a turn of clawd's own loop.
 
 One pass, as a model alone would answer, where the client brings tools, wants the plain model (log
-probabilities, several choices, no tools, nothing injected, a raw prompt), goes on with something
-else than a message of the user, or shows a key that may not use clawd's tools. Else a turn.
+probabilities, several choices, no tools, nothing injected, a raw prompt), wants an answer of a
+given form (a call of a tool has another), goes on with something else than a message of the user,
+or shows a key that may not use clawd's tools. Else a turn.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -21,15 +23,17 @@ from clawd.channels.http.forwarded import (
 )
 from clawd.channels.http.looped import Looped
 from clawd.errors import ForbiddenError
-from clawd.providers.abilities import Serving, Tokenizing
+from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import ChatRequest, Message
 from clawd.providers.ledger import TokenCounter, estimated
+from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.context import with_block
 from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
+from clawd.tools.settle import settled
 
 TOOLS = "tools"
 
@@ -42,6 +46,7 @@ class ModelGenerations:
         inbox: runs turns.
         continuity: knows which conversation a chat is.
         settings: returns the settings in force.
+        counts: of what is forwarded; turns are counted by their events.
     """
 
     def __init__(
@@ -50,11 +55,13 @@ class ModelGenerations:
         inbox: Inbox,
         continuity: Continuity,
         settings: Callable[[], RuntimeSettings],
+        counts: ModelCounts,
     ) -> None:
         self._catalogue = catalogue
         self._inbox = inbox
         self._continuity = continuity
         self._settings = settings
+        self._counts = counts
         self._passes: set[Forwarded] = set()
 
     async def open(self, request: ModelRequest, caller: Caller) -> Generation:
@@ -71,8 +78,8 @@ class ModelGenerations:
             if request.conversation_id:
                 raise ForbiddenError(
                     "a conversation can be named only where clawd's own loop answers",
-                    hint="Send no tools, end with a message of the user, and use a key with the "
-                    "scope tools.",
+                    hint="Send no tools and no format, end with a message of the user, and use a "
+                    "key with the scope tools.",
                 )
             return await self._forward(request, choice, caller)
         return await self._run_turn(request, choice, caller)
@@ -89,8 +96,10 @@ class ModelGenerations:
             asked = chat_request(request, choice, caller, self._settings().prompt)
         else:
             asked = await self._looped_request(request, choice, caller.principal)
-        if isinstance(choice.provider, Tokenizing):
-            return (await choice.provider.render(asked)).tokens
+        found = able(choice.provider, Tokenizing, choice.model)  # type: ignore[type-abstract]
+        if found is not None:
+            tokenizing, model = found
+            return (await tokenizing.render(msgspec.structs.replace(asked, model=model))).tokens
         if isinstance(choice.provider, TokenCounter):
             return sum((await choice.provider.count_parts(asked)).counts)
         return sum(estimated(asked).counts)
@@ -103,7 +112,13 @@ class ModelGenerations:
     async def _forward(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
         asked = chat_request(request, choice, caller, self._settings().prompt)
         await _ready(choice)
-        forwarded = Forwarded(choice.provider, asked, model=choice.name, ended=self._passes.discard)
+        forwarded = Forwarded(
+            choice.provider,
+            asked,
+            model=choice.name,
+            ended=self._passes.discard,
+            meter=DeltaMeter(self._counts, choice.provider.name()),
+        )
         self._passes.add(forwarded)
         return forwarded
 
@@ -117,8 +132,12 @@ class ModelGenerations:
         else:
             place = await self._continuity.place(brought, principal)
         try:
-            ticket = await self._inbox.submit(
-                msgspec.structs.replace(incoming, conversation_id=place.conversation_id), principal
+            # Who leaves meanwhile must not leave an empty conversation behind.
+            ticket, is_cancelled = await settled(
+                self._inbox.submit(
+                    msgspec.structs.replace(incoming, conversation_id=place.conversation_id),
+                    principal,
+                )
             )
         except BaseException:
             await self._let_go(place, place.conversation_id, principal)
@@ -137,7 +156,11 @@ class ModelGenerations:
             gone = "" if is_answered else ticket.conversation_id
             await self._let_go(place, gone, principal)
 
-        return Looped(ticket, model=choice.name, told=told, closed=closed)
+        looped = Looped(ticket, model=choice.name, told=told, closed=closed)
+        if is_cancelled:
+            await looped.aclose()
+            raise asyncio.CancelledError
+        return looped
 
     async def _let_go(self, place: Place, unused: str, principal: Principal) -> None:
         """Release a place; delete the conversation that was made for nothing."""
@@ -167,6 +190,7 @@ def is_one_pass(request: ModelRequest, caller: Caller) -> bool:
     return bool(
         request.tools
         or request.is_plain
+        or request.response_format is not None
         or request.tool_choice == "none"
         or not request.inject
         or request.prompt is not None
@@ -187,7 +211,6 @@ def _incoming(request: ModelRequest, choice: Choice) -> IncomingMessage:
         system=request.system,
         sampling=wishes_of(request),
         tool_choice=request.tool_choice,
-        response_format=request.response_format,
     )
 
 

@@ -19,11 +19,15 @@ from clawd.channels.http.connections import connection_of
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.origins import Asked, DoorRules
 from clawd.channels.http.rates import Rates
+from clawd.channels.http.request_counts import WAS_TOLD
+from clawd.channels.http.room import Room
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, RateLimitError
 from clawd.wire.safe_text import visible_line
 
 PREFLIGHT_AGE_S = 600
 TOLD_LIMIT = 200
+TOGETHER_BYTES = 256 << 20
+SMALL_BYTES = 64 << 10
 UNAUTHORIZED = 401
 
 _log = logging.getLogger(__name__)
@@ -68,7 +72,7 @@ class Traffic:
                     self._is_over.set()
                 if connection is not None:
                     connection.end()
-                _tell(request, status, time.monotonic() - began)
+                _tell(request, status or request.get(WAS_TOLD, 0), time.monotonic() - began)
 
         return observe
 
@@ -124,31 +128,66 @@ def rating(rates: Rates) -> Any:
 
 
 def reading(max_bytes: int, limit_s: float) -> Any:
-    """Return the middleware that reads the body, so that no handler waits for a slow one."""
+    """Return the middleware that reads the body, so that no handler waits for a slow one.
+
+    Nothing is read of those whom nobody vouches for. The long bodies of all requests together have
+    a bound, too; one that does not fit waits for others to be answered.
+    """
+    room = Room(max(TOGETHER_BYTES, 4 * max_bytes))
 
     @web.middleware
     async def read(request: web.Request, handler: Handler) -> web.StreamResponse:
-        encoding = request.headers.get("Content-Encoding", "identity").lower()
-        if encoding != "identity":
-            return _closing(
-                request, 415, f"a body in {_short(encoding)} is not taken: send it as it is"
-            )
+        if refused := _unwelcome(request, max_bytes):
+            return refused
+        if not request.can_read_body:
+            return await handler(request)
         length = request.content_length
-        if length is not None and length > max_bytes:
-            return _closing(request, 413, f"the body has {length} bytes, over {max_bytes}")
-        if request.can_read_body:
-            try:
-                async with asyncio.timeout(limit_s):
-                    await request.read()
-            except TimeoutError:
-                return _closing(request, 408, "the body took too long")
-            except web.HTTPRequestEntityTooLarge:
-                return _closing(request, 413, f"the body has over {max_bytes} bytes")
-            except web.RequestPayloadError as error:
-                return _closing(request, 400, f"the body is broken: {_short(str(error))}")
-        return await handler(request)
+        held = max_bytes if length is None else length
+        held = held if held > SMALL_BYTES else 0
+        try:
+            async with asyncio.timeout(limit_s):
+                await room.take(held)
+        except TimeoutError:
+            return _closing(request, 503, "too many long requests are under way")
+        try:
+            if refused := await _read(request, max_bytes, limit_s):
+                return refused
+            taken = len(await request.read())  # it is at hand
+            room.give(held - min(held, taken))
+            held = min(held, taken)
+            return await handler(request)
+        finally:
+            room.give(held)
 
     return read
+
+
+def _unwelcome(request: web.Request, max_bytes: int) -> web.Response | None:
+    """Return the answer to a request whose body is not even begun to be read."""
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        told = f"a body in {_short(encoding)} is not taken: send it as it is"
+        return _closing(request, 415, told)
+    length = request.content_length
+    if length is not None and length > max_bytes:
+        return _closing(request, 413, f"the body has {length} bytes, over {max_bytes}")
+    if request.can_read_body and request.get(CALLER) is None:
+        return _closing(request, 400, "no body is taken here")
+    return None
+
+
+async def _read(request: web.Request, max_bytes: int, limit_s: float) -> web.Response | None:
+    """Read the body; return the answer where it does not come as it should."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await request.read()
+    except TimeoutError:
+        return _closing(request, 408, "the body took too long")
+    except web.HTTPRequestEntityTooLarge:
+        return _closing(request, 413, f"the body has over {max_bytes} bytes")
+    except web.RequestPayloadError as error:
+        return _closing(request, 400, f"the body is broken: {_short(str(error))}")
+    return None
 
 
 async def dress(request: web.Request, response: web.StreamResponse) -> None:

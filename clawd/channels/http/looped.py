@@ -46,6 +46,9 @@ _MAY_BE_CALL = re.compile(
 )
 _BARE_CALL = re.compile(r'\s*(?:```(?:json)?\s*)?\[?\s*\{\s*"(?:name|function|tool)"\s*:')
 _MARKER_STARTS = frozenset(marker[0] for marker in CALL_MARKERS)
+_MARKER_BEGINNINGS = frozenset(
+    marker[:length] for marker in CALL_MARKERS for length in range(1, len(marker))
+)
 _SIDE = get_args(SideEvent)
 
 Ending = Callable[[str], Awaitable[None]]
@@ -171,13 +174,16 @@ class Telling:
         self._held += text
         is_open = not self._is_plain and may_be_call(self._held)
         newest = self._tail + self._held
-        if is_open or looks_like_call(newest) or _ends_in_marker(newest):
+        if is_open or looks_like_call(newest):
             return []
-        self._is_plain = True
-        return self._release()
+        told = self._release(_begun_marker(newest))
+        self._is_plain = self._is_plain or bool(told)
+        return told
 
-    def _release(self) -> list[GatewayEvent]:
-        text, self._held = self._held, ""
+    def _release(self, kept: int = 0) -> list[GatewayEvent]:
+        """Tell what is held, but for so many characters at its end."""
+        until = max(0, len(self._held) - kept)
+        text, self._held = self._held[:until], self._held[until:]
         if not text:
             return []
         is_first = len(self._text) == self._hop
@@ -200,16 +206,14 @@ def may_be_call(text: str) -> bool:
     return len(text) <= _HELD_CHARS and _MAY_BE_CALL.fullmatch(text) is not None
 
 
-def _ends_in_marker(text: str) -> bool:
-    """Tell whether a marker of calls may have begun at the end of a text."""
+def _begun_marker(text: str) -> int:
+    """Return how long the end of a text is that a marker of calls may begin with."""
     tail = text[-_MARKER_CHARS:]
-    if _MARKER_STARTS.isdisjoint(tail):
-        return False
-    return any(
-        tail.endswith(marker[:length])
-        for marker in CALL_MARKERS
-        for length in range(1, len(marker))
-    )
+    for at, letter in enumerate(tail):
+        # Asked for every token: where no marker can begin, no piece of the text is made.
+        if letter in _MARKER_STARTS and tail[at:] in _MARKER_BEGINNINGS:
+            return len(tail) - at
+    return 0
 
 
 def _evaluation(event: PromptProgress | PromptEvaluated) -> Delta:

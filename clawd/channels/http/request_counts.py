@@ -11,14 +11,17 @@ from clawd.counts import Histogram, Tally
 NO_ROUTE = "none"
 LEFT = "499"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+WAS_TOLD: web.RequestKey[int] = web.RequestKey("was_told", int)
+"""The status of a stream that was sent to its end: who leaves after that has the whole answer."""
+IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+"""Set when the head of an answer in pieces was sent."""
 
 
 class RequestCounts:
     """What came over HTTP so far.
 
     Attributes:
-        requests: by method, route and status; 499 for a client that left.
+        requests: by method, route and status; 499 for a client that left before the end.
         open: requests that are being answered.
         streams: of these, answers that are sent in pieces.
         seconds: how long requests took.
@@ -49,15 +52,17 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
         status = str(error.status)
         raise
     finally:
+        if status == LEFT and WAS_TOLD in request:
+            status = str(request[WAS_TOLD])
         counts.open -= 1
-        counts.streams -= bool(request.get(_IS_STREAM))
+        counts.streams -= bool(request.get(IS_STREAM))
         counts.requests.add(method, route_of(request) or NO_ROUTE, status)
         counts.seconds.observe(time.monotonic() - began)
 
 
 async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:
-    if not isinstance(response, web.Response) and not request.get(_IS_STREAM):
-        request[_IS_STREAM] = True
+    if not isinstance(response, web.Response) and not request.get(IS_STREAM):
+        request[IS_STREAM] = True
         request.app[COUNTS].streams += 1
 
 

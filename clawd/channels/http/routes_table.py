@@ -187,7 +187,12 @@ _OTHERS = (
         ("POST /v1/responses/input_tokens", "Count the tokens of an input."),
         ("POST /responses/input_tokens", "Count the tokens of an input."),
     ),
-    *_dialect("embeddings", CHAT, ("POST /v1/embeddings", "Embed texts.")),
+    *_dialect(
+        "embeddings",
+        CHAT,
+        ("POST /v1/embeddings", "Embed texts."),
+        ("POST /embeddings", "Embed texts."),
+    ),
     *_dialect(
         "llama.cpp",
         CHAT,

@@ -1,17 +1,17 @@
 """The server of the gateway: takes connections, answers, drains and ends."""
 
 import asyncio
-import logging
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
-from typing_extensions import override
 
 from clawd.channels.http.app import DRAINING
 from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, Connections
 from clawd.channels.http.guard import Traffic, dress
+from clawd.channels.http.protocol import Protocol, ProtocolLog
 from clawd.config.http import HttpSection
 
 MAX_HEAD_LINE = 8_190
@@ -19,26 +19,6 @@ MAX_FIELD = 8_190
 MAX_HEADERS = 100
 LINGERING_S = 2.0
 CANCEL_S = 2.0
-
-_log = logging.getLogger(__name__)
-
-
-class _ProtocolLog(logging.Logger):
-    """What aiohttp says of connections: that rubbish came is no error of ours."""
-
-    @override
-    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info")
-        if isinstance(error, web.HTTPException | ValueError) or type(error).__module__.startswith(
-            "aiohttp."
-        ):
-            _log.debug("what came is no request", extra={"problem": type(error).__name__})
-            return
-        _log.error(str(msg), *args, exc_info=error if isinstance(error, BaseException) else True)
-
-    @override
-    def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
-        return
 
 
 class Server:
@@ -62,22 +42,10 @@ class Server:
         """Begin to take connections on bound sockets, which are the server's from now on."""
         self._app.on_response_prepare.append(dress)
         self._runner = web.AppRunner(
-            self._app,
-            handler_cancellation=True,
-            access_log=None,
-            logger=_ProtocolLog("clawd.channels.http.protocol"),
-            keepalive_timeout=2 * self._http.idle_timeout_s,  # ours is first
-            max_line_size=MAX_HEAD_LINE,
-            max_field_size=MAX_FIELD,
-            max_headers=MAX_HEADERS,
-            lingering_time=LINGERING_S,
-            auto_decompress=False,
-            shutdown_timeout=CANCEL_S,
+            self._app, handler_cancellation=True, access_log=None, shutdown_timeout=CANCEL_S
         )
         await self._runner.setup()
-        make = self._runner.server
-        assert make is not None
-        connections = Connections(make, self._http)
+        connections = Connections(self._protocols(self._runner.server), self._http)
         loop = asyncio.get_running_loop()
         handshake_s = HANDSHAKE_TIMEOUT_S if tls is not None else None
         scheme = "http" if tls is None else "https"
@@ -87,6 +55,22 @@ class Server:
             )
             self._servers.append(server)
         self.addresses = tuple(f"{scheme}://{_shown(each)}" for each in sockets)
+
+    def _protocols(self, manager: web.Server | None) -> Callable[[], Protocol]:
+        """Return what makes the protocol of each connection."""
+        assert manager is not None
+        options: dict[str, Any] = {
+            "access_log": None,
+            "logger": ProtocolLog("clawd.channels.http.protocol"),
+            "keepalive_timeout": 2 * self._http.idle_timeout_s,  # ours is first
+            "max_line_size": MAX_HEAD_LINE,
+            "max_field_size": MAX_FIELD,
+            "max_headers": MAX_HEADERS,
+            "lingering_time": LINGERING_S,
+            "auto_decompress": False,
+        }
+        loop = asyncio.get_running_loop()
+        return lambda: Protocol(manager, loop=loop, **options)
 
     def stop_listening(self) -> None:
         """Take no new connections, and refuse new requests on those there are."""

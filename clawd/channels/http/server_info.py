@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, caller_of
-from clawd.channels.http.chosen import chosen_able
+from clawd.channels.http.catalogue import find_able
 from clawd.errors import BusyError
 from clawd.providers.abilities import Described, Serving
 
@@ -85,7 +85,7 @@ async def get_slots(request: web.Request) -> web.Response:
 
 async def _serving(request: web.Request) -> tuple[Serving, str, str]:
     name = request.query.get("model", "")
-    return await chosen_able(
+    return await find_able(
         request.app[GATEWAY],
         name,
         Serving,  # type: ignore[type-abstract]

@@ -14,14 +14,11 @@ from clawd.channels.http.exchange import (
     Generations,
     ModelRequest,
 )
+from clawd.channels.http.feed import Feed
 from clawd.errors import InvalidRequestError, ProviderError
 from clawd.providers.base import Failed, Finished
 
 MAX_SIDE_BY_SIDE = 128
-QUEUE_EVENTS = 512
-
-Numbered = tuple[int, GatewayEvent]
-"""An event, and the number of the generation that it is of."""
 
 
 class ManyDialect(Protocol):
@@ -113,31 +110,31 @@ async def close_all(generations: Sequence[Generation]) -> None:
 
 
 @asynccontextmanager
-async def feeding(generations: Sequence[Generation]) -> AsyncIterator[asyncio.Queue[Numbered]]:
-    """Put the events of generations into one bounded queue while the body takes them out.
+async def feeding(generations: Sequence[Generation]) -> AsyncIterator[Feed]:
+    """Put the events of generations into one bounded feed while the body takes them out.
 
     Each ends with one `Finished` or `Failed`. When nobody takes them, nobody asks for more.
     """
-    queue: asyncio.Queue[Numbered] = asyncio.Queue(QUEUE_EVENTS)
+    feed = Feed()
     pumps = [
-        asyncio.create_task(_pump(number, generation, queue))
+        asyncio.create_task(_pump(number, generation, feed))
         for number, generation in enumerate(generations)
     ]
     try:
-        yield queue
+        yield feed
     finally:
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(number: int, generation: Generation, queue: asyncio.Queue[Numbered]) -> None:
+async def _pump(number: int, generation: Generation, feed: Feed) -> None:
     try:
         async for event in generation:
-            await queue.put((number, event))
+            await feed.put(number, event)
             if isinstance(event, Finished | Failed):
                 return
         error: Exception = ProviderError("the answer ended before it was whole", kind="network")
     except Exception as broken:  # noqa: BLE001 - whoever takes the events tells it
         error = broken
-    await queue.put((number, Failed(error=error)))
+    await feed.put(number, Failed(error=error))

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import field, invalid, read_object
-from clawd.channels.http.chosen import chosen_able
+from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.openai.chat_request import read_chat
 from clawd.providers.abilities import Tokenizing, TokenList
 from clawd.providers.base import ChatRequest
@@ -83,7 +83,7 @@ async def post_apply_template(request: web.Request) -> web.Response:
 
 async def _tokenizer(request: web.Request, body: dict[str, Any]) -> tuple[Tokenizing, str, str]:
     name = field(body, "model", str, "")
-    return await chosen_able(
+    return await find_able(
         request.app[GATEWAY],
         name,
         Tokenizing,  # type: ignore[type-abstract]

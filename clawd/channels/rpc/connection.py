@@ -19,6 +19,7 @@ from clawd.errors import (
     ReceiptError,
     StorageError,
 )
+from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
@@ -64,6 +65,7 @@ class Call:
         self._connection = connection
         self._id = request_id
         self.principal = connection.principal
+        self.door: Door = "socket"
         self.ends = True
         self.on_answer: AnswerSink | None = None
 

@@ -45,6 +45,7 @@ class Guarded:
         self.reached: list[str] = []
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.waiting = 0
 
     @property
     def port(self) -> int:
@@ -185,8 +186,20 @@ def _routes(holder: list[Guarded]) -> list[web.RouteDef]:
             raise
         return response
 
+    async def wait(_request: web.Request) -> web.StreamResponse:
+        holder[0].begun.set()
+        holder[0].waiting += 1
+        try:
+            await holder[0].go_on.wait()
+        except asyncio.CancelledError:
+            holder[0].cancelled.set()
+            raise
+        return web.json_response({})
+
     return [
         web.get("/flood", flood),
+        web.get("/wait", wait),
+        web.post("/wait", wait),
         web.get("/who", who),
         web.post("/take", take),
         web.post("/v1/messages", take),

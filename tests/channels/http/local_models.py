@@ -18,12 +18,12 @@ ctx_size = 1024
 
 
 @asynccontextmanager
-async def served_locally(folder: Path) -> AsyncIterator[Served]:
+async def served_locally(folder: Path, tables: str = "") -> AsyncIterator[Served]:
     """Serve a daemon with local models `embedded`, `pooled` and `bert`; the default is a mock."""
     models = folder / "home" / "models"
     models.mkdir(parents=True, mode=0o700)
     models.parent.chmod(0o700)
     write_pooled(models / "pooled.gguf")
     write_random_bert(models / "bert.gguf")
-    async with served(folder, tables=LOCAL) as door:
+    async with served(folder, tables=LOCAL + tables) as door:
         yield door

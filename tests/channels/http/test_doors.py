@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,38 @@ async def test_expired_and_revoked_keys_let_nobody_in_and_open_no_door(tmp_path:
         assert reply.status == 401
         assert b"does not talk to itself" in reply.body
         assert door.reached == ["/status"]
+
+
+async def test_a_stream_ends_at_once_when_its_key_is_revoked(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
+        other, keys = await door.make_key(), door.inside.daemon.keys
+        streaming = asyncio.create_task(door.ask(path="/stream", key=other))
+        await door.begun.wait()
+        await keys.revoke(other.split("_")[1], OWNER)
+        await door.cancelled.wait()
+        assert b"data: two" not in (await streaming).body
+        assert (await door.ask()).status == 200
+
+
+async def test_a_stream_ends_when_its_key_expires(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
+        other, keys = await door.make_key(days=1), door.inside.daemon.keys
+        almost = datetime.now(UTC) + timedelta(days=1, seconds=-2)
+        keys._now = lambda: almost
+        streaming = asyncio.create_task(door.ask(path="/stream", key=other))
+        await door.begun.wait()
+        await door.cancelled.wait()
+        assert b"data: two" not in (await streaming).body
+
+
+async def test_what_waits_when_its_key_is_revoked_is_told_so(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
+        other, keys = await door.make_key(), door.inside.daemon.keys
+        waiting = asyncio.create_task(door.ask(path="/wait", key=other))
+        await door.begun.wait()
+        await keys.revoke(other.split("_")[1], OWNER)
+        assert (await waiting).status == 401
+        assert door.cancelled.is_set()
 
 
 @pytest.mark.parametrize("http", ['insecure_bind = true\nhost = "0.0.0.0"'])

@@ -152,3 +152,23 @@ def test_inputs_are_read_as_clients_send_them() -> None:
     assert inputs_of([[1, 2], "a"]) == [(1, 2), "a"]
     with pytest.raises(InvalidRequestError, match="prompt"):
         inputs_of([], "prompt")
+
+
+async def test_what_stands_before_a_local_provider_embeds_and_counts_with_it(
+    tmp_path: Path,
+) -> None:
+    tables = (
+        '[providers.models.all]\nkind = "router"\nproviders = ["mock", "local"]\n'
+        '[providers.models.chain]\nkind = "reliable"\nproviders = ["local", "mock"]\n'
+    )
+    async with served_locally(tmp_path, tables) as door:
+        alone = await embedded(door, input="hello")
+        there = await embedded(door, input="hello", model="chain/pooled")
+        assert there["data"] == alone["data"]
+        refusal = await door.post(PATH, {"model": "all/pooled", "input": "hello"})
+        assert refusal[0] == 501
+        counting = "/v1/messages/count_tokens"
+        said = {"model": "embedded", "messages": [{"role": "user", "content": "hi"}]}
+        counted = await door.post(counting, said)
+        for name in ("all", "chain"):
+            assert await door.post(counting, said | {"model": name}) == counted

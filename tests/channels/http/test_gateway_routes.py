@@ -102,6 +102,28 @@ async def test_tools_are_told_as_openai_functions(tmp_path: Path) -> None:
         assert {each["type"] for each in functions["data"]} == {"function"}
 
 
+async def test_what_the_channel_does_not_allow_is_neither_shown_nor_run(tmp_path: Path) -> None:
+    call = {"tool_calls": [{"name": "file_write", "arguments": WRITE}]}
+    only = '[security]\nautonomy = "full"\n[channels.http]\ntools_allow = ["time"]\n'
+    async with served(tmp_path, call, {"text": "done"}, tables=only) as door:
+        _, told = await door.get("/tools")
+        assert [line["name"] for line in told["items"]] == ["time"]
+        assert (await door.get("/tools/file_write"))[0] == 404
+        for name in ("file_write", "write_file", "fs"):
+            arguments = WRITE | {"action": "write"}
+            _, told = await door.post(f"/tools/{name}/run", {"arguments": arguments})
+            assert told["status"] != "allowed", told
+        assert (await door.post("/tools/time/run", {}))[1]["status"] == "allowed"
+        status, _ = await door.post("/chat", {"message": "write it"})
+        assert status == 200
+        assert not (door.inside.workspace / "a.txt").exists()
+
+
+async def test_a_chat_is_of_the_gateway_and_not_of_the_socket(tmp_path: Path) -> None:
+    async with served(tmp_path, tables="[channels.cli]\nenabled = false\n") as door:
+        assert (await door.post("/chat", {"message": "hello"}))[0] == 200
+
+
 async def test_a_tool_run_leaves_one_receipt_and_names_it(tmp_path: Path) -> None:
     async with served(tmp_path) as door:
         status, told = await door.post(

@@ -13,11 +13,13 @@ from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.caller import caller_of
 from clawd.channels.http.exchange import Caller, Folding, ModelRequest
 from clawd.channels.http.metrics import text_of
-from clawd.providers.base import Message
+from clawd.channels.http.request_counts import COUNTS
+from clawd.providers.base import Message, Text
 from clawd.service.http import routes_of
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
-from tests.channels.http.rig import Served, served
+from tests.channels.http.rig import LIMIT_S, Served, served
+from tests.channels.http.told import Told, ToldGeneration, finished
 from tests.support.inprocess import OWNER
 
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -185,3 +187,53 @@ def test_the_library_is_loaded_for_the_page_alone() -> None:
     code = "import clawd.service.http, sys; print('prometheus_client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+class _ClosingSlowly(Told):
+    """Its generations are not closed before their clients have left."""
+
+    async def open(self, request: ModelRequest, caller: Caller) -> ToldGeneration:
+        class Lingering(ToldGeneration):
+            async def aclose(self) -> None:
+                await super().aclose()
+                await asyncio.Event().wait()
+
+        return Lingering(self)
+
+
+async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_before_has_not(
+    tmp_path: Path,
+) -> None:
+    # Codex closes its connection at response.completed, without reading to the end of the body.
+    part = Told(Text(text="a part"), asyncio.Event(), finished())
+    for told, mark, status in (
+        (_ClosingSlowly(Text(text="all"), finished()), b"response.completed", "200"),
+        (part, b"a part", "499"),
+    ):
+        (tmp_path / status).mkdir()
+        async with served(tmp_path / status, generations=told) as door:
+            body = {"input": "hello", "stream": True}
+            response = await door.session.post(door.url + "/v1/responses", json=body)
+            async for line in response.content:
+                if mark in line:
+                    break
+            response.close()
+            counts = door.app[COUNTS]
+            async with asyncio.timeout(LIMIT_S):
+                while counts.open:
+                    await asyncio.sleep(0.01)
+            assert counts.requests.values() == {("POST", "/v1/responses", status): 1}
+
+
+async def test_what_a_client_calls_a_model_is_no_label(tmp_path: Path) -> None:
+    reply = {"error": {"kind": "http", "status": 500}}
+    async with served(tmp_path, reply) as door:
+        for number in range(3):
+            body = {
+                "model": f"mock/made-up-{number}",
+                "messages": [{"role": "user", "content": "x"}],
+                "tool_choice": "none",
+            }
+            assert (await door.post("/v1/chat/completions", body))[0] == 502
+        errors = door.inside.daemon.activity.models.errors.values()
+        assert errors == {("mock", "provider"): 3.0}

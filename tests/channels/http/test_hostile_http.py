@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from clawd.channels.http import guard
 from tests.channels.http.door import LIMIT_S, Guarded, guarded, reply_of, statuses
 
 FAST = "header_timeout_s = 0.3\nbody_timeout_s = 0.3\nidle_timeout_s = 0.3"
@@ -104,6 +106,32 @@ async def test_rubbish_is_answered_with_an_error_or_a_closed_connection(
         assert not [status for status in statuses(answer) if status < 400 or status >= 500]
         assert door.reached == []
         assert await is_alive(door)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", "Invalid method encountered"),
+        (b"GET /who HTTP/1.1\r\n\r\n", "Missing 'Host' header"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", "Content-Length"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: SECRET\x00\r\n\r\n", "header value"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"SECRET" * 2_000 + b"\r\n\r\n", "8190 bytes"),
+    ],
+    ids=["method", "host", "length", "value", "long"],
+)
+async def test_what_is_no_request_is_told_as_json_by_clawd_without_what_came(
+    tmp_path: Path, data: bytes, problem: str
+) -> None:
+    async with guarded(tmp_path, FAST) as door:
+        head, _, body = (await door.raw(data)).partition(b"\r\n\r\n")
+        assert b" 400 " in head.split(b"\r\n")[0]
+        assert b"Server: clawd" in head
+        assert b"application/json" in head
+        error = json.loads(body)["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_request")
+        assert problem in error["message"]
+        assert b"SECRET" not in body
+        assert door.reached == []
 
 
 async def test_an_upgrade_is_not_taken_and_its_tail_is_no_request_without_a_key(
@@ -222,6 +250,38 @@ async def test_a_body_is_read_only_of_those_who_may_ask(tmp_path: Path) -> None:
         start = head(door, "POST /take HTTP/1.1", "Content-Length: 8000000", "Connection: close")
         reply = reply_of(await door.raw(start))
         assert reply.status == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/health"])
+async def test_nothing_is_read_of_those_whom_nobody_vouches_for(tmp_path: Path, path: str) -> None:
+    async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
+        door.key = ""
+        for line in ("Content-Length: 8000000", "Transfer-Encoding: chunked"):
+            reply = reply_of(await door.raw(head(door, f"GET {path} HTTP/1.1", line)))
+            assert (reply.status, reply.headers["connection"]) == (400, "close")
+        assert (await door.ask(path=path, body=b"")).status == 200
+
+
+async def test_long_bodies_have_a_bound_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "TOGETHER_BYTES", 0)
+    limits = "max_body_bytes = 100_000\nbody_timeout_s = 0.3"
+    long, short = b" " * 100_000, b" " * 1_000
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(short), short)
+    async with guarded(tmp_path, limits) as door, asyncio.timeout(LIMIT_S):
+        held = [asyncio.create_task(door.ask("POST", "/wait", body=long)) for _ in range(4)]
+        while door.waiting < 4:
+            await asyncio.sleep(0.01)
+        turned = await door.ask("POST", "/take", body=long)
+        assert (turned.status, turned.headers["connection"]) == (503, "close")
+        assert (await door.ask("POST", "/take", body=short)).status == 200
+        door.go_on.set()
+        assert [reply.status for reply in await asyncio.gather(*held)] == [200] * 4
+        start = head(door, "POST /take HTTP/1.1", "Transfer-Encoding: chunked", "Connection: close")
+        for _ in range(9):  # everything was given back, and what was not needed at once
+            assert (await door.ask("POST", "/take", body=long)).status == 200
+            assert reply_of(await door.raw(start + chunked)).status == 200
 
 
 async def test_a_compressed_body_is_refused_before_it_grows(tmp_path: Path) -> None:

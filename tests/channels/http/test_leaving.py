@@ -233,3 +233,31 @@ async def test_an_approval_that_nobody_gives_is_a_no(tmp_path: Path) -> None:
         assert [each for each in lines if "approval" in each]
         assert {"status": "denied"} in lines and lines[-1]["end"] == "stop"
         assert not (door.inside.workspace / "made").exists()
+
+
+async def test_whoever_leaves_at_any_moment_leaves_nothing_behind(tmp_path: Path) -> None:
+    reply = {"text": "one two three", "delay_s": 0.005}
+    async with served(tmp_path, reply, routes=ROUTES) as door:
+        daemon = door.inside.daemon
+        chat = Chat(door)
+        await chat.say("first")
+        known = [*chat.messages, ["user", "go on"]]
+        foreign = [["user", "a"], ["assistant", "b"], ["user", "c"]]
+
+        async def leave(number: int) -> None:
+            messages = (known, foreign, [["user", f"new {number}"]])[number % 3]
+            body = {"messages": messages, "stream": number % 2 == 0}
+            asked = asyncio.create_task(door.stream("/say", body))
+            await asyncio.wait({asked}, timeout=0.004 * (number % 13))
+            asked.cancel()
+            await asyncio.wait({asked})
+
+        for start in range(0, 78, 6):
+            await asyncio.gather(*(leave(number) for number in range(start, start + 6)))
+        await until(lambda: daemon.inbox.turns == (0, 0) and not daemon.inbox.book.in_use_ids())
+        page = await daemon.memory.conversations.list(owner=None, limit=1000)
+        counts = await daemon.memory.messages.counts([each.id for each in page.conversations])
+        # A message of the user's has its answer, and no conversation was kept for nothing.
+        assert {count % 2 for count in counts.values()} == {0}
+        assert counts.keys() == {each.id for each in page.conversations}
+        assert await chat.say("second") == "one two three"

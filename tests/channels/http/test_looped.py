@@ -129,3 +129,14 @@ def test_a_hop_that_says_the_same_again_never_breaks_a_stream(
     again = [said("".join(first)), *map(said, rest)]
     events, telling = told(*begun, RESET, *again)
     assert streamed(events) == whole(events) == telling.text == "".join([*first, *rest])
+
+
+def test_only_what_may_begin_a_marker_is_held_back() -> None:
+    telling = Telling()
+    told = [telling.take(TextDelta(text=text)) for text in ("Hello ", "there ", "you <to", "day")]
+    assert told == [
+        [Text(text="Hello")],
+        [Text(text=" there")],
+        [Text(text=" you ")],
+        [Text(text="<today")],
+    ]

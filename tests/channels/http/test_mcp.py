@@ -1,22 +1,39 @@
 """`/mcp` as clients meet it: raw messages, and the official client of every revision."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
+import msgspec
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.subscriptions import ToolsListChanged
 
+from clawd.channels.http.app import DRAINING, GATEWAY, McpServed
 from clawd.channels.http.exchange import Caller
+from clawd.mcp.mount import DOOR, Mount
+from clawd.mcp.server import make_server
 from clawd.security.principal import Principal
 from clawd.wire.events import ApprovalRequested, ToolFinished
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
 
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
@@ -89,6 +106,26 @@ async def test_a_key_without_the_scope_for_tools_is_refused(tmp_path: Path) -> N
         door.caller = Caller(principal=OWNER, scopes=frozenset({"chat"}))
         status, told = await door.post("/mcp", LIST)
         assert status == 403 and "tools" in told["error"]["message"]
+
+
+async def test_who_is_an_admin_no_more_calls_as_a_user(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        roles: list[Literal["admin", "user"]] = ["admin", "user"]
+        for role in roles:
+            principal = Principal(uid=OWNER.uid, gid=OWNER.gid, pid=0, role=role)
+            door.caller = Caller(principal=principal, scopes=frozenset({"tools"}), key_id="k")
+            calling = asyncio.create_task(
+                door.post("/mcp", call("file_write", path="a", content="b"))
+            )
+            async with asyncio.timeout(20):
+                while not (pending := door.inside.daemon.approvals.pending(OWNER)):
+                    await asyncio.sleep(0)
+            (asked,) = pending
+            assert asked.question.action.principal.role == role
+            door.inside.daemon.approvals.answer(asked.id, "deny", OWNER, digest=asked.digest)
+            await calling
+        conversations = {receipt.conversation_id for receipt in door.inside.receipts()}
+        assert len(conversations) == 1
 
 
 async def test_under_the_emergency_stop_nothing_runs_and_the_client_is_told(tmp_path: Path) -> None:
@@ -219,6 +256,87 @@ async def test_a_client_that_leaves_takes_its_call_with_it(tmp_path: Path) -> No
         assert receipt.status in {"failed", "denied"}
         assert not door.inside.daemon.approvals.pending(OWNER)
         assert not (door.inside.workspace / "a.txt").exists()
+
+
+async def test_who_listens_is_told_of_other_tools_until_the_daemon_ends(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        registry = door.inside.daemon.registry
+        async with (
+            asyncio.timeout(30),
+            Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
+            client.listen(tools_list_changed=True) as heard,
+        ):
+            registry.replace(tool for tool in registry.all() if tool.name != "calculator")
+            assert await anext(aiter(heard)) == ToolsListChanged()
+            names = {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
+            assert "time" in names and "calculator" not in names
+            door.app[DRAINING].set()
+            with contextlib.suppress(SubscriptionLost):
+                async for _ in heard:
+                    pass
+        assert not registry._listeners
+
+
+async def test_who_has_stopped_to_listen_is_told_no_more(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        registry = door.inside.daemon.registry
+        async with (
+            asyncio.timeout(30),
+            Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
+            client.listen(tools_list_changed=True),
+        ):
+            assert len(registry._listeners) == 1
+        async with asyncio.timeout(30):
+            while registry._listeners:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_session_is_its_owners_alone_and_ends_when_it_says_so(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        mount = Mount(lambda: _fixture(door), keeps_sessions=True)
+        before = door.app[GATEWAY].mcp
+        assert before is not None
+        served = McpServed(mount=mount, door_of=before.door_of)
+        door.app._state[GATEWAY] = msgspec.structs.replace(door.app[GATEWAY], mcp=served)
+        both = {"Accept": "application/json, text/event-stream"}
+        async with door.session.post(door.url + "/mcp", json=HELLO, headers=both) as response:
+            assert response.status == 200
+            both["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+            await response.read()
+        mine = door.caller
+        for other in (
+            Caller(principal=Principal(uid=OWNER.uid + 1, gid=1, pid=0), scopes=mine.scopes),
+            Caller(principal=OWNER, scopes=mine.scopes, key_id="k1"),
+        ):
+            door.caller = other
+            for method in ("POST", "GET", "DELETE"):
+                assert await _asked(door, method, both) == 404
+        door.caller = mine
+        assert await _asked(door, "POST", both) == 200
+        async with door.session.get(door.url + "/mcp", headers=both) as stream:
+            assert stream.status == 200 and stream.content_type == "text/event-stream"
+            door.app[DRAINING].set()
+            await stream.read()
+        assert await _asked(door, "DELETE", both) == 200
+        assert await _asked(door, "POST", both) == 404
+        await mount.close()
+
+
+async def _asked(door: Served, method: str, headers: dict[str, str]) -> int:
+    body = LIST if method == "POST" else None
+    async with door.session.request(
+        method, door.url + "/mcp", json=body, headers=headers
+    ) as response:
+        if response.status == 200:
+            await response.read()
+        return response.status
+
+
+def _fixture(door: Served) -> Any:
+    def door_of(ctx: Any) -> Any:
+        return ctx.request.scope["state"][DOOR]
+
+    return make_server(door_of, version="1", on_change=door.inside.daemon.registry.on_change)
 
 
 def test_nothing_of_the_sdk_is_loaded_before_a_client_comes() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from clawd.channels.http.exchange import Caller
 from clawd.memory.rows import TAINT
@@ -61,6 +62,29 @@ async def test_a_key_for_chat_alone_reaches_no_tool_and_no_memory(tmp_path: Path
         assert await conversations(door) == 0
         named = {"messages": [["user", "hello"]], "conversation_id": "conv-1"}
         assert (await door.post(CHAT_PATH, named))[0] == 403
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+FORMATTED: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {
+        "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    },
+    "/v1/messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "/api/chat": {"format": SCHEMA},
+    "/v1/responses": {"text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+}
+
+
+@pytest.mark.parametrize("path", FORMATTED)
+async def test_an_answer_of_a_given_form_is_one_pass_in_every_dialect(
+    tmp_path: Path, path: str
+) -> None:
+    async with served(tmp_path, LOOK) as door:
+        said = [{"role": "user", "content": "how many?"}]
+        body = {"model": "clawd", "max_tokens": 9, "messages": said, "input": said}
+        assert (await door.post(path, body | {"stream": False} | FORMATTED[path]))[0] == 200
+        assert door.inside.receipts() == []
+        assert await conversations(door) == 0
 
 
 async def test_tools_that_the_channel_does_not_allow_are_not_offered(tmp_path: Path) -> None:

@@ -62,13 +62,15 @@ class Turns:
             self._say("user", _BETWEEN.join(said))
 
     def _result(self, where: str, block: dict[str, Any]) -> Message:
-        call_id = field(block, "tool_use_id", str, "")
+        call_id = field(block, "tool_use_id", str, "", at=where)
         if not call_id:
             raise invalid(f"{where}.tool_use_id", "a result needs the id of its call")
         inner = f"{where}.content"
         parts = _blocks(inner, block.get("content"))
         text = "\n".join(text_of(f"{inner}[{number}]", part) for number, part in enumerate(parts))
-        if field(block, "is_error", bool, default=False) and not text.startswith(_FAILURES):
+        if field(block, "is_error", bool, default=False, at=where) and not text.startswith(
+            _FAILURES
+        ):
             text = _FAILED + text
         name = self._names.get(call_id, "")
         return Message(role="tool", content=text, tool_call_id=call_id, name=name)
@@ -88,11 +90,11 @@ class Turns:
         self._say("assistant", "".join(said), tuple(calls))
 
     def _call(self, where: str, block: dict[str, Any]) -> ToolCall:
-        call_id, name = field(block, "id", str, ""), field(block, "name", str, "")
+        call_id, name = (field(block, key, str, "", at=where) for key in ("id", "name"))
         if not call_id or not name:
             raise invalid(where, "a tool_use needs an id and a name")
         self._names[call_id] = name
-        given = field(block, "input", dict[str, Any], {})
+        given = field(block, "input", dict[str, Any], {}, at=where)
         return ToolCall(id=call_id, name=name, arguments=msgspec.json.encode(given).decode())
 
     def _say(self, role: Role, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
@@ -117,16 +119,18 @@ def text_of(where: str, block: Any) -> str:
     if not isinstance(block, dict):
         raise invalid(where, "expected an object with a type")
     match block.get("type"):
+        case "text" if block.get("text") is not None:
+            return field(block, "text", str, "", at=where)
         case "text":
-            return field(block, "text", str, "")
+            raise invalid(f"{where}.text", "expected text")
         case "document":
             return _document(where, block)
         case "search_result":
             parts = _blocks(f"{where}.content", block.get("content"))
-            heads = (field(block, "title", str, ""), field(block, "source", str, ""))
+            heads = [field(block, key, str, "", at=where) for key in ("title", "source")]
             return "\n".join([*filter(None, heads), *(text_of(where, part) for part in parts)])
         case "tool_reference":
-            return field(block, "tool_name", str, "")
+            return field(block, "tool_name", str, "", at=where)
         case "image":
             raise _unseen(where, "image")
         case kind:
@@ -134,10 +138,10 @@ def text_of(where: str, block: Any) -> str:
 
 
 def _document(where: str, block: dict[str, Any]) -> str:
-    source = field(block, "source", dict[str, Any], {})
+    source = field(block, "source", dict[str, Any], {}, at=where)
     match source.get("type"):
         case "text":
-            return field(source, "data", str, "")
+            return field(source, "data", str, "", at=f"{where}.source")
         case "content":
             parts = _blocks(f"{where}.source.content", source.get("content"))
             return "\n".join(text_of(where, part) for part in parts)

@@ -14,6 +14,8 @@ from clawd.channels.http.anthropic.blocks import Turns, text_of
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.numbers import count_of, number_of, stops_of
+from clawd.channels.http.schemas import without_nulls
+from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolSpec
 
 _OWN_TOOLS = ("", "custom")
@@ -28,6 +30,9 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     Raises:
         InvalidRequestError: the body cannot be meant; says which field.
     """
+    if body.get("messages") is None:
+        raise invalid("messages", "expected a list of messages")
+    _no_thread(body)
     turns = Turns()
     for number, message in enumerate(field(body, "messages", list[Any], [])):
         turns.add(f"messages[{number}]", message)
@@ -47,6 +52,21 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     )
 
 
+def _no_thread(body: dict[str, Any]) -> None:
+    """Refuse a conversation that the server is to keep: clients then send all of it themselves.
+
+    The first turn alone could be answered, but the next one would bring nothing but what is new.
+    """
+    if body.get("thread") is not None:
+        raise InvalidRequestError(
+            "thread: conversations are not kept here; send all messages each time",
+            data={
+                "param": "thread",
+                "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+            },
+        )
+
+
 def shows_thoughts(body: dict[str, Any]) -> bool:
     """Say whether the client wants to see what the model thinks.
 
@@ -54,7 +74,7 @@ def shows_thoughts(body: dict[str, Any]) -> bool:
         InvalidRequestError: it says so in no way there is.
     """
     thinking = field(body, "thinking", dict[str, Any], {})
-    kind = field(thinking, "type", str, "")
+    kind = field(thinking, "type", str, "", at="thinking")
     if kind not in {"", "enabled", "adaptive", "disabled"}:
         raise invalid("thinking.type", f"{kind!r} is none of enabled, adaptive, disabled")
     return kind != "disabled" and thinking.get("display") != "omitted"
@@ -82,12 +102,13 @@ def _tools(given: list[Any]) -> tuple[ToolSpec, ...]:
             raise invalid(where, "expected an object")
         if (tool.get("type") or "") not in _OWN_TOOLS:
             continue
-        name = field(tool, "name", str, "")
+        name = field(tool, "name", str, "", at=where)
         if not name:
             raise invalid(f"{where}.name", "a tool needs a name")
-        schema = field(tool, "input_schema", dict[str, Any], {}) or _NO_PARAMETERS
+        schema = without_nulls(field(tool, "input_schema", dict[str, Any], {}, at=where))
+        described = field(tool, "description", str, "", at=where)
         tools.append(
-            ToolSpec(name=name, description=field(tool, "description", str, ""), parameters=schema)
+            ToolSpec(name=name, description=described, parameters=schema or _NO_PARAMETERS)
         )
     return tuple(tools)
 
@@ -95,8 +116,9 @@ def _tools(given: list[Any]) -> tuple[ToolSpec, ...]:
 def _choice(body: dict[str, Any], tools: tuple[ToolSpec, ...]) -> tuple[str, bool | None]:
     """Return the choice in our words, and whether several calls are welcome."""
     choice = field(body, "tool_choice", dict[str, Any], {})
-    parallel = False if field(choice, "disable_parallel_tool_use", bool, default=False) else None
-    kind = field(choice, "type", str, "auto")
+    is_single = field(choice, "disable_parallel_tool_use", bool, default=False, at="tool_choice")
+    parallel = False if is_single else None
+    kind = field(choice, "type", str, "auto", at="tool_choice")
     if kind in {"auto", "none"}:
         return kind, parallel
     if kind not in {"any", "tool"}:
@@ -105,7 +127,7 @@ def _choice(body: dict[str, Any], tools: tuple[ToolSpec, ...]) -> tuple[str, boo
         raise invalid("tool_choice", f"{kind!r} needs tools, and none are offered")
     if kind == "any":
         return "required", parallel
-    name = field(choice, "name", str, "")
+    name = field(choice, "name", str, "", at="tool_choice")
     if name not in {tool.name for tool in tools}:
         raise invalid("tool_choice.name", f"no tool named {name!r} is offered")
     return name, parallel
@@ -114,7 +136,7 @@ def _choice(body: dict[str, Any], tools: tuple[ToolSpec, ...]) -> tuple[str, boo
 def _format(body: dict[str, Any]) -> dict[str, Any] | None:
     config = field(body, "output_config", dict[str, Any], {})
     name = "output_config.format" if config.get("format") is not None else "output_format"
-    wanted = field(config, "format", dict[str, Any], {}) or field(
+    wanted = field(config, "format", dict[str, Any], {}, at="output_config") or field(
         body, "output_format", dict[str, Any], {}
     )
     if not wanted or wanted.get("type") == "text":
@@ -124,7 +146,7 @@ def _format(body: dict[str, Any]) -> dict[str, Any] | None:
         raise invalid(name, "expected type json_schema with its schema, an object")
     return {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        "json_schema": {"name": "answer", "schema": without_nulls(schema), "strict": True},
     }
 
 

@@ -15,10 +15,11 @@ import msgspec
 from clawd.channels.http.body import field, invalid
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.numbers import count_of, number_of, seed_of, stops_of
+from clawd.channels.http.schemas import without_nulls
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 
 _FLOATS = {
-    "temperature": (0.0, 2.0),
+    "temperature": (0.0, 100.0),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
     "typical_p": (0.0, 1.0),
@@ -41,13 +42,16 @@ def chat_request(body: dict[str, Any]) -> ModelRequest:
     history = _History()
     for number, message in enumerate(field(body, "messages", list[Any], [])):
         history.add(f"messages[{number}]", message)
+    # A system message alone is answered, too: as if nothing had been said.
+    silent = (Message(role="user", content=""),) if history.system else ()
     return ModelRequest(
-        messages=tuple(history.messages),
+        messages=tuple(history.messages) or silent,
         system="\n\n".join(history.system) or None,
         tools=_tools(field(body, "tools", list[Any], [])),
         response_format=_format(body.get("format")),
         sampling=_sampling(field(body, "options", dict[str, Any], {})),
         model=model_of(body),
+        is_plain=not history.messages,
     )
 
 
@@ -137,18 +141,18 @@ class _History:
         if not isinstance(message, dict):
             raise invalid(where, "expected an object")
         _refuse_images(f"{where}.images", message)
-        content = field(message, "content", str, "")
+        content = field(message, "content", str, "", at=where)
         match message.get("role"):
             case "system" | "developer":
                 self.system.append(content)
             case "user":
                 self.messages.append(Message(role="user", content=content))
             case "assistant":
-                calls = self._made(where, field(message, "tool_calls", list[Any], []))
+                calls = self._made(where, field(message, "tool_calls", list[Any], [], at=where))
                 self._open = list(calls)
                 self.messages.append(Message(role="assistant", content=content, tool_calls=calls))
             case "tool":
-                self.messages.append(self._result(message, content))
+                self.messages.append(self._result(where, message, content))
             case role:
                 raise invalid(f"{where}.role", f"{role!r} is none of system, user, assistant, tool")
 
@@ -157,21 +161,26 @@ class _History:
         for number, call in enumerate(given):
             here = f"{where}.tool_calls[{number}]"
             function = call.get("function") if isinstance(call, dict) else None
-            if not isinstance(function, dict) or not field(function, "name", str, ""):
+            if not isinstance(function, dict) or not field(
+                function, "name", str, "", at=f"{here}.function"
+            ):
                 raise invalid(here, "expected a function with a name and arguments")
             self._calls += 1
-            call_id = field(call, "id", str, "") or f"call_{self._calls}"
+            call_id = field(call, "id", str, "", at=here) or f"call_{self._calls}"
             arguments = function.get("arguments")
             if not isinstance(arguments, str):
-                arguments = msgspec.json.encode(
-                    field(function, "arguments", dict[str, Any], {})
-                ).decode()
+                given_object = field(
+                    function, "arguments", dict[str, Any], {}, at=f"{here}.function"
+                )
+                arguments = msgspec.json.encode(given_object).decode()
             calls.append(ToolCall(id=call_id, name=function["name"], arguments=arguments or "{}"))
         return tuple(calls)
 
-    def _result(self, message: dict[str, Any], content: str) -> Message:
-        name = field(message, "tool_name", str, "") or field(message, "name", str, "")
-        call_id = field(message, "tool_call_id", str, "")
+    def _result(self, where: str, message: dict[str, Any], content: str) -> Message:
+        name, other, call_id = (
+            field(message, key, str, "", at=where) for key in ("tool_name", "name", "tool_call_id")
+        )
+        name = name or other
         fitting = [call for call in self._open if call_id and call.id == call_id]
         fitting = fitting or [call for call in self._open if name and call.name == name]
         # A client that names another tool, or none, means the call that waits longest.
@@ -190,15 +199,19 @@ def _tools(given: list[Any]) -> tuple[ToolSpec, ...]:
             raise invalid(where, "expected an object")
         if (tool.get("type") or "function") != "function":
             continue
-        function = field(tool, "function", dict[str, Any], {})
-        name = field(function, "name", str, "")
+        function = field(tool, "function", dict[str, Any], {}, at=where)
+        inner = f"{where}.function"
+        name = field(function, "name", str, "", at=inner)
         if not name:
-            raise invalid(f"{where}.function.name", "a tool needs a name")
+            raise invalid(f"{inner}.name", "a tool needs a name")
         tools.append(
             ToolSpec(
                 name=name,
-                description=field(function, "description", str, ""),
-                parameters=field(function, "parameters", dict[str, Any], {}) or _NO_PARAMETERS,
+                description=field(function, "description", str, "", at=inner),
+                parameters=without_nulls(
+                    field(function, "parameters", dict[str, Any], {}, at=inner)
+                )
+                or _NO_PARAMETERS,
             )
         )
     return tuple(tools)
@@ -213,7 +226,7 @@ def _format(given: Any) -> dict[str, Any] | None:
         raise invalid("format", 'expected "json" or a JSON Schema')
     return {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": given, "strict": True},
+        "json_schema": {"name": "answer", "schema": without_nulls(given), "strict": True},
     }
 
 
@@ -221,16 +234,16 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     if isinstance(options.get("stop"), str):
         options = options | {"stop": [options["stop"]]}
     numbers: dict[str, Any] = {
-        name: number_of(options, name, least=least, most=most, where="options.")
+        name: number_of(options, name, least=least, most=most, at="options")
         for name, (least, most) in _FLOATS.items()
     }
     return Sampling(
         **numbers,
-        top_k=count_of(options, "top_k"),
-        seed=seed_of(options),
+        top_k=count_of(options, "top_k", at="options"),
+        seed=seed_of(options, at="options"),
         # -1 and -2 are as much as fits, which nothing said is too.
-        max_tokens=count_of(options, "num_predict"),
-        stop=stops_of(options, "stop"),
+        max_tokens=count_of(options, "num_predict", at="options"),
+        stop=stops_of(options, "stop", at="options"),
     )
 
 

@@ -24,6 +24,7 @@ async def with_token_ids(gateway: Gateway, body: dict[str, Any]) -> dict[str, An
         return body
     choice = await find(gateway, field(body, "model", str, ""))
     provider = choice.provider
+    # Behind a router or a chain another model may answer, to which the ids are other texts.
     if not isinstance(provider, Tokenizing):
         return body
     found: list[list[Any]] = []

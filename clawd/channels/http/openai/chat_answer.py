@@ -109,7 +109,7 @@ class ChatAnswer:
         self._created = int(time.time())
         self._model = ""
         self._choices = [_Choice() for _ in range(choices)]
-        self._usages: list[Usage] = []
+        self._usages = [Usage()] * choices
         self._progress = ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
@@ -121,14 +121,15 @@ class ChatAnswer:
     def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:
         """Return the chunks of an event of a choice."""
         if isinstance(event, Finished):
-            self._usages.append(event.usage)
+            self._usages[number] = event.usage
             return self._finish(number, event)
         return self._told(number, event)
 
     def end(self) -> Iterable[bytes]:
         """Return what closes the stream."""
         if self._telling.usage:
-            yield sse(self._frame([]) | {"usage": usage_value(self._usages)})
+            usage = usage_value(self._usages, choices=len(self._choices))
+            yield sse(self._frame([]) | {"usage": usage})
         yield DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
@@ -145,7 +146,7 @@ class ChatAnswer:
             "model": first.model,
             "system_fingerprint": FINGERPRINT,
             "choices": [_choice(index, each) for index, each in enumerate(answers)],
-            "usage": usage_value([each.usage for each in answers]),
+            "usage": usage_value([each.usage for each in answers], choices=len(answers)),
         }
         timings = timings_value(answers[0].evaluated, answers[0].finished)
         extras = {"timings": timings, "clawd": beside(first.conversation_id, answers[0])}

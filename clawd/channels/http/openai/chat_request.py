@@ -77,12 +77,7 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        is_plain=(
-            bool(sampling.logprobs)
-            or answer_format is not None
-            or history.is_prefilled
-            or brings_choice
-        ),
+        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=telling.progress or telling.llama_progress,
         metadata=read_metadata(body),
     )
@@ -112,12 +107,12 @@ def read_telling(body: dict[str, Any], request: web.Request) -> Telling:
         InvalidRequestError: a field is of another type.
     """
     options = flags_of(body, "stream_options")
-    events = flag(options, "clawd_events", default=wants_events(request))
+    events = flag(options, "clawd_events", default=wants_events(request), at="stream_options")
     return Telling(
         stream=flag(body, "stream"),
-        usage=flag(options, "include_usage"),
+        usage=flag(options, "include_usage", at="stream_options"),
         events=events,
-        progress=flag(options, "clawd_prompt_progress", default=events),
+        progress=flag(options, "clawd_prompt_progress", default=events, at="stream_options"),
         llama_progress=flag(body, "return_progress"),
     )
 

@@ -33,13 +33,15 @@ class CompletionAnswer:
     Args:
         telling: how the client wants it.
         before: the text that stands before each choice: its prompt where that is asked for.
+        choices: how many answer each prompt.
     """
 
     content_type = STREAM_TYPE
     ping = PING
 
-    def __init__(self, telling: Telling, *, before: Sequence[str]) -> None:
+    def __init__(self, telling: Telling, *, before: Sequence[str], choices: int = 1) -> None:
         self._telling = telling
+        self._per_prompt = choices
         self._before = tuple(before)
         self._id = new_id("cmpl-")
         self._created = int(time.time())
@@ -47,7 +49,7 @@ class CompletionAnswer:
         self._texts = [""] * len(self._before)
         self._told_logprobs = [0] * len(self._before)
         self._evaluated: dict[int, Evaluated] = {}
-        self._usages: list[Usage] = []
+        self._usages = [Usage()] * len(self._before)
         self._progress = ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
@@ -61,7 +63,7 @@ class CompletionAnswer:
         """Return the chunks of an event of a choice."""
         match event:
             case Finished():
-                self._usages.append(event.usage)
+                self._usages[number] = event.usage
                 return self._finish(number, event)
             case Text():
                 return self._said(number, event)
@@ -76,7 +78,8 @@ class CompletionAnswer:
     def end(self) -> Iterable[bytes]:
         """Return what closes the stream."""
         if self._telling.usage:
-            yield sse(self._frame([]) | {"usage": usage_value(self._usages)})
+            usage = usage_value(self._usages, choices=self._per_prompt)
+            yield sse(self._frame([]) | {"usage": usage})
         yield DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
@@ -88,7 +91,7 @@ class CompletionAnswer:
         told: dict[str, Any] = self._frame([]) | {
             "model": generations[0].model,
             "choices": [self._choice(index, each) for index, each in enumerate(answers)],
-            "usage": usage_value([each.usage for each in answers]),
+            "usage": usage_value([each.usage for each in answers], choices=self._per_prompt),
         }
         timings = timings_value(answers[0].evaluated, answers[0].finished)
         return told | ({"timings": timings} if timings is not None else {})

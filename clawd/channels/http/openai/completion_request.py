@@ -25,9 +25,13 @@ MAX_ANSWERS = 32
 
 
 class CompletionAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests in the order of their choices, and how to tell the answers."""
+    """Requests in the order of their choices, and how to tell the answers.
+
+    `choices` is how many of them, side by side, each prompt has.
+    """
 
     requests: tuple[ModelRequest, ...]
+    choices: int
     telling: Telling
 
     @property
@@ -72,7 +76,7 @@ def read_completion(body: dict[str, Any], request: web.Request) -> CompletionAsk
         for prompt in prompts
         for each in repeated(msgspec.structs.replace(asked, prompt=prompt), choices)
     ]
-    return CompletionAsked(requests=tuple(requests), telling=telling)
+    return CompletionAsked(requests=tuple(requests), choices=choices, telling=telling)
 
 
 def _with_logprobs(body: dict[str, Any], sampling: Sampling) -> Sampling:

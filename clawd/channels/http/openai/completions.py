@@ -10,7 +10,7 @@ from clawd.channels.http.openai.bias import with_token_ids
 from clawd.channels.http.openai.completion_answer import CompletionAnswer
 from clawd.channels.http.openai.completion_request import CompletionAsked, read_completion
 from clawd.channels.http.side_by_side import open_many
-from clawd.providers.abilities import Tokenizing
+from clawd.providers.abilities import Tokenizing, able
 from clawd.providers.base import RawPrompt
 
 
@@ -20,7 +20,7 @@ async def post_completions(request: web.Request) -> web.StreamResponse:
     asked = read_completion(await with_token_ids(gateway, await read_object(request)), request)
     before = await _echoed(gateway, asked)
     opened = await open_many(gateway.generations, asked.requests, caller_of(request))
-    dialect = CompletionAnswer(asked.telling, before=before)
+    dialect = CompletionAnswer(asked.telling, before=before, choices=asked.choices)
     return await answer_many(request, opened, dialect, stream=asked.telling.stream)
 
 
@@ -40,10 +40,11 @@ async def _text_of(gateway: Gateway, model: str, prompt: RawPrompt) -> str:
     if isinstance(prompt, str):
         return prompt
     choice = await find(gateway, model)
-    provider = choice.provider
-    if not isinstance(provider, Tokenizing):
-        raise invalid("echo", f"provider {provider.name()} cannot tell the text of tokens")
-    return (await provider.detokenize(choice.model, prompt)).decode(errors="replace")
+    found = able(choice.provider, Tokenizing, choice.model)  # type: ignore[type-abstract]
+    if found is None:
+        raise invalid("echo", f"provider {choice.provider.name()} cannot tell the text of tokens")
+    provider, own_name = found
+    return (await provider.detokenize(own_name, prompt)).decode(errors="replace")
 
 
 ROUTES = [

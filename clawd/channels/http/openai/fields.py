@@ -112,17 +112,12 @@ def given(body: dict[str, Any], name: str, kind: type[_T]) -> _T | None:
     Raises:
         InvalidRequestError: it is of another type.
     """
-    if body.get(name) is None:
-        return None
-    try:
-        return msgspec.convert(body[name], kind)
-    except msgspec.ValidationError as error:
-        raise invalid(name, str(error)) from error
+    return None if body.get(name) is None else field(body, name, kind, kind())
 
 
-def flag(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
-    """Return a field that is true or false."""
-    return field(body, name, bool, default)
+def flag(body: dict[str, Any], name: str, *, default: bool = False, at: str = "") -> bool:
+    """Return a field that is true or false; `at` is where its holder stands."""
+    return field(body, name, bool, default, at=at)
 
 
 def flags_of(body: dict[str, Any], name: str) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from clawd.channels.http.body import invalid
+from clawd.channels.http.schemas import LISTS, OF_SCHEMAS, SINGLE, without_nulls
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _MAX_SCHEMA_DEPTH = 64
 
 
@@ -62,6 +60,7 @@ def _by_schema(inner: object, place: str) -> dict[str, Any]:
     schema = inner.get("schema")
     if not isinstance(schema, dict):
         raise invalid(f"{place}.schema", "expected a JSON Schema object")
+    schema = without_nulls(schema)
     _check(schema, f"{place}.schema", _MAX_SCHEMA_DEPTH)
     name = inner.get("name")
     told = {"name": name if isinstance(name, str) and name else "answer", "schema": schema}
@@ -85,17 +84,17 @@ def _check(schema: object, place: str, depth: int) -> None:
 
 def _inner(schema: dict[str, Any], place: str) -> Iterator[tuple[str, object]]:
     """Yield what stands where a schema holds schemas, and where that is."""
-    for name in _OF_SCHEMAS:
+    for name in OF_SCHEMAS:
         named = schema.get(name, {})
         if not isinstance(named, dict):
             raise invalid(f"{place}.{name}", "expected an object of schemas")
         yield from ((f"{place}.{name}.{key}", each) for key, each in named.items())
-    for name in _LISTS:
+    for name in LISTS:
         listed = schema.get(name, [])
         if not isinstance(listed, list):
             raise invalid(f"{place}.{name}", "expected a list of schemas")
         yield from ((f"{place}.{name}[{at}]", each) for at, each in enumerate(listed))
-    for name in _SINGLE:
+    for name in SINGLE:
         single = schema.get(name, True)
         each_of = single if isinstance(single, list) and name == "items" else [single]
         yield from ((f"{place}.{name}", each) for each in each_of)

@@ -23,14 +23,14 @@ class History:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The others, oldest first."""
-        return tuple(self._messages)
+        """The others, oldest first; what nobody said where there is a system message alone."""
+        return tuple(self._messages) or (Message(role="user", content=""),)
 
     @property
-    def is_prefilled(self) -> bool:
-        """Whether it ends with the beginning of an answer, to be gone on with."""
+    def is_one_pass(self) -> bool:
+        """Whether nobody says anything: it ends with the beginning of an answer, or is empty."""
         last = self._messages[-1] if self._messages else None
-        return last is not None and last.role == "assistant" and not last.tool_calls
+        return last is None or (last.role == "assistant" and not last.tool_calls)
 
     def add_system(self, text: str) -> None:
         """Take a message of role system or developer."""

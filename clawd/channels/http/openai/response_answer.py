@@ -169,7 +169,9 @@ class ResponseAnswer:
     def _open_call(self, index: int) -> list[Told]:
         waiting = self._waiting.pop(index)
         told = self._close_thought() + self._close_said()
-        call = CallItem(len(self._items), call_id=waiting.id or f"call_{index}", name=waiting.name)
+        namespace, name = self._asked.places.get(waiting.name, ("", waiting.name))
+        call_id = waiting.id or f"call_{index}"
+        call = CallItem(len(self._items), call_id=call_id, name=name, namespace=namespace)
         self._calls[index] = call
         self._items.append(call)
         told += call.open()

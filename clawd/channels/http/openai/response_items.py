@@ -165,12 +165,13 @@ class ReasoningItem(_Base):
 
 
 class CallItem(_Base):
-    """A call of a function that the client brought."""
+    """A call of a function that the client brought, in a namespace or in none."""
 
-    def __init__(self, index: int, *, call_id: str, name: str) -> None:
+    def __init__(self, index: int, *, call_id: str, name: str, namespace: str = "") -> None:
         super().__init__(index, "fc_")
         self._call_id = call_id
         self._name = name
+        self._namespace = namespace
         self._arguments: list[str] = []
 
     def open(self) -> list[Told]:
@@ -204,4 +205,4 @@ class CallItem(_Base):
             "call_id": self._call_id,
             "name": self._name,
             "arguments": "".join(self._arguments),
-        }
+        } | ({"namespace": self._namespace} if self._namespace else {})

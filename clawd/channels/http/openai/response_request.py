@@ -24,7 +24,7 @@ from clawd.channels.http.openai.fields import (
 from clawd.channels.http.openai.formats import read_text_format
 from clawd.channels.http.openai.history import History
 from clawd.channels.http.openai.messages import read_arguments, read_content
-from clawd.channels.http.openai.tools import read_choice, read_tools
+from clawd.channels.http.openai.tools import flat_name, read_choice, read_namespaces, read_tools
 from clawd.channels.http.wishes import with_headers
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling, ToolCall
@@ -43,6 +43,7 @@ class ResponseAsked(msgspec.Struct, frozen=True, kw_only=True):
         progress: also the evaluation of the prompt.
         summarises: reasoning is told as a summary, because the client asked for one.
         echoed: fields of the body that an answer repeats.
+        places: namespace and name of the functions that stand in one, by what they are offered as.
     """
 
     request: ModelRequest
@@ -51,6 +52,7 @@ class ResponseAsked(msgspec.Struct, frozen=True, kw_only=True):
     progress: bool = False
     summarises: bool = False
     echoed: dict[str, Any] = {}
+    places: dict[str, tuple[str, str]] = {}
 
 
 def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
@@ -61,7 +63,9 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
     """
     _refuse_unsupported(body)
     history = read_input(body)
-    choice, tools = read_choice(body, read_tools(body, is_flat=True))
+    functions = read_tools(body, is_flat=True)
+    inner, places = read_namespaces(body, functions)
+    choice, tools = read_choice(body, functions + inner)
     sampling = _with_logprobs(body, read_sampling(body, limits=("max_output_tokens",)))
     answer_format = read_text_format(flags_of(body, "text"))
     options = flags_of(body, "stream_options")
@@ -77,12 +81,7 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         response_format=answer_format,
         sampling=sampling,
         model=field(body, "model", str, ""),
-        is_plain=(
-            bool(sampling.logprobs)
-            or answer_format is not None
-            or history.is_prefilled
-            or brings_choice
-        ),
+        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=progress,
         metadata=read_metadata(body),
     )
@@ -93,6 +92,7 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         progress=progress,
         summarises=_wants_summary(body),
         echoed=_echoed(body),
+        places=places,
     )
 
 
@@ -127,6 +127,9 @@ def _read_item(item: dict[str, Any], place: str, history: History) -> None:
             name = item.get("name")
             if not isinstance(name, str) or not name:
                 raise invalid(f"{place}.name", "expected a name")
+            namespace = item.get("namespace")
+            if isinstance(namespace, str) and namespace:
+                name = flat_name(namespace, name)
             arguments = read_arguments(item.get("arguments"), f"{place}.arguments")
             call_id = _call_id(item, place)
             history.add_call(ToolCall(id=call_id, name=name, arguments=arguments))

@@ -1,11 +1,16 @@
 """The tools that a client brings, and which of them it wants called."""
 
+import hashlib
 from typing import Any
 
+import msgspec
+
 from clawd.channels.http.body import field, invalid
+from clawd.channels.http.schemas import without_nulls
 from clawd.providers.base import ToolSpec
 
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+_JOINT, _MAX_NAME, _MARK = "__", 64, 8
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 
 
@@ -31,6 +36,53 @@ def read_tools(body: dict[str, Any], *, is_flat: bool = False) -> tuple[ToolSpec
             )
             tools.append(_function(inner, inner_place))
     return tuple(tools)
+
+
+def read_namespaces(
+    body: dict[str, Any], tools: tuple[ToolSpec, ...]
+) -> tuple[tuple[ToolSpec, ...], dict[str, tuple[str, str]]]:
+    """Return the functions that stand in namespaces, as Codex brings those of its MCP servers.
+
+    {"type": "namespace", "name": "mcp__files", "tools": [{"type": "function", "name": "read", …}]}
+    is offered as `mcp__files__read`.
+
+    Args:
+        body: the request's.
+        tools: functions that it brings outside of namespaces; theirs are the names.
+
+    Returns:
+        The functions by names of their own; for each such name the namespace and the name in it.
+
+    Raises:
+        InvalidRequestError: a function has no name, or no object of parameters.
+    """
+    taken = {tool.name for tool in tools}
+    specs: list[ToolSpec] = []
+    places: dict[str, tuple[str, str]] = {}
+    for number, tool in enumerate(field(body, "tools", list[Any], [])):
+        namespace, listed = tool.get("name"), tool.get("tools")
+        if tool.get("type") != "namespace" or not isinstance(listed, list):
+            continue
+        if not isinstance(namespace, str) or not namespace:
+            continue
+        for inner_number, inner in enumerate(listed):
+            if isinstance(inner, dict) and inner.get("type") != "function":
+                continue
+            spec = _function(inner, f"tools[{number}].tools[{inner_number}]")
+            name = flat_name(namespace, spec.name)
+            if name not in taken and name not in places:
+                places[name] = (namespace, spec.name)
+                specs.append(msgspec.structs.replace(spec, name=name))
+    return tuple(specs), places
+
+
+def flat_name(namespace: str, name: str) -> str:
+    """Return the one name that a model knows a function of a namespace by; the same every time."""
+    whole = f"{namespace}{_JOINT}{name}"
+    if len(whole) <= _MAX_NAME:
+        return whole
+    mark = hashlib.sha256(whole.encode()).hexdigest()[:_MARK]
+    return f"{whole[: _MAX_NAME - _MARK - 1]}_{mark}"
 
 
 def read_choice(
@@ -78,7 +130,7 @@ def _function(function: object, place: str) -> ToolSpec:
     description = function.get("description")
     if description is not None and not isinstance(description, str):
         raise invalid(f"{place}.description", "expected text")
-    return ToolSpec(name=name, description=description or "", parameters=parameters)
+    return ToolSpec(name=name, description=description or "", parameters=without_nulls(parameters))
 
 
 def _name_of(choice: dict[str, Any]) -> str:

@@ -67,15 +67,21 @@ def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
     return told | {"tool_calls": list(calls.values()), "notices": notices}
 
 
-def usage_value(usages: Sequence[Usage]) -> dict[str, Any]:
-    """Return the tokens of a chat or completion, of all its choices together."""
-    prompt = sum(usage.prompt_tokens for usage in usages)
+def usage_value(usages: Sequence[Usage], *, choices: int) -> dict[str, Any]:
+    """Return the tokens of a chat or completion, of all its choices together.
+
+    Args:
+        usages: of each choice, those of one prompt side by side.
+        choices: how many each prompt has; it is counted once for all of them.
+    """
+    asked = usages[::choices]
+    prompt = sum(usage.prompt_tokens for usage in asked)
     completion = sum(usage.completion_tokens for usage in usages)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in asked)},
     }
 
 

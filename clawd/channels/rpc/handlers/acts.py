@@ -7,8 +7,9 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, streaming
 from clawd.errors import InvalidRequestError
 from clawd.runtime.broadcast import Subscription
-from clawd.runtime.calls import new_call_id
+from clawd.runtime.calls import Visit, new_call_id
 from clawd.runtime.doors import approval_event
+from clawd.runtime.incoming import Door
 from clawd.security.approvals import PendingApproval
 from clawd.tools.base import Tool
 from clawd.tools.changes import Change, ChangeScope
@@ -43,7 +44,7 @@ class ActHandlers(Handler):
 
     async def list_tools(self, _params: ListTools, call: Call) -> ToolList:
         """List the tools; to an admin also what could not be loaded."""
-        offer = Offer(self.parts.registry.all(), self.parts.calls.tool_mode())
+        offer = Offer(self._tools_at(call.door), self.parts.calls.tool_mode())
         problems = self.parts.tool_problems() if call.principal.is_admin else ()
         return ToolList(
             items=tuple(_tool_line(tool, offer) for tool in offer.flat),
@@ -72,14 +73,14 @@ class ActHandlers(Handler):
                 await stack.enter_async_context(held)
             call.on_answer = lambda answer: self.take_answer(answer, call.principal)
             await stack.enter_async_context(streaming(events, call))
-            outcome = await self.parts.calls.run(
-                CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments),
-                call.principal,
+            visit = Visit(
+                conversation_id=conversation_id,
                 workspace=workspace,
                 interactive=params.interactive,
-                emit=events.put,
-                conversation_id=conversation_id,
+                offered=self._offered_at(call.door),
             )
+            request = CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments)
+            outcome = await self.parts.calls.visit(request, call.principal, visit, events.put)
         exit_code = outcome.metadata.get("exit_code")
         return ToolOutcome(
             status=outcome.status,
@@ -91,6 +92,18 @@ class ActHandlers(Handler):
             exit_code=exit_code if isinstance(exit_code, int) else None,
             unanswered=outcome.kind == "unanswered",
         )
+
+    def _tools_at(self, door: Door) -> list[Tool]:
+        """Return the tools that a door has; over the socket a person may call every one."""
+        registry = self.parts.registry
+        if door == "socket":
+            return list(registry.all())
+        return registry.allowed(self.parts.tool_clients.settings().http_tools_allow)
+
+    def _offered_at(self, door: Door) -> frozenset[str] | None:
+        if door == "socket":
+            return None
+        return frozenset(tool.name for tool in self._tools_at(door))
 
     async def list_changes(self, params: ListChanges, call: Call) -> ChangeList:
         """List what undo can take back."""

@@ -1,6 +1,7 @@
 """Handlers by which a client becomes the door of another protocol: MCP on standard input."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 
 from clawd import __version__
@@ -38,9 +39,10 @@ class ServingHandlers(Handler):
         async def send(text: str) -> None:
             await call.emit(McpLine(text=text))
 
-        server = make_server(lambda _ctx: door, version=__version__)
+        on_change = self.parts.tool_clients.registry.on_change
+        server = make_server(lambda _ctx: door, version=__version__, on_change=on_change)
         try:
-            await serve_lines(server, lines.all(), send)
+            await serve_lines(server, lines.all(), send, on_change)
         except ExceptionGroup as group:
             _, others = group.split(ConnectionError)
             if others is not None:
@@ -55,15 +57,19 @@ class _Lines:
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._bytes = 0
+        self._is_over = False
 
     def take(self, answer: Answer) -> None:
         """Take a message, or the end of them."""
-        self._bytes += len(answer.value)
-        is_line = answer.question == LINE and self._bytes <= MAX_WAITING_BYTES
-        self._lines.put_nowait(answer.value if is_line else None)
+        if self._is_over:
+            return
+        # As they lie in memory: many short messages are much more than their letters.
+        self._bytes += sys.getsizeof(answer.value)
+        self._is_over = answer.question != LINE or self._bytes > MAX_WAITING_BYTES
+        self._lines.put_nowait(None if self._is_over else answer.value)
 
     async def all(self) -> AsyncIterator[str]:
         """Return the messages until their end."""
         while (line := await self._lines.get()) is not None:
-            self._bytes -= len(line)
+            self._bytes -= sys.getsizeof(line)
             yield line

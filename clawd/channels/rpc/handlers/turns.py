@@ -35,7 +35,8 @@ class TurnHandlers(Handler):
 
     async def send_message(self, params: SendMessage, call: Call) -> TurnFinished:
         """Run a turn, and stream its events; it ends with this request unless it is detached."""
-        incoming = msgspec.convert(msgspec.structs.asdict(params), IncomingMessage)
+        given = msgspec.structs.asdict(params) | {"door": call.door}
+        incoming = msgspec.convert(given, IncomingMessage)
         ticket = await self.parts.inbox.submit(incoming, call.principal)
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         try:

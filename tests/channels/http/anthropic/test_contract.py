@@ -64,6 +64,28 @@ async def test_a_stream_has_named_events_and_every_field_that_clients_need(tmp_p
     }
 
 
+async def test_threads_are_refused_in_the_words_on_which_clients_go_on_without(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, generations=Told(*ANSWER)) as door:
+        threads: tuple[dict[str, str], ...] = (
+            {"type": "create"},
+            {"type": "continue", "previous_message_id": "msg_1"},
+            {},
+        )
+        for thread in threads:
+            for stream in (True, False):
+                answer = await raw(door.url, PATH, asked(stream=stream, thread=thread))
+                assert answer.status == 400
+                error = answer.json()["error"]
+                assert error["type"] == "invalid_request_error"
+                assert error["details"] == {
+                    "error_code": "thread_unsupported_request",
+                    "unsupported": ["thread"],
+                }
+        assert (await raw(door.url, PATH, asked(thread=None))).status == 200
+
+
 async def test_a_whole_answer_is_what_its_stream_tells_and_leaks_no_times(tmp_path: Path) -> None:
     async with served(tmp_path, generations=Told(*ANSWER[:-1], *CALL, finished())) as door:
         whole = await raw(door.url, PATH, asked(stream=False))
@@ -156,7 +178,9 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             (b"[" * 300, "nested"),
             (asked(max_tokens=10**30), "64 bits"),
             (asked(tools=[{"name": "a", "input_schema": {"maximum": 10**30}}]), "64 bits"),
-            (asked(messages=None, system=5), "system"),
+            (asked(messages=None), "messages"),
+            (b"", "messages"),
+            (asked(system=5), "system"),
             (asked(messages=[None]), "messages[0]"),
             (asked(messages=["hi"]), "messages[0]"),
             (asked(messages=[123]), "messages[0]"),

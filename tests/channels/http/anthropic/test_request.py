@@ -80,10 +80,9 @@ def test_what_a_user_says_is_a_text_or_blocks(content: Any, expected: Any) -> No
 
 
 def test_no_messages_are_a_request_too() -> None:
-    for body_without in ({"model": "m", "messages": []}, {"model": "m"}):
-        asked = request_of(body_without)
-        assert asked.messages == (Message(role="user", content=""),)
-        assert asked.is_plain
+    asked = request_of({"model": "m", "messages": []})
+    assert asked.messages == (Message(role="user", content=""),)
+    assert asked.is_plain
     assert not request_of(body(user("hi"))).is_plain
 
 
@@ -241,16 +240,20 @@ PDF = {"type": "document", "source": {"type": "base64", "media_type": "applicati
         (body("hi"), "messages[0]"),
         (body({"role": "robot", "content": "hi"}), "messages[0].role"),
         (body({"content": "hi"}), "messages[0].role"),
-        (body(user([{"type": "text", "text": 1}])), "text"),
+        (body(user([{"type": "text", "text": 1}])), "messages[0].content[0].text"),
+        (body(user([{"type": "text"}])), "messages[0].content[0].text"),
         (body(user([{"type": "tool_result", "content": "a"}])), "messages[0].content[0].tool_use"),
         (body(assistant({"type": "tool_use", "input": {}})), "messages[0].content[0]"),
-        (body(assistant(use() | {"input": "text"})), "input"),
+        (body(assistant(use() | {"input": "text"})), "messages[0].content[0].input"),
         ({"messages": "hi"}, "messages"),
         (body(user("hi"), system=1), "system"),
         (body(user("hi"), system=[IMAGE]), "system[0]"),
         (body(user("hi"), tools=["x"]), "tools[0]"),
         (body(user("hi"), tools=[{"input_schema": {}}]), "tools[0].name"),
-        (body(user("hi"), tools=[WEATHER | {"input_schema": []}]), "input_schema"),
+        (body(user("hi"), tools=[WEATHER | {"input_schema": []}]), "tools[0].input_schema"),
+        (body(user("hi"), tools=[WEATHER], tool_choice={"type": 1}), "tool_choice.type"),
+        (body(user("hi")) | {"messages": None}, "messages"),
+        ({"model": "m", "max_tokens": 5}, "messages"),
         (body(user("hi"), tools=[WEATHER], tool_choice={"type": "all"}), "tool_choice.type"),
         (body(user("hi"), tool_choice={"type": "any"}), "tool_choice"),
         (

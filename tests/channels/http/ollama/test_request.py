@@ -45,6 +45,13 @@ def test_roles_are_taken_and_system_messages_joined() -> None:
     assert chat_request(chat(HI)).system is None
 
 
+def test_a_system_message_alone_is_answered_in_one_pass() -> None:
+    asked = chat_request(chat({"role": "system", "content": "be brief"}))
+    assert (asked.system, asked.is_plain) == ("be brief", True)
+    assert asked.messages == (Message(role="user", content=""),)
+    assert not chat_request(chat(HI)).is_plain
+
+
 def test_results_find_their_calls_by_the_tools_name_in_order() -> None:
     asked = chat_request(
         chat(
@@ -139,6 +146,11 @@ def test_options_are_sampling_and_others_are_passed_over() -> None:
     assert chat_request(chat(HI, options=endless)).sampling == Sampling(stop=("a", "b"))
     assert chat_request(chat(HI, temperature=2)).sampling == Sampling()
     assert chat_request(chat(HI, options={"seed": -1})).sampling.seed is None
+    # Ollama's own clients write whole numbers as they like, and as much heat.
+    loose = {"num_predict": 9.0, "top_k": 3.0, "seed": 7.0, "temperature": 3}
+    assert chat_request(chat(HI, options=loose)).sampling == Sampling(
+        max_tokens=9, top_k=3, seed=7, temperature=3.0
+    )
     large = {"seed": 2**40 + 5, "num_predict": 2**40, "top_k": 2**40}
     assert chat_request(chat(HI, options=large)).sampling == Sampling(
         seed=5, max_tokens=2**31 - 1, top_k=2**31 - 1
@@ -216,22 +228,24 @@ def test_what_is_no_duration_is_refused(given: Any) -> None:
         (chat(HI | {"images": ["aGk="]}), "messages[0].images"),
         (chat({"role": "robot", "content": "x"}), "messages[0].role"),
         (chat("hi"), "messages[0]"),
-        (chat({"role": "user", "content": [1]}), "content"),
+        (chat({"role": "user", "content": [1]}), "messages[0].content"),
         ({"messages": [HI]}, "model"),
         (chat(HI, tools=["x"]), "tools[0]"),
         (chat(HI, tools=[{"type": "function"}]), "tools[0].function.name"),
         (chat(HI, format="xml"), "format"),
         (chat(HI, format=[1]), "format"),
         (chat(HI, options={"temperature": -1}), "options.temperature"),
-        (chat(HI, options={"temperature": "hot"}), "temperature"),
-        (chat(HI, options={"stop": [1]}), "stop"),
+        (chat(HI, options={"temperature": "hot"}), "options.temperature"),
+        (chat(HI, options={"stop": [1]}), "options.stop"),
+        (chat(HI, options={"num_predict": 1.5}), "options.num_predict"),
+        (chat(answered("x", tool_name=5)), "messages[0].tool_name"),
         (chat(HI, options=[1]), "options"),
         (chat({"role": "assistant", "tool_calls": [{"name": "a"}]}), "messages[0].tool_calls[0]"),
         (
             chat(
                 {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": 1}}]}
             ),
-            "arguments",
+            "messages[0].tool_calls[0].function.arguments",
         ),
     ],
 )

@@ -7,6 +7,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.openai.chat_request import ChatAsked, read_chat
+from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 from tests.channels.http.openai.recorded import LITELLM_HISTORY, OPENCODE_FIRST, WEATHER
 
@@ -59,6 +60,21 @@ def test_unknown_fields_and_those_of_no_meaning_here_are_ignored() -> None:
         "provider_specific_fields": {"x": [1]},
     }
     assert read(extras) == read({})
+
+
+def test_a_system_message_alone_is_answered_in_one_pass() -> None:
+    asked = request({"messages": [{"role": "developer", "content": "be brief"}]})
+    assert (asked.system, asked.is_plain) == ("be brief", True)
+    assert asked.messages == (Message(role="user", content=""),)
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert request({"max_tokens": 9.0, "seed": 7.0, "top_k": 5.0}).sampling == Sampling(
+        max_tokens=9, seed=7, top_k=5
+    )
+    for value in (1.5, 1e300):
+        with pytest.raises(InvalidRequestError, match="max_tokens"):
+            request({"max_tokens": value})
 
 
 def test_every_sampling_field_arrives() -> None:
@@ -273,7 +289,7 @@ def test_formats_of_the_answer() -> None:
     unnamed = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
     assert request({"response_format": {"type": "text"}}).response_format is None
     asked = request({"response_format": {"type": "json_object"}})
-    assert (asked.response_format, asked.is_plain) == ({"type": "json_object"}, True)
+    assert asked.response_format == {"type": "json_object"}
     assert request({"response_format": by_schema}).response_format == by_schema
     assert request({"json_schema": SCHEMA}).response_format == unnamed
     of_object = {"type": "json_object", "schema": SCHEMA}

@@ -86,6 +86,16 @@ async def test_an_echo_puts_the_prompt_before_each_answer(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_each_prompt_is_counted_once_however_many_choices_it_has(stream: bool) -> None:
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    async with door() as at:
+        answer = await complete(at, prompt=["A: ", "B: "], n=2, stream=stream, **options)
+    usage = (answer.data()[-1] if stream else answer.json())["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (22, 12)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 8}
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
     tokens = (
         TokenLogprob(text="Hé", piece="Hé".encode(), logprob=-0.25),

@@ -55,7 +55,7 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"model": 5}, "model"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": True}, "stream_options"),
-    ({"stream_options": {"include_usage": "yes"}}, "include_usage"),
+    ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": -1}, "temperature"),
     ({"top_p": -0.1}, "top_p"),
