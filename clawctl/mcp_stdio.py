@@ -4,6 +4,7 @@ What the client says is not looked at here; the daemon speaks MCP.
 """
 
 import os
+import re
 import select
 import sys
 
@@ -16,6 +17,7 @@ from clawd.wire.serving_methods import END, LINE, ServeMcp
 
 MAX_LINE_BYTES = 8 << 20
 READ_BYTES = 64 << 10
+_NOT_PLAIN = re.compile(r"[^ -~]+")
 
 
 def serve(app: App) -> int:
@@ -57,8 +59,18 @@ def _pass_on(stream: Stream[Done]) -> None:
             stream.read(0)
         while (event := _next(stream)) is not None:
             if isinstance(event, McpLine):
-                sink.write(event.text.encode() + b"\n")
+                sink.write(as_ascii(event.text) + b"\n")
         sink.flush()
+
+
+def as_ascii(line: str) -> bytes:
+    """Return a line of JSON in ASCII: the same value, and nothing that drives a terminal."""
+    return _NOT_PLAIN.sub(_escaped, line).encode("ascii")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _next(stream: Stream[Done]) -> object:

@@ -1,5 +1,6 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
 from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
+from clawd.wire.mcp_reports import McpServerLine
 from clawd.wire.policy_reports import PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
@@ -20,8 +22,8 @@ from clawd.wire.session_reports import SessionFileList
 RECEIPTS_PAGE = 500
 
 
-def show_status(report: StatusReport) -> None:
-    """Print a report for people."""
+def show_status(report: StatusReport, servers: Sequence[McpServerLine]) -> None:
+    """Print a report for people, and how MCP servers stand."""
     stop = f"SET: {report.estop_reason or 'no reason given'}" if report.estop else "not set"
     if not report.receipts_enabled:
         receipts = "OFF: nothing is recorded"
@@ -41,6 +43,7 @@ def show_status(report: StatusReport) -> None:
             ("home", report.home),
             ("socket", report.socket),
             ("gateway", report.gateway or "off"),
+            ("mcp servers", ", ".join(f"{each.alias} {each.link}" for each in servers) or "none"),
             ("config", report.config),
             ("workspace", report.workspace),
             ("provider", f"{report.default_provider}{model}"),

@@ -8,8 +8,12 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.knock import is_answered, is_loopback
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
+from clawd.wire.key_methods import ListKeys
+from clawd.wire.mcp_methods import ListMcpServers
+from clawd.wire.mcp_reports import McpServerList
 from clawd.wire.methods import ListTools, Status
 from clawd.wire.reports import StatusReport, ToolList
 
@@ -38,7 +42,13 @@ def command(app: App, *, as_json: bool) -> int:
     Ends with 1 when something is wrong; a note is no fault.
     """
     with app.client() as client:
-        found = [*findings(client.call(Status())), tools(client.call(ListTools()))]
+        report = client.call(Status())
+        found = [
+            *findings(report),
+            tools(client.call(ListTools())),
+            gateway(report, len(client.call(ListKeys()).items)),
+            *servers(client.call(ListMcpServers())),
+        ]
     if as_json:
         emit_json(found)
     else:
@@ -140,6 +150,58 @@ def tools(listed: ToolList) -> Finding:
         f"{first.file}: {first.reason}",
         fix="Look at all of them with clawctl tool problems.",
     )
+
+
+def gateway(report: StatusReport, keys: int) -> Finding:
+    """Judge where the HTTP gateway listens, and whether it can be reached from here."""
+    if not report.gateway:
+        return Finding(check="gateway", state="ok", says="off: programs cannot connect by HTTP")
+    addresses = report.gateway.split(", ")
+    silent = [address for address in addresses if not is_answered(address)]
+    if silent:
+        return Finding(
+            check="gateway",
+            state="wrong",
+            says=f"{', '.join(silent)} does not answer",
+            fix="Look at the log of clawd, and at the firewall of this machine.",
+        )
+    told = f"{report.gateway}, keys: {keys}"
+    exposed = [address for address in addresses if not is_loopback(address)]
+    if not exposed:
+        return Finding(check="gateway", state="ok", says=f"{told}; this machine only")
+    if all(address.startswith("https:") for address in exposed):
+        return Finding(check="gateway", state="ok", says=f"{told}; other machines by TLS")
+    return Finding(
+        check="gateway",
+        state="note",
+        says=f"{told}; other machines reach it, and without TLS keys can be read on the way",
+        fix="Set tls_cert and tls_key in [channels.http], or listen on 127.0.0.1.",
+    )
+
+
+def servers(listed: McpServerList) -> Iterator[Finding]:
+    """Judge the MCP servers: one that is down is a note, for the daemon tries it again."""
+    for each in listed.items:
+        check = f"MCP server {each.alias}"
+        if each.changed:
+            yield Finding(
+                check=check,
+                state="note",
+                says=f"it changed {', '.join(each.changed)} since they were first seen",
+                fix=f"Look at them (clawctl mcp tool {each.alias} TOOL), then say "
+                f"clawctl mcp connect {each.alias} --accept.",
+            )
+        elif each.link == "ready":
+            yield Finding(check=check, state="ok", says=f"{each.tools} tools")
+        elif each.link == "waiting":
+            yield Finding(
+                check=check,
+                state="note",
+                says=each.problem or "it does not answer, and is tried again",
+                fix=f"Try it now with clawctl mcp connect {each.alias}.",
+            )
+        else:
+            yield Finding(check=check, state="ok", says=each.link)
 
 
 def _stop(report: StatusReport) -> Finding:

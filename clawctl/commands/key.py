@@ -5,6 +5,7 @@ import click
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, say, show_table
 from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
+from clawd.wire.methods import Status
 from clawd.wire.safe_text import visible_line
 
 
@@ -31,6 +32,7 @@ def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool)
     wanted = tuple(word.strip() for word in scopes.split(",") if word.strip())
     with app.client() as client:
         made = client.call(CreateKey(name=name, scopes=wanted, days=days or 0))
+        status = client.call(Status())
     if as_json:
         emit_json(made)
         return
@@ -44,6 +46,13 @@ def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool)
         ),
         err=True,
     )
+    gateway = (
+        f"The gateway is at {status.gateway}."
+        if status.gateway
+        else "The gateway is off, so the key opens nothing yet: set enabled = true in "
+        f"[channels.http] of {status.config} and restart clawd."
+    )
+    click.echo(visible_line(gateway), err=True)
 
 
 @command.command("list")

@@ -5,6 +5,7 @@ import click
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json
 from clawctl.views import show_status
+from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.methods import Status
 
 
@@ -15,7 +16,8 @@ def command(app: App, *, as_json: bool) -> None:
     """Say what the daemon is and does."""
     with app.client() as client:
         report = client.call(Status())
-    if as_json:
-        emit_json(report)
-    else:
-        show_status(report)
+        if as_json:
+            emit_json(report)
+            return
+        servers = client.call(ListMcpServers()).items
+    show_status(report, servers)

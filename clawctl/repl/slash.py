@@ -30,6 +30,7 @@ from clawd.wire.conversation_methods import (
     RenameConversation,
 )
 from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
+from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     ClearEstop,
@@ -252,7 +253,7 @@ def _undo(host: Host, rest: str) -> None:
 
 
 def _status(host: Host, _rest: str) -> None:
-    show_status(host.call(Status()))
+    show_status(host.call(Status()), host.call(ListMcpServers()).items)
 
 
 COMMANDS: dict[str, Slash] = {

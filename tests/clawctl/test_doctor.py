@@ -1,6 +1,7 @@
 """`clawctl doctor`: what it calls wrong, what it only notes, and what it says to do."""
 
 import json
+import socket
 from typing import Literal
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from clawctl.main import main
 from clawd import __version__
 from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.mcp_reports import McpServerLine, McpServerList
 from clawd.wire.reports import ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
 
@@ -98,6 +100,62 @@ def test_tools_of_others_that_were_left_out_are_wrong_and_doubtful_ones_are_not(
     assert found[0] == state
     assert "/m/CLAWD-a.tools: it is bad" in found[1]
     assert "clawctl tool problems" in found[2]
+
+
+def test_a_gateway_that_is_off_or_listens_here_is_well(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor(daemon, capsys)[1]["gateway"][:2] == (
+        "ok",
+        "off: programs cannot connect by HTTP",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        code, found = doctor(daemon, capsys, gateway=address)
+    assert code == 0
+    assert found["gateway"] == ("ok", f"{address}, keys: 0; this machine only", "")
+
+
+def test_a_gateway_that_nobody_answers_at_is_wrong(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    code, found = doctor(daemon, capsys, gateway=address)
+    assert code == 1
+    state, says, fix = found["gateway"]
+    assert (state, says) == ("wrong", f"{address} does not answer")
+    assert fix
+
+
+@pytest.mark.parametrize(("scheme", "state"), [("http", "note"), ("https", "ok")])
+def test_a_gateway_for_other_machines_is_noted_where_it_has_no_tls(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], scheme: str, state: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"{scheme}://0.0.0.0:{listening.getsockname()[1]}"
+        code, found = doctor(daemon, capsys, gateway=address)
+    assert (code, found["gateway"][0]) == (0, state)
+    assert "other machines" in found["gateway"][1]
+    assert ("tls_cert" in found["gateway"][2]) == (state == "note")
+
+
+def test_mcp_servers_are_judged_one_by_one(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = McpServerLine(alias="away", link="waiting", transport="http", problem="refused")
+    up = McpServerLine(alias="up", link="ready", transport="stdio", tools=3)
+    other = McpServerLine(alias="other", link="ready", transport="stdio", changed=("read",))
+    off = McpServerLine(alias="off", link="off", transport="stdio")
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=(up, away, other, off))
+    code, found = doctor(daemon, capsys)
+    assert code == 0
+    assert found["MCP server up"] == ("ok", "3 tools", "")
+    assert found["MCP server off"] == ("ok", "off", "")
+    assert found["MCP server away"][:2] == ("note", "refused")
+    assert "clawctl mcp connect away" in found["MCP server away"][2]
+    assert found["MCP server other"][0] == "note"
+    assert "mcp connect other --accept" in found["MCP server other"][2]
 
 
 def test_people_get_a_line_for_each_and_the_way_out(

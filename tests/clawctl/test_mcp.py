@@ -69,6 +69,16 @@ def test_no_servers_is_said(daemon: FakeDaemon, capsys: Capture) -> None:
     assert "No MCP servers are configured" in capsys.readouterr().out
 
 
+def test_status_shows_at_a_glance_how_servers_stand(daemon: FakeDaemon, capsys: Capture) -> None:
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=(READY, AWAY))
+    assert main(["status"]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("mcp ")]
+    assert line.split(maxsplit=2)[2] == "files ready, web waiting"
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=())
+    assert main(["status"]) == 0
+    assert "mcp servers    none" in capsys.readouterr().out
+
+
 def test_tools_are_listed_with_those_that_cannot_be_used(
     daemon: FakeDaemon, capsys: Capture
 ) -> None:

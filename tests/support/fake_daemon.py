@@ -13,6 +13,8 @@ from typing import Any
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
+from clawd.wire.key_reports import KeyList
+from clawd.wire.mcp_reports import McpServerList
 from clawd.wire.messages import (
     Answer,
     Cancel,
@@ -77,6 +79,8 @@ class FakeDaemon:
             "ping": Done(message="pong"),
             "status": self.status(),
             "list_tools": ToolList(items=()),
+            "list_keys": KeyList(items=()),
+            "list_mcp_servers": McpServerList(items=()),
             **handlers,
         }
         self.requests: list[Method[Any]] = []
