@@ -69,7 +69,10 @@ class Desk:
             "HTTP_PROXY": NOWHERE,
             "HTTPS_PROXY": NOWHERE,
             "NO_PROXY": "127.0.0.1,localhost",
-            "IS_SANDBOX": "1",  # Claude Code wants to hear that where it is run by root
+            # For Claude Code: it is run by root, and is to wait for MCP servers before it asks.
+            "IS_SANDBOX": "1",
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_CONNECT_TIMEOUT_MS": "60000",
         }
 
     def key(self, scope: str = "chat") -> str:
