@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 
@@ -39,49 +40,83 @@ async def serve_lines(
     """
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
     outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
-    open_requests = _OpenRequests()
-    has_changed, tells = asyncio.Event(), contextlib.ExitStack()
-    sending = asyncio.Lock()
-
-    async def tell(message: SessionMessage) -> None:
-        async with sending:
-            await send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
-
-    async def read() -> None:
-        async with to_server:
-            async for line in lines:
-                if line.strip():
-                    message = _message(line)
-                    if refused := open_requests.refusal(message):
-                        await tell(refused)
-                        continue
-                    open_requests.asked(message)
-                    if _is_initialized(message):
-                        tells.callback(on_change(has_changed.set))
-                    await to_server.send(message)
-            await open_requests.wait(END_GRACE_S)
-
-    async def write() -> None:
-        async with to_client:
-            async for message in to_client:
-                await tell(message)
-                open_requests.answered(message)
-
-    async def tell_changes() -> None:
-        while True:
-            await has_changed.wait()
-            has_changed.clear()  # many changes that nobody has read of are one
-            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
-
     options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    client = _Client(send, on_change)
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(work()) for work in (write, read, tell_changes)]
+        running = [
+            tasks.create_task(client.read(lines, to_server)),
+            tasks.create_task(client.write(to_client)),
+            tasks.create_task(client.tell_changes(outgoing)),
+        ]
         try:
             await server.run(incoming, outgoing, options)
         finally:
-            tells.close()
+            client.close()
             for task in running:
                 task.cancel()
+
+
+class _Client:
+    """A client on lines: what it says, what it is told, and what it waits for."""
+
+    def __init__(
+        self,
+        send: Callable[[str], Awaitable[None]],
+        on_change: Callable[[Callable[[], None]], Callable[[], None]],
+    ) -> None:
+        self._send = send
+        self._on_change = on_change
+        self._sending = asyncio.Lock()
+        self._open_requests = _OpenRequests()
+        self._has_changed = asyncio.Event()
+        self._tells = contextlib.ExitStack()
+
+    async def read(
+        self,
+        lines: AsyncIterator[str],
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Give the server what the client says, until it says no more."""
+        async with to_server:
+            async for line in lines:
+                if line.strip():
+                    await self._hear(_message(line), to_server)
+            await self._open_requests.wait(END_GRACE_S)
+
+    async def write(self, to_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Tell the client what the server says."""
+        async with to_client:
+            async for message in to_client:
+                await self._tell(message)
+                self._open_requests.answered(message)
+
+    async def tell_changes(self, outgoing: MemoryObjectSendStream[SessionMessage]) -> None:
+        """Say that there are other tools, whenever there are."""
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()  # many changes that nobody has read of are one
+            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
+
+    def close(self) -> None:
+        """Be told of no more changes."""
+        self._tells.close()
+
+    async def _hear(
+        self,
+        message: SessionMessage | Exception,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        if refused := self._open_requests.refusal(message):
+            await self._tell(refused)
+            return
+        self._open_requests.asked(message)
+        if _is_initialized(message):
+            self._tells.callback(self._on_change(self._has_changed.set))
+        await to_server.send(message)
+
+    async def _tell(self, message: SessionMessage) -> None:
+        async with self._sending:
+            await self._send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
 
 
 class _OpenRequests:

@@ -15,10 +15,12 @@ from clawd.errors import (
     ProtocolError,
     ProviderError,
     ProviderErrorKind,
+    RateLimitError,
     ReceiptError,
     SandboxUnavailableError,
     StoppedError,
     StorageError,
+    UnauthenticatedError,
     UnreachableError,
     WorkerDiedError,
 )
@@ -40,19 +42,21 @@ _PLAIN: dict[str, type[ClawError]] = {
         SandboxUnavailableError,
         StoppedError,
         StorageError,
+        UnauthenticatedError,
         UnreachableError,
         WorkerDiedError,
     )
 }
+_WAITING = {kind.default_code: kind for kind in (BusyError, RateLimitError)}
 _KINDS: tuple[ProviderErrorKind, ...] = ("network", "auth", "timeout", "http", "invalid")
 
 
 def error_of(failure: Failure) -> ClawError:
     """Return the error that a failure tells; a plain ClawError for a code that is not known."""
     message, hint, data = failure.message, failure.hint, failure.data or {}
-    if failure.code == BusyError.default_code:
+    if failure.code in _WAITING:
         wait_s = data.get("retry_after_s")
-        return BusyError(
+        return _WAITING[failure.code](
             message, hint=hint, retry_after_s=wait_s if isinstance(wait_s, float) else 1.0
         )
     if failure.code == ConfigError.default_code:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, has_ended, refuse_sandboxed
 from clawd.security.principal import Principal
-from clawd.security.socket_diag import Address, Row, rows_of
+from clawd.security.socket_diag import Address as Address
+from clawd.security.socket_diag import Row, rows_of
 
 _PROC = Path("/proc")
 _TABLES = ("tcp", "tcp6")

@@ -54,6 +54,10 @@ class Client:
         return told
 
 
+def unchanged(_listener: Callable[[], None]) -> Callable[[], None]:
+    return lambda: None
+
+
 @asynccontextmanager
 async def serving_one(door: WaitingDoor) -> AsyncIterator[Client]:
     client = Client()
@@ -65,9 +69,9 @@ async def serving_one(door: WaitingDoor) -> AsyncIterator[Client]:
     async def send(text: str) -> None:
         client.told.put_nowait(json.loads(text))
 
-    server = make_server(lambda _ctx: door, version="1")
+    server = make_server(lambda _ctx: door, version="1", on_change=unchanged)
     async with asyncio.timeout(LIMIT_S):
-        running = asyncio.create_task(serve_lines(server, lines(), send))
+        running = asyncio.create_task(serve_lines(server, lines(), send, unchanged))
         asked = {"protocolVersion": "2025-06-18", "capabilities": {}}
         asked["clientInfo"] = {"name": "a test", "version": "1"}
         client.say(id="hello", method="initialize", params=asked)

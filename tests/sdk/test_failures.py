@@ -6,19 +6,21 @@ import pytest
 
 from clawd import errors
 from clawd.channels.rpc.connection import failure_of
-from clawd.errors import BusyError, ClawError, ConfigError, ProviderError
+from clawd.errors import BusyError, ClawError, ConfigError, ProviderError, RateLimitError
 from clawd.sdk.failures import error_of
 from clawd.wire.messages import Failure
 
 PLAIN = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, ClawError) and kind not in {ConfigError, BusyError, ProviderError}
+    if issubclass(kind, ClawError)
+    and kind not in {ConfigError, BusyError, RateLimitError, ProviderError}
 ]
 ALL: list[ClawError] = [
     *(kind("what", hint="do", data={"n": 1}) for kind in PLAIN),
     ConfigError("what", hint="do", problems=("one", "two")),
     BusyError("what", hint="do", retry_after_s=2.5),
+    RateLimitError("what", hint="do", retry_after_s=2.5),
     ProviderError("what", hint="do", kind="http", status=503),
 ]
 
