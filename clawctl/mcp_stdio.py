@@ -17,6 +17,7 @@ from clawd.wire.serving_methods import END, LINE, ServeMcp
 
 MAX_LINE_BYTES = 8 << 20
 READ_BYTES = 64 << 10
+_NOT_PLAIN = re.compile(r"[^ -~]+")
 
 
 def serve(app: App) -> int:
@@ -58,18 +59,18 @@ def _pass_on(stream: Stream[Done]) -> None:
             stream.read(0)
         while (event := _next(stream)) is not None:
             if isinstance(event, McpLine):
-                sink.write(_ascii(event.text) + b"\n")
+                sink.write(as_ascii(event.text) + b"\n")
         sink.flush()
 
 
-def _ascii(text: str) -> bytes:
-    """Return JSON in ASCII: it says the same, and can drive no terminal that it may end on."""
-    return re.sub(r"[^ -~]", lambda found: _escaped(found[0]), text).encode()
+def as_ascii(line: str) -> bytes:
+    """Return a line of JSON in ASCII: the same value, and nothing that drives a terminal."""
+    return _NOT_PLAIN.sub(_escaped, line).encode("ascii")
 
 
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", errors="surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _next(stream: Stream[Done]) -> object:

@@ -35,6 +35,11 @@ def command() -> None:
 @pass_app
 def serve(app: App) -> int:
     """Serve clawd's tools to the MCP client on standard input and output."""
+    if sys.stdout.isatty():
+        raise click.UsageError(
+            "this speaks MCP, to programs: let a client start it, with the command "
+            "`clawctl mcp serve`"
+        )
     return mcp_stdio.serve(app)
 
 

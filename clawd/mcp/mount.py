@@ -6,6 +6,7 @@ owner's alone. The SDK is loaded with the first request.
 """
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
@@ -21,7 +22,15 @@ MAX_SESSIONS = 1_000
 
 _PROGRESS = b'"progressToken"'
 _STREAM = b"text/event-stream"
+_MANAGERS = "mcp.server.streamable_http_manager"
+_SERVING = (_MANAGERS, "clawd.mcp.server", "clawd.mcp.lines")
 _ANYTHING = b"application/json, text/event-stream"
+
+
+async def load_sdk() -> None:
+    """Load what serving takes; off the loop, as it takes seconds in which others are answered."""
+    for name in _SERVING:
+        await asyncio.to_thread(importlib.import_module, name)
 
 
 class _Manager(Protocol):
@@ -83,14 +92,12 @@ class Mount:
     async def _run(self, ready: asyncio.Future[None]) -> None:
         """Hold the managers open; they must be entered and left by one task."""
         try:
-            from mcp.server.streamable_http_manager import (
-                StreamableHTTPSessionManager,
-            )
-
+            await load_sdk()
+            module = importlib.import_module(_MANAGERS)
             server = await asyncio.to_thread(self._make)
             async with AsyncExitStack() as stack:
                 managers = [
-                    StreamableHTTPSessionManager(
+                    module.StreamableHTTPSessionManager(
                         server,
                         json_response=is_plain,
                         stateless=not self.keeps_sessions,

@@ -9,6 +9,7 @@ the address that the server's state tells; the browser comes back to a port of t
 import asyncio
 import contextlib
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ from clawd.mcp.model import ServerSettings
 SIGN_IN_LIMIT_S = 300.0
 _HEAD_LIMIT_S = 5.0
 _MAX_HEAD = 16 << 10
+_MAX_ADDRESS = 8 << 10
 _SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 _log = logging.getLogger(__name__)
@@ -108,7 +110,7 @@ async def sign_in_auth(
     callback = _Callback(await file.port())
 
     async def asked(address: str) -> None:
-        await callback.listen()
+        await callback.listen(address)
         # No secret: whoever opens it must still sign in, and comes back to this machine.
         _log.warning("an MCP server wants a person to sign in: %s: %s", settings.alias, address)
         await on_sign_in(address)
@@ -155,9 +157,18 @@ class _Callback:
         self._port = port
         self._server: asyncio.Server | None = None
         self._came: asyncio.Future[AuthorizationCodeResult] | None = None
+        self._state = ""
 
-    async def listen(self) -> None:
-        """Begin to listen."""
+    async def listen(self, address: str) -> None:
+        """Begin to listen for who comes back from an address.
+
+        Raises:
+            OAuthFlowError: nobody could open it, or be known again.
+        """
+        states = parse_qs(urlsplit(address).query).get("state", [""])
+        if len(address) > _MAX_ADDRESS or not states[-1]:
+            raise OAuthFlowError("the server's address to sign in at cannot be opened")
+        self._state = states[-1]
         self._came = asyncio.get_running_loop().create_future()
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self._port, limit=_MAX_HEAD
@@ -196,11 +207,16 @@ class _Callback:
                 await writer.wait_closed()
 
     def _taken(self, head: bytes) -> tuple[str, str]:
-        """Take the code out of a request; the SDK checks that the state is the one it gave out."""
+        """Take the code out of a request that shows the state which was given out.
+
+        Any program of this machine may come here; one that knows no state ends no sign-in.
+        """
         method, _, rest = head.decode("latin-1").partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         words = {name: values[0] for name, values in parse_qs(target.query).items()}
-        if method != "GET" or target.path != "/callback" or not words.get("state"):
+        state = words.get("state", "").encode()
+        is_ours = bool(self._state) and hmac.compare_digest(state, self._state.encode())
+        if method != "GET" or target.path != "/callback" or not is_ours:
             return "404 Not Found", "There is nothing here."
         if self._came is None or self._came.done():
             return "410 Gone", "This sign-in is over."

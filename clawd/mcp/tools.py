@@ -20,7 +20,7 @@ from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched
 from clawd.tools.offer import MCP_SOURCE
 from clawd.tools.session_files import SessionStore
 from clawd.tools.traits import Traits
-from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line
+from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line, without_hidden
 
 GRACE_S = 5.0
 """Beyond the server's own limits, so that it is the server's part that says what happened."""
@@ -32,6 +32,8 @@ _OPEN: dict[str, Any] = {"type": "object", "additionalProperties": True}
 _DEFERRED = " (its arguments: tool_lookup)"
 # Where these stand beside `properties`, more arguments may be taken than are listed there.
 _COMPOSED = frozenset({"anyOf", "oneOf", "allOf", "$ref", "patternProperties", "if"})
+_PROSE = frozenset({"description", "title", "$comment"})
+_COMPARED = frozenset({"enum", "const", "default", "required"})
 _BOUND = (
     *("alias", "command", "env", "workspace", "workspace_access", "readonly_paths"),
     *("network", "url", "trusted"),
@@ -178,7 +180,8 @@ def settings_mark(server: ServerSettings) -> str:
 
 def short_of(plan: ToolPlan) -> str:
     """Return the tool's one line, which says where its arguments are told if it is deferred."""
-    told = single_line(plan.tool.description or plan.tool.title, _DESCRIPTION_LIMIT)
+    given = without_hidden(plan.tool.description) or without_hidden(plan.tool.title)
+    told = single_line(given, _DESCRIPTION_LIMIT)
     line = " ".join(told.split()) or f"A tool of the MCP server {plan.server.alias}."
     end = _DEFERRED if plan.is_deferred else ""
     room = DESCRIPTION_LIMIT - len(end)
@@ -186,17 +189,18 @@ def short_of(plan: ToolPlan) -> str:
 
 
 def description_of(tool: RemoteTool) -> str:
-    """Return the tool's manual, as text that moves no cursor; "" where it has none."""
-    return paragraph(tool.description)[:_DESCRIPTION_LIMIT].strip()
+    """Return the tool's manual, as text that hides nothing and moves no cursor; "" for none."""
+    return without_hidden(paragraph(tool.description))[:_DESCRIPTION_LIMIT].strip()
 
 
 def schema_of(tool: RemoteTool) -> dict[str, Any]:
     """Return the schema that calls are held to.
 
     Rules that are no object say nothing that is looked at here; where the schema is composed of
-    others, arguments that it does not list are left to the server to judge.
+    others, arguments that it does not list are left to the server to judge. What it describes
+    hides nothing.
     """
-    schema = {**tool.schema, "type": "object"}
+    schema = {**_in_sight(tool.schema), "type": "object"}
     properties, required = schema.get("properties"), schema.get("required")
     if properties is not None:
         found = properties if isinstance(properties, dict) else {}
@@ -209,6 +213,23 @@ def schema_of(tool: RemoteTool) -> dict[str, Any]:
     if _COMPOSED & schema.keys() and schema.get("additionalProperties") is not False:
         schema["additionalProperties"] = True
     return schema
+
+
+def _in_sight(rule: Any) -> Any:
+    """Return a schema whose descriptions hold no hidden text; all else of it is as it was."""
+    if isinstance(rule, list):
+        return [_in_sight(each) for each in rule]
+    if not isinstance(rule, dict):
+        return rule
+    found: dict[str, Any] = {}
+    for name, value in rule.items():
+        if name in _COMPARED:
+            found[name] = value
+        elif name in _PROSE and isinstance(value, str):
+            found[name] = without_hidden(paragraph(value))
+        else:
+            found[name] = _in_sight(value)
+    return found
 
 
 def reporter(report: Callable[[str], None]) -> Progress:

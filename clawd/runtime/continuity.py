@@ -52,11 +52,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         conversation_id: empty for a new conversation without a history.
         is_new: it was made for this message.
         messages: how many it was made with.
+        is_held: nobody else goes on there until it is released.
     """
 
     conversation_id: str = ""
     is_new: bool = False
     messages: int = 0
+    is_held: bool = False
 
 
 class Continuity:
@@ -94,7 +96,7 @@ class Continuity:
                 self._held.discard(going_on)
                 raise
             self._book.taint(going_on, _sources(points))
-            return Place(conversation_id=going_on)
+            return Place(conversation_id=going_on, is_held=True)
         best = _best(points, chain, _digest(brought.system or ""))
         if best is not None:
             known = chain.index(best.history) + 1
@@ -131,7 +133,8 @@ class Continuity:
 
     def release(self, place: Place) -> None:
         """Let go of a place, when the turn in it has ended."""
-        self._held.discard(place.conversation_id)
+        if place.is_held:
+            self._held.discard(place.conversation_id)
 
     async def discard(self, place: Place, conversation_id: str, principal: Principal) -> None:
         """Delete a conversation that was made for a message of which nothing was kept.

@@ -55,6 +55,14 @@ def paragraph(text: str) -> str:
     return _C0_BUT_BREAKS.sub("", text)
 
 
+def without_hidden(text: str) -> str:
+    """Return the text without what no eye sees and a model reads: bidi controls, tags and such.
+
+    Blanks stay, and the joiners and selectors that emoji and some scripts need.
+    """
+    return _ACTIVE.sub("", text)
+
+
 def visible(text: str) -> str:
     r"""Return the text with every control and invisible character written out; keeps `\n`, `\t`.
 

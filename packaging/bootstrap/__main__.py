@@ -18,7 +18,9 @@ from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine", "systemd")
-FAST_TESTS = "not slow and not real_model and not daemon"
+# Programs of others, which do not care what Python the daemon runs on: once is enough.
+BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser"
+FAST_TESTS = f"not slow and not real_model and not daemon and not ({BY_OTHERS})"
 ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
 MADE_HERE = (
     ".venv",
@@ -93,27 +95,27 @@ def run_tests() -> int:
     """Runs all tests in `.venv`, then again on each other interpreter found.
 
     It stops at the first interpreter that fails, so that the last summary printed is the one to
-    read.
+    read. Programs of others are driven on the first one only.
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
-    if own is not None and own.minor in wanted:
-        announce(f"tests on Python {own.version}")
-        if status := pytest(python):
+    left_out: tuple[str, ...] = ()
+    for minor in sorted(wanted, key=lambda minor: own is None or minor != own.minor):
+        if own is not None and minor == own.minor:
+            version = own.version
+        else:
+            other = find_interpreter(minor)
+            if other is None:
+                print(f"\nPython {minor} was not found here (with its venv module): left out.")
+                continue
+            python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", other)
+            version = other.version
+        announce(f"tests on Python {version}" + (", without programs of others" * bool(left_out)))
+        if status := pytest(python, *left_out):
             return status
-    for minor in MINORS:
-        if minor not in wanted or (own is not None and minor == own.minor):
-            continue
-        other = find_interpreter(minor)
-        if other is None:
-            print(f"\nPython {minor} was not found here (with its venv module): left out.")
-            continue
-        python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", other)
-        announce(f"tests on Python {other.version}")
-        if status := pytest(python):
-            return status
+        left_out = ("-m", f"not ({BY_OTHERS})")
     return 0
 
 

@@ -21,7 +21,7 @@ from tests.support.home import Home
 
 pytestmark = [pytest.mark.clis, pytest.mark.slow, pytest.mark.daemon]
 
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 PLACE = "http://127.0.0.1:8686"
 NOWHERE = "http://127.0.0.1:9"
 SECRET = "plover 4711"
@@ -69,7 +69,10 @@ class Desk:
             "HTTP_PROXY": NOWHERE,
             "HTTPS_PROXY": NOWHERE,
             "NO_PROXY": "127.0.0.1,localhost",
-            "IS_SANDBOX": "1",  # Claude Code wants to hear that where it is run by root
+            # For Claude Code: it is run by root, and is to wait for MCP servers before it asks.
+            "IS_SANDBOX": "1",
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_CONNECT_TIMEOUT_MS": "60000",
         }
 
     def key(self, scope: str = "chat") -> str:

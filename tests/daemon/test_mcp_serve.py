@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.subscriptions import ToolsListChanged
@@ -154,3 +155,13 @@ def test_without_a_daemon_it_says_so(home: Home) -> None:
     home.close()
     done = home.ctl("--no-start", "mcp", "serve", stdin="")
     assert done.returncode == 6
+
+
+def test_a_person_at_a_terminal_is_told_who_it_is_for(home: Home) -> None:
+    child = pexpect.spawn(
+        sys.executable, ["-m", "clawctl", "mcp", "serve"], env=home.environ, encoding="utf-8"
+    )
+    child.expect("let a client start it", timeout=20)
+    child.expect(pexpect.EOF, timeout=20)
+    child.close()
+    assert child.exitstatus == 2

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio', 'pydantic'}"
 
 IMPORTED = f"""
@@ -50,3 +52,33 @@ def test_importing_the_servers_does_not_load_the_sdk() -> None:
 
 def test_only_a_server_that_is_started_loads_it() -> None:
     assert said(CONFIGURED) == "[] False\nwaiting True\n"
+
+
+OFF_THE_LOOP = """
+import asyncio, sys, threading
+from clawd.mcp.mount import Mount, load_sdk
+
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp":
+            print(threading.current_thread() is threading.main_thread())
+
+async def main():
+    sys.meta_path.insert(0, Spy())
+    if sys.argv[1] == "mount":
+        mount = Mount(object)
+        await mount._start()
+        await mount.close()
+    else:
+        await load_sdk()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["mount", "lines"])
+def test_it_is_loaded_beside_the_loop_that_answers_others(how: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OFF_THE_LOOP, how], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["False"], ran.stderr

@@ -164,9 +164,14 @@ async def test_a_state_that_was_not_given_out_signs_nobody_in(
 ) -> None:
     world.start(settings_of(server))
     asked = await address_told(world)
-    await visit(f"{asked['redirect_uri']}?code=abc&state=forged")
-    await world.until(lambda: world.state("books").link == "waiting")
+    for forged in ("forged", "", asked["state"][:-1], asked["state"] + "x", "%FF"):
+        told_it = await visit(f"{asked['redirect_uri']}?code=abc&state={forged}")
+        assert b"404" in told_it
     assert server.granted == 0
+    assert "a person must sign in" in world.state("books").problem
+    # Nor does it end the sign-in of who was asked.
+    assert b"200 OK" in await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
+    await world.ready("books")
 
 
 async def test_tokens_of_another_url_are_not_sent(world: World, server: SignInServer) -> None:

@@ -169,9 +169,12 @@ async def test_an_end_that_is_taken_is_no_end_until_it_is_released(tmp_path: Pat
         (first,) = chats.owners
         brought = Brought(history=chats.chats[ADA.uid][0])
         place = await chats.continuity.place(brought, ADA)
-        assert place == Place(conversation_id=first)
+        assert place == Place(conversation_id=first, is_held=True)
         other = await chats.continuity.place(brought, ADA)
         assert other.is_new and other.conversation_id != first
+        # Who names it does not hold it, and so lets go of nobody's hold.
+        chats.continuity.release(await chats.continuity.named(first, ADA))
+        assert (await chats.continuity.place(brought, ADA)).is_new
         chats.continuity.release(place)
         assert (await chats.continuity.place(brought, ADA)) == place
 

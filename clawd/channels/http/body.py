@@ -10,6 +10,9 @@ from aiohttp import web
 from clawd.errors import InvalidRequestError
 
 MAX_DEPTH = 256
+MAX_ITEMS = 20_000
+"""Of the messages, tools or other things that a field lists; token ids are no fields of lists."""
+
 DEPTH_HERE_BYTES = 64 * 1024
 
 _T = TypeVar("_T")
@@ -82,17 +85,29 @@ def field(body: dict[str, Any], name: str, kind: type[_T], default: _T, *, at: s
         at: where in the request `body` stands; empty for the request itself.
 
     Raises:
-        InvalidRequestError: it is of another type; the error's data names the field.
+        InvalidRequestError: it is of another type, or a list that nobody can mean; the error's
+            data names the field.
     """
     value = body.get(name)
     if value is None:
         return default
+    check_items(f"{at}.{name}" if at else name, value)
     if kind is int and isinstance(value, float) and abs(value) < _EXACT and value.is_integer():
         value = int(value)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise invalid(f"{at}.{name}" if at else name, str(error)) from error
+
+
+def check_items(name: str, value: object) -> None:
+    """Refuse a list so long that to look at each thing in it would hold up everybody else.
+
+    Raises:
+        InvalidRequestError: it is one.
+    """
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        raise invalid(name, f"{len(value)} of them; the limit is {MAX_ITEMS}")
 
 
 def invalid(name: str, problem: str) -> InvalidRequestError:

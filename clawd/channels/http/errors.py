@@ -1,5 +1,6 @@
 """Errors as each dialect's clients know them: an HTTP status, and the envelope of the path."""
 
+import math
 from typing import Any, Literal
 
 from aiohttp import web
@@ -26,7 +27,8 @@ _STATUS = {
     "worker_died": 503,
     "sandbox_unavailable": 503,
 }
-_PASSED_ON = frozenset({400, 429})
+_PASSED_ON = frozenset({400, 429, 503})
+_MAX_WAIT_S = 86_400.0
 _WRONG = "invalid_request_error"
 _OPENAI_TYPES = {
     401: "authentication_error",
@@ -120,5 +122,5 @@ def error_response(path: str, error: Exception, status: int = 0) -> web.Response
     response = web.json_response(body_of(envelope_of(path), error, status), status=status)
     wait_s = error.retry_after_s if isinstance(error, BusyError | ProviderError) else None
     if wait_s is not None:
-        response.headers["Retry-After"] = str(max(1, round(wait_s)))
+        response.headers["Retry-After"] = str(max(1, math.ceil(min(wait_s, _MAX_WAIT_S))))
     return response

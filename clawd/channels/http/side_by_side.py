@@ -101,10 +101,18 @@ async def open_many(
 
 
 async def close_all(generations: Sequence[Generation]) -> None:
-    """Stop generations, all of them, and wait for that."""
-    for ended in await asyncio.gather(
-        *(each.aclose() for each in generations), return_exceptions=True
-    ):
+    """Stop generations, all of them, and wait for that; a cancel comes after it.
+
+    Clients close their connection as soon as they have read the end of an answer, which cancels
+    the request just here.
+    """
+    closing = asyncio.gather(*(each.aclose() for each in generations), return_exceptions=True)
+    try:
+        found = await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise
+    for ended in found:
         if isinstance(ended, Exception):
             raise ended
 

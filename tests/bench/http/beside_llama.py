@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -55,7 +56,7 @@ def rows(peers: Peers, wanted: Sequence[str]) -> Iterator[Row]:
     ):
         ours = Side(gateway.port, setup, is_ours=True)
         peer = Side(server.port, setup, is_ours=False)
-        _pair(ours, peer, lambda side: side.ask(words(peers.scale.prompt_words, "before")))
+        _pair(ours, peer, partial(Side.ask, text=words(peers.scale.prompt_words, "before")))
         yield from _measured(ours, peer, peers.scale, wanted)
 
 
@@ -68,8 +69,8 @@ def _measured(ours: "Side", peer: "Side", scale: Scale, wanted: Sequence[str]) -
 
     for number in range(scale.pairs):
         text = words(scale.prompt_words, f"prompt {number}")
-        cold = _pair(ours, peer, lambda side, text=text: side.ask(text))
-        warm = _pair(ours, peer, lambda side, text=text: side.ask(text))
+        cold = _pair(ours, peer, partial(Side.ask, text=text))
+        warm = _pair(ours, peer, partial(Side.ask, text=text))
         if cold[0].counts != cold[1].counts:
             raise BenchError(f"tokens of prompt and answer: {cold[0].counts}, {cold[1].counts}")
         note("llama_first_cold", (cold[0].first_ms, cold[1].first_ms))
@@ -77,7 +78,7 @@ def _measured(ours: "Side", peer: "Side", scale: Scale, wanted: Sequence[str]) -
         note("llama_rate_1", (_rate([warm[0]]), _rate([warm[1]])))
         if "llama_rate_4" in found:
             texts = [words(scale.prompt_words, f"{number} of {each}") for each in range(STREAMS)]
-            pair = _pair(ours, peer, lambda side, texts=texts: side.ask_together(texts))
+            pair = _pair(ours, peer, partial(Side.ask_together, texts=texts))
             note("llama_rate_4", (_rate(pair[0]), _rate(pair[1])))
     yield from (row(name, pairs) for name, pairs in found.items())
 

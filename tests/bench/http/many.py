@@ -7,6 +7,7 @@ the right counts; else there is no result. CPU time and memory are those of the 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,7 @@ from tests.bench.report import Row, quantile
 from tests.bench.streams import BenchError, now, user_texts
 
 _P95 = 0.95
+FIRST_ROUNDS = 3
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +66,13 @@ def rows(
     """Measure rounds over HTTP and over the socket in turn; memory of HTTP alone, before that."""
     with running_gateway(folder / "many", provider="mock") as gateway:
         # The first rounds make what stays: pools, caches, the allocator's arenas.
-        for number in range(3):
-            before = one_round(gateway, scale, over_http, f"before {number}")
-        for number in range(scale.stream_rounds):
-            after = one_round(gateway, scale, over_http, f"memory {number}")
-            say(f"{scale.streams} streams, round {number + 1}: {after}")
+        memory_mb: list[float] = []
+        for number in range(FIRST_ROUNDS + scale.stream_rounds):
+            found = one_round(gateway, scale, over_http, f"memory {number}")
+            memory_mb.append(found.memory_mb)
+            say(f"{scale.streams} streams, round {number + 1}: {found}")
         if "many_memory" in wanted:
-            yield row("many_memory", [(after.memory_mb, before.memory_mb)])
+            yield row("many_memory", [(memory_mb[-1], memory_mb[FIRST_ROUNDS - 1])])
         pairs = [
             (
                 one_round(gateway, scale, over_http, f"pair {number}"),
@@ -117,7 +119,7 @@ async def over_http(gateway: Gateway, texts: Sequence[str]) -> list[Told]:
     loop = asyncio.get_running_loop()
     streams = [_HttpStream() for _ in texts]
     for stream in streams:
-        await loop.create_connection(lambda stream=stream: stream, HOST, gateway.port)
+        await loop.create_connection(partial(_itself, stream), HOST, gateway.port)
     dialects = [DIALECTS[number % len(DIALECTS)] for number in range(len(texts))]
     asked = [Asked(text=text, model="mock", stream=True) for text in texts]
     requests = [
@@ -143,7 +145,7 @@ async def over_socket(gateway: Gateway, texts: Sequence[str]) -> list[Told]:
     loop = asyncio.get_running_loop()
     streams = [_SocketStream() for _ in texts]
     for stream in streams:
-        await loop.create_unix_connection(lambda stream=stream: stream, str(gateway.socket))
+        await loop.create_unix_connection(partial(_itself, stream), str(gateway.socket))
     async with asyncio.timeout(ANSWER_LIMIT_S):
         await asyncio.gather(*(stream.greeted for stream in streams))
         for stream, text in zip(streams, texts, strict=True):
@@ -235,6 +237,10 @@ class _SocketStream(_Stream):
             first_byte_at=text_at[0],
             text_at=text_at,
         )
+
+
+def _itself(stream: _Stream) -> _Stream:
+    return stream
 
 
 def _cpu_s(pid: int) -> float:

@@ -20,13 +20,18 @@ LIMIT_S = 30.0
 
 
 class Served:
-    """A gateway that serves, and a session to ask it with."""
+    """A gateway that serves, and a session to ask it with.
+
+    Attributes:
+        caller: who asks; `callers` says it for single paths.
+    """
 
     def __init__(self, inside: Inside, url: str, session: aiohttp.ClientSession) -> None:
         self.inside = inside
         self.url = url
         self.session = session
         self.caller = Caller(principal=OWNER, scopes=EVERYTHING)
+        self.callers: dict[str, Caller] = {}
         self.app: web.Application
 
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
@@ -71,7 +76,7 @@ async def served(
 
         @web.middleware
         async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
-            request[CALLER] = found.caller
+            request[CALLER] = found.callers.get(request.path, found.caller)
             return await handler(request)
 
         chosen = list(routes) if routes is not None else routes_of()

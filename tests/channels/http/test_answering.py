@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from clawd.channels.http.answering import Pace, answer
@@ -143,6 +144,15 @@ async def test_a_late_error_is_an_event_and_an_early_one_a_status() -> None:
         async with saying(Made(after(0.2, *events)), PATIENT) as address:
             text = await raw(address)
             assert text.startswith("HTTP/1.1 503") and "Retry-After: 3" in text
+
+
+@pytest.mark.parametrize(("status", "told"), [(429, 429), (503, 503), (500, 502), (404, 502)])
+async def test_a_server_that_wants_to_be_left_alone_is_told_of(status: int, told: int) -> None:
+    busy = ProviderError("not now", kind="http", status=status, retry_after_s=7.2)
+    async with saying(Made(after(0, Failed(error=busy))), PATIENT) as address:
+        text = await raw(address)
+        assert text.startswith(f"HTTP/1.1 {told} ")
+        assert "Retry-After: 8" in text
 
 
 async def test_an_answer_without_an_end_and_a_defect_are_told() -> None:

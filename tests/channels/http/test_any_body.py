@@ -5,12 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.channels.http.anthropic import request as anthropic
+from clawd.channels.http.body import MAX_ITEMS
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.ollama import request as ollama
+from clawd.channels.http.openai.chat_request import read_chat
 from clawd.errors import InvalidRequestError
 
 TOP = (
@@ -79,3 +82,21 @@ def test_any_body_is_a_request_or_refused(
     if isinstance(found, ModelRequest):
         # The engine is told of it in this form, which knows no longer numbers.
         assert msgspec.msgpack.encode(found)
+
+
+def read_openai(body: dict[str, Any]) -> object:
+    return read_chat(body, make_mocked_request("POST", "/v1/chat/completions"))
+
+
+@pytest.mark.parametrize("translate", [anthropic.request_of, ollama.chat_request, read_openai])
+@pytest.mark.parametrize("name", ["messages", "tools"])
+def test_lists_that_nobody_can_mean_are_refused_before_they_are_looked_at(
+    translate: Callable[[dict[str, Any]], object], name: str
+) -> None:
+    """Each of these would be looked at where everybody else waits to be answered."""
+    said = {"role": "user", "content": "x"}
+    tool = {"name": "t", "input_schema": {}, "type": "function", "function": {"name": "t"}}
+    lists: dict[str, list[dict[str, Any]]] = {"messages": [said], "tools": [tool]}
+    lists[name] *= MAX_ITEMS + 1
+    with pytest.raises(InvalidRequestError, match=f"{name}: {MAX_ITEMS + 1} of them"):
+        translate({"model": "m", "max_tokens": 1, **lists})

@@ -20,6 +20,7 @@ from clawd.channels.http.exchange import Caller
 from clawd.mcp.mount import DOOR, Mount
 from clawd.mcp.server import make_server
 from clawd.security.principal import Principal
+from clawd.wire.events import ApprovalRequested, ToolFinished
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
 
@@ -156,6 +157,22 @@ async def test_a_waiting_approval_is_told_as_progress_and_answered_elsewhere(
             done = await asyncio.wait_for(calling, 10)
         assert not done.is_error
         assert (door.inside.workspace / "note.txt").read_text() == "hello"
+
+
+async def test_who_follows_the_daemon_is_told_of_the_calls_of_clients(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door:
+        events = door.inside.daemon.hub.subscribe(OWNER)
+        calling = asyncio.create_task(door.post("/mcp", call("file_write", path="a", content="")))
+        async with asyncio.timeout(10):
+            asked = await anext(
+                each async for each in events if isinstance(each.event, ApprovalRequested)
+            )
+            assert asked.owner == OWNER.uid and asked.conversation_id
+            assert isinstance(asked.event, ApprovalRequested)
+            answer = {"answer": "deny", "digest": asked.event.digest}
+            await door.post(f"/approvals/{asked.event.approval_id}", answer)
+            await calling
+            await anext(each async for each in events if isinstance(each.event, ToolFinished))
 
 
 async def test_what_is_untrusted_stays_so_for_a_client_also_after_a_restart(tmp_path: Path) -> None:
@@ -320,6 +337,29 @@ def _fixture(door: Served) -> Any:
         return ctx.request.scope["state"][DOOR]
 
     return make_server(door_of, version="1", on_change=door.inside.daemon.registry.on_change)
+
+
+async def test_a_call_that_the_official_client_cancels_ends(tmp_path: Path) -> None:
+    async with mcp_door(tmp_path) as door, asyncio.timeout(60):
+        waiting = asyncio.Event()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            waiting.set()
+
+        async with Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client:
+            arguments = {"path": "note.txt", "content": "hello"}
+            calling = asyncio.create_task(
+                client.call_tool("file_write", arguments, progress_callback=note)
+            )
+            await waiting.wait()
+            calling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await calling
+            while not door.inside.receipts():
+                await asyncio.sleep(0.01)
+        (receipt,) = door.inside.receipts()
+        assert receipt.reason == "cancelled"
+        assert not door.inside.daemon.approvals.pending(OWNER)
 
 
 def test_nothing_of_the_sdk_is_loaded_before_a_client_comes() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.channels.http.body import invalid
+from clawd.channels.http.body import check_items, invalid
 from clawd.channels.http.openai.history import History
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ToolCall
@@ -22,6 +22,7 @@ def read_messages(body: dict[str, Any]) -> History:
         InvalidRequestError: it is no conversation; the error names the place.
     """
     given = body.get("messages")
+    check_items("messages", given)
     if not isinstance(given, list):
         raise invalid("messages", "expected a list of messages")
     history = History()

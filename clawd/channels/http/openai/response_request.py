@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.body import field, invalid
+from clawd.channels.http.body import check_items, field, invalid
 from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.openai.fields import (
@@ -105,6 +105,7 @@ def read_input(body: dict[str, Any]) -> History:
     history = History()
     history.add_system(field(body, "instructions", str, ""))
     items = body.get("input")
+    check_items("input", items)
     if isinstance(items, str):
         history.add_user(items)
     elif isinstance(items, list):

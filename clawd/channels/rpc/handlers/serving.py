@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from clawd import __version__
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
+from clawd.mcp.mount import load_sdk
 from clawd.runtime.tool_client import ClientKind
 from clawd.wire.events import McpLine
 from clawd.wire.messages import Answer
@@ -20,7 +21,12 @@ class ServingHandlers(Handler):
     """Each method handles the wire method of its name."""
 
     async def serve_mcp(self, _params: ServeMcp, call: Call) -> Done:
-        """Serve an MCP client until its messages end or the caller goes."""
+        """Serve an MCP client until its messages end or the caller goes.
+
+        Raises:
+            ConnectionError: the caller went before it was told all.
+        """
+        await load_sdk()
         from clawd.mcp.lines import serve_lines
         from clawd.mcp.server import make_server
 
@@ -37,7 +43,13 @@ class ServingHandlers(Handler):
 
         on_change = self.parts.tool_clients.registry.on_change
         server = make_server(lambda _ctx: door, version=__version__, on_change=on_change)
-        await serve_lines(server, lines.all(), send, on_change)
+        try:
+            await serve_lines(server, lines.all(), send, on_change)
+        except ExceptionGroup as group:
+            _, others = group.split(ConnectionError)
+            if others is not None:
+                raise others from None
+            raise ConnectionResetError("the client is gone") from None
         return Done(message="the client has left")
 
 

@@ -1,0 +1,40 @@
+"""Pydantic AI before a real daemon, by three interfaces."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.daemon import AFTER_TOOL, SAID, TOKENS, Seen, gateway, hold, is_liked
+
+pytestmark = [pytest.mark.sdks, pytest.mark.daemon, pytest.mark.real_model]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    with gateway(tmp_path_factory.mktemp("pydantic_ai")) as served:
+        yield served.drive("pydantic_ai")
+
+
+BY = ("chat", "responses", "messages")
+
+
+def test_a_streamed_answer_is_the_whole_one_with_its_usage(seen: Seen) -> None:
+    assert seen["chat"] == seen["stream"] == {by: [SAID, TOKENS] for by in BY}
+
+
+def test_a_tool_makes_its_round_trip(seen: Seen) -> None:
+    trips = {by: [["Zürich"], AFTER_TOOL] for by in BY}
+    assert seen["tools"] == seen["tools_streamed"] == trips
+
+
+def test_a_schema_holds_the_answer(seen: Seen) -> None:
+    assert [is_liked(value) for value in seen["structured"]] == [True, True]
+
+
+@pytest.mark.parametrize("by", BY)
+def test_refusals_are_raised(seen: Seen, by: str) -> None:
+    hold(seen["errors"][by])
+
+
+def test_a_client_that_leaves_frees_the_daemon(seen: Seen) -> None:
+    assert seen["cancelled"] == {by: ["TimeoutError", 1] for by in BY}
