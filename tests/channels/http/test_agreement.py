@@ -134,3 +134,26 @@ async def test_a_mark_of_byte_order_before_a_body_is_passed_over(tmp_path: Path)
         for path, body in ASKED.items():
             data = b"\xef\xbb\xbf" + json.dumps(body | {"stream": False}).encode()
             assert (await raw(door.url, path, data)).status == 200, path
+
+
+async def test_no_proxy_is_to_hold_a_stream_back(tmp_path: Path) -> None:
+    async with served(tmp_path, generations=Told(*events("stop"))) as door:
+        for path, body in ASKED.items():
+            headers = (await raw(door.url, path, body | {"stream": True})).headers
+            kind = "application/x-ndjson" if path.startswith("/api/") else "text/event-stream"
+            assert headers["content-type"].partition(";")[0] == kind, path
+            assert headers["cache-control"] == "no-cache", path
+            assert headers["x-accel-buffering"] == "no", path
+            assert "content-encoding" not in headers, path
+
+
+LOOKED_AT = ("/", "/health", "/v1/models", "/api/tags", "/api/version", "/api/ps")
+
+
+async def test_what_may_be_read_may_be_asked_about(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        for path in LOOKED_AT:
+            got = await raw(door.url, path)
+            head = await raw(door.url, path, method="HEAD")
+            assert (got.status, head.status, head.body) == (200, 200, b""), path
+            assert head.headers["content-type"] == got.headers["content-type"], path
