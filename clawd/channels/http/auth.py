@@ -19,7 +19,8 @@ from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import ApiKey, KeyBook
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
-from clawd.security.tcp_peer import Address, identify_all
+from clawd.security.socket_diag import Address
+from clawd.security.tcp_peer import identify_all
 
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
