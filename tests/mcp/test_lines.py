@@ -14,7 +14,7 @@ from clawd.tools.outcome import CallOutcome
 from clawd.wire.messages import Answer
 from clawd.wire.serving_methods import LINE
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class WaitingDoor:
