@@ -21,7 +21,7 @@ from clawd.wire.mcp_reports import McpServerLine
 from clawd.wire.methods import SendMessage
 from tests.support.home import Home
 
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):

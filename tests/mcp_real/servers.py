@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.clients.places import folder, node_binary, program, python_of
 
-LIMIT_S = 60.0
+SLOW_S = 60.0  # their runtimes start slowly on a machine that has much to do
 MARK = "CLAWD_TEST_MARK"
 
 
@@ -30,6 +30,7 @@ def npm(alias: str, command: str, *words: str, **keys: Any) -> str:
         alias,
         command=[str(node), program("mcp", command), *words],
         readonly_paths=[str(node.parents[1]), str(folder() / "mcp")],
+        connect_timeout_s=SLOW_S,
         **keys,
     )
 
@@ -41,6 +42,7 @@ def pypi(alias: str, command: str, *words: str, **keys: Any) -> str:
         alias,
         command=[program("servers", command), *words],
         readonly_paths=[str(folder() / "servers"), str(prefix)],
+        connect_timeout_s=SLOW_S,
         **keys,
     )
 

@@ -53,7 +53,7 @@ HTTP = [
     ("cursor-loop", "hi"),
 ]
 ARGUMENTS = {"text": "hi"}
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 def limits(how: str) -> dict[str, float]:

@@ -19,7 +19,7 @@ from tests.support.home import Home
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.mcp_servers]
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 FULL = '[security]\nautonomy = "full"\n'
 LONG = {"duration": 600, "steps": 6_000}
 HOSTILE = ("grandchildren", "ignores-everything", "stops-reading")
