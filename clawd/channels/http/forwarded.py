@@ -10,7 +10,16 @@ import msgspec
 from clawd.channels.http.catalogue import Choice
 from clawd.channels.http.exchange import Caller, GatewayEvent, ModelRequest
 from clawd.errors import StoppedError
-from clawd.providers.base import ChatRequest, Failed, Finished, Message, Provider, Sampling
+from clawd.providers.base import (
+    CallDelta,
+    ChatRequest,
+    Delta,
+    Failed,
+    Finished,
+    Message,
+    Provider,
+    Sampling,
+)
 from clawd.providers.preset_words import PresetWord, preset_word
 from clawd.providers.routing import Labels, check_hints
 from clawd.runtime.activity import DeltaMeter
@@ -71,6 +80,7 @@ class Forwarded:
         self, provider: Provider, request: ChatRequest
     ) -> AsyncGenerator[GatewayEvent, None]:
         deltas = provider.chat(request)
+        offered = Offered(request)
         try:
             while not self._is_stopped:
                 try:
@@ -83,7 +93,9 @@ class Forwarded:
                         raise
                     break
                 self._meter.note(delta)
-                yield delta
+                told = offered.told(delta)
+                if told is not None:
+                    yield told
                 if isinstance(delta, Finished | Failed):
                     return
         finally:
@@ -93,6 +105,31 @@ class Forwarded:
         ending = Failed(error=stopped())
         self._meter.note(ending)
         yield ending
+
+
+class Offered:
+    """Leaves out the calls of tools that a client did not offer: it has none to run them with.
+
+    Local models are free to name any tool, as clawd's own loop tells them what is wrong with it.
+    """
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._names = frozenset(tool.name for tool in request.tools)
+        self._numbers: dict[int, int | None] = {}
+        self._kept = 0
+
+    def told(self, delta: Delta) -> Delta | None:
+        """Return what the client is told of a delta; None for nothing."""
+        if isinstance(delta, CallDelta):
+            if delta.index not in self._numbers:
+                is_offered = delta.name in self._names
+                self._numbers[delta.index] = self._kept if is_offered else None
+                self._kept += is_offered
+            number = self._numbers[delta.index]
+            return None if number is None else msgspec.structs.replace(delta, index=number)
+        if isinstance(delta, Finished) and delta.reason == "tool_calls" and not self._kept:
+            return msgspec.structs.replace(delta, reason="stop")
+        return delta
 
 
 def stopped() -> StoppedError:

@@ -8,9 +8,18 @@ import pytest
 from clawd.channels.http.catalogue import Choice
 from clawd.channels.http.chat_check import checked
 from clawd.channels.http.exchange import Caller, ModelRequest
-from clawd.channels.http.forwarded import chat_request
+from clawd.channels.http.forwarded import Offered, chat_request
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
+from clawd.providers.base import (
+    CallDelta,
+    ChatRequest,
+    Delta,
+    Finished,
+    Message,
+    Sampling,
+    ToolCall,
+    ToolSpec,
+)
 from clawd.providers.scripted import ScriptedProvider
 from clawd.runtime.prompt import BASE, PromptSettings
 from tests.channels.http.plain import ROUTES
@@ -130,6 +139,7 @@ def test_a_raw_prompt_stands_alone() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
+        {"tools": ["file_list"]},
         {"tools": ["theirs"]},
         {"is_plain": True},
         {"tool_choice": "none"},
@@ -143,7 +153,9 @@ async def test_what_is_forwarded_uses_no_tool_and_leaves_no_conversation(
     look = {"tool_calls": [{"name": "file_list", "arguments": {}}], "text": "I look."}
     async with served(tmp_path, look, routes=ROUTES) as door:
         status, told = await door.post("/say", {"messages": [["user", "look"]], **fields})
-        assert (status, told["calls"], told["end"]) == (200, ["file_list"], "tool_calls")
+        theirs = fields.get("tools") == ["file_list"]
+        seen = (["file_list"], "tool_calls") if theirs else ([], "stop")
+        assert (status, told["text"], (told["calls"], told["end"])) == (200, "I look.", seen)
         assert door.inside.receipts() == []
         counts = await door.inside.daemon.memory.conversations.counts(owner=None)
         assert counts.conversations == 0
@@ -174,3 +186,25 @@ async def test_tokens_are_counted_for_both_ways(tmp_path: Path) -> None:
         assert plain == (200, {"tokens": 2})
         assert looped[1]["tokens"] > 500
         assert (await door.post("/count", {"messages": []}))[0] == 400
+
+
+def test_calls_of_tools_that_a_client_did_not_offer_are_left_out() -> None:
+    offered = Offered(ChatRequest(messages=(), tools=(THEIRS,)))
+    said: list[Delta] = [
+        CallDelta(index=0, id="a", name="calculator"),
+        CallDelta(index=0, arguments="{}"),
+        CallDelta(index=1, id="b", name=THEIRS.name),
+        CallDelta(index=1, arguments="{}"),
+        Finished(reason="tool_calls"),
+    ]
+    told = [offered.told(delta) for delta in said]
+    assert told == [
+        None,
+        None,
+        CallDelta(index=0, id="b", name=THEIRS.name),
+        CallDelta(index=0, arguments="{}"),
+        Finished(reason="tool_calls"),
+    ]
+    none = Offered(ChatRequest(messages=(), tools=(THEIRS,)))
+    assert none.told(said[0]) is None
+    assert none.told(said[-1]) == Finished(reason="stop")
