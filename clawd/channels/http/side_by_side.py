@@ -19,6 +19,7 @@ from clawd.errors import InvalidRequestError, ProviderError
 from clawd.providers.base import Failed, Finished
 
 MAX_SIDE_BY_SIDE = 128
+CLOSE_LIMIT_S = 1.0
 
 
 class ManyDialect(Protocol):
@@ -101,7 +102,7 @@ async def open_many(
 
 
 async def close_all(generations: Sequence[Generation]) -> None:
-    """Stop generations, all of them, and wait for that; a cancel comes after it.
+    """Stop generations, all of them, and wait for that; a cancel leaves them a moment for it.
 
     Clients close their connection as soon as they have read the end of an answer, which cancels
     the request just here.
@@ -110,7 +111,8 @@ async def close_all(generations: Sequence[Generation]) -> None:
     try:
         found = await asyncio.shield(closing)
     except asyncio.CancelledError:
-        await closing
+        await asyncio.wait({closing}, timeout=CLOSE_LIMIT_S)
+        closing.cancel()
         raise
     for ended in found:
         if isinstance(ended, Exception):
