@@ -26,6 +26,9 @@ class ServingHandlers(Handler):
         Raises:
             ConnectionError: the caller went before it was told all.
         """
+        lines = _Lines()
+        call.on_answer = lines.take  # before anything is waited for: the client has begun already
+        call.ends = False
         await load_sdk()
         from clawd.mcp.lines import serve_lines
         from clawd.mcp.server import make_server
@@ -34,9 +37,6 @@ class ServingHandlers(Handler):
             label="MCP client", patterns=lambda: self.parts.tool_clients.settings().tools_allow
         )
         door = self.parts.tool_clients.door(call.principal, kind)
-        lines = _Lines()
-        call.on_answer = lines.take
-        call.ends = False
 
         async def send(text: str) -> None:
             await call.emit(McpLine(text=text))
