@@ -7,6 +7,7 @@ entry that is not needed any more fails the run as well.
 import asyncio
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -114,7 +115,7 @@ async def test_the_server_of_the_daemon_does_all_but_what_the_baseline_names(
 
 async def test_the_client_does_all_but_what_the_baseline_names(tmp_path: Path) -> None:
     socket = tmp_path / "s"
-    relay = f"{sys.executable} -I -S {HERE / 'relay.py'} {socket}"
+    relay = shlex.join([sys.executable, "-I", "-S", str(HERE / "relay.py"), str(socket)])
     async with _program("tests.conformance.client_command", str(socket)):
         passed = await _both(
             lambda revision: _suite(

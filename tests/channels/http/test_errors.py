@@ -130,7 +130,7 @@ def test_a_defect_tells_its_kind_and_nothing_of_its_words() -> None:
 @pytest.mark.parametrize(
     ("error", "wait"),
     [
-        (BusyError("no", retry_after_s=2.4), "2"),
+        (BusyError("no", retry_after_s=2.4), "3"),
         (RateLimitError("no", retry_after_s=0.2), "1"),
         (ProviderError("no", kind="http", status=429, retry_after_s=7.0), "7"),
         (ProviderError("no", kind="http", status=429), None),
