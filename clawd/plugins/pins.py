@@ -2,13 +2,12 @@
 
 import os
 import secrets
-import stat
 from pathlib import Path
 
 import msgspec
 
 from clawd.errors import StorageError
-from clawd.receipts.durable import sync_folder, write_private
+from clawd.receipts.durable import read_private, sync_folder, write_private
 
 _MAX_BYTES = 64 << 20
 
@@ -52,20 +51,9 @@ class Pins:
         Raises:
             StorageError: unreadable, of another form, or somebody else could have written it.
         """
-        try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-            with os.fdopen(os.open(self._path, flags), "rb") as file:
-                facts = os.fstat(file.fileno())
-                data = file.read(_MAX_BYTES) if stat.S_ISREG(facts.st_mode) else b""
-        except FileNotFoundError:
+        data = read_private(self._path, _MAX_BYTES)
+        if data is None:
             return {}
-        except OSError as error:
-            raise StorageError(f"{self._path} cannot be read: {error}") from error
-        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-            raise StorageError(
-                f"{self._path} must belong to uid {os.geteuid()} with mode 0600, no plugin is "
-                f"approved: it has uid {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}"
-            )
         try:
             found = msgspec.json.decode(data, type=_PinFile)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

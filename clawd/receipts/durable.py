@@ -5,6 +5,8 @@ import os
 import stat
 from pathlib import Path
 
+from clawd.errors import StorageError
+
 
 def open_private(path: Path, flags: int) -> int:
     """Open a regular file that only its owner may read, creating it where it is missing."""
@@ -42,3 +44,28 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_private(path: Path, max_bytes: int) -> bytes | None:
+    """Return the beginning of a file that nobody else could have written; None where it is not.
+
+    Anything but a regular file is taken for an empty one.
+
+    Raises:
+        StorageError: it cannot be read, or is not this user's own with mode 0600.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            facts = os.fstat(file.fileno())
+            data = file.read(max_bytes) if stat.S_ISREG(facts.st_mode) else b""
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error}") from error
+    if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise StorageError(
+            f"{path} must belong to uid {os.geteuid()} with mode 0600: it has uid "
+            f"{facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}"
+        )
+    return data

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -45,7 +46,7 @@ class KillRegistry(Protocol):
         """Forget it; after this the caller may close it."""
 
 
-class Child:
+class Child(ABC):
     """The process, its descriptors and its pidfds. `end` must follow `start`, come what may.
 
     bubblewrap is held at a gate (`--block-fd`) until `let_go` was called and its namespace's init
@@ -88,16 +89,16 @@ class Child:
         """Whether all of it is dead."""
         return self._dead.is_set()
 
+    @abstractmethod
     def open_stdio(self, given: dict[str, int]) -> None:
         """Add the descriptors `stdin`, `out` and, where it is not the same, `err`.
 
         They are closed here once the child has them. Raises OSError.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def close_stdio(self) -> None:
         """Close this side's ends; nothing of the child is alive."""
-        raise NotImplementedError
 
     def start(self, plan: Plan) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
