@@ -138,9 +138,13 @@ def hostile() -> list[tuple[str, str, str]]:
 
 
 def took_s(family: str, pieces: Sequence[str]) -> float:
-    began = time.process_time()
-    parse(MAKE[family](ParserOptions(schemas=TOOLS)), list(pieces))
-    return time.process_time() - began
+    """The least of two tries: a garbage collection of everything else is none of the parser's."""
+    tries = []
+    for _ in range(2):
+        began = time.process_time()
+        parse(MAKE[family](ParserOptions(schemas=TOOLS)), list(pieces))
+        tries.append(time.process_time() - began)
+    return min(tries)
 
 
 @pytest.mark.parametrize(("family", "start", "unit"), hostile())
