@@ -80,7 +80,7 @@ class Named:
     conversation_id = ""
 
     def __aiter__(self) -> Any:
-        raise NotImplementedError
+        raise AssertionError("nobody asks this one for its events")
 
     async def aclose(self) -> None:
         return

@@ -17,7 +17,7 @@ class _Open:
         self.is_closed = False
 
     def __aiter__(self) -> AsyncIterator[GatewayEvent]:
-        raise NotImplementedError
+        raise AssertionError("nobody asks this one for its events")
 
     async def aclose(self) -> None:
         await asyncio.sleep(0)
