@@ -53,6 +53,7 @@ class Tap:
         self._max_result_bytes = max_result_bytes
         self._trouble = trouble
         self._methods: dict[str, str] = {}
+        self._told_end: set[str] = set()
         self._results: dict[int, RemoteResult] = {}
         self._number = 0
         self._asked = 0
@@ -70,7 +71,7 @@ class Tap:
                 self._methods[str(message.id)] = message.method
             case JSONRPCNotification(method="notifications/cancelled"):
                 # What comes all the same is nobody's.
-                self._methods.pop(str((message.params or {}).get("requestId")), None)
+                self._forget(str((message.params or {}).get("requestId")))
             case JSONRPCResponse() | JSONRPCError():
                 self._asked = max(0, self._asked - 1)
             case _:
@@ -82,7 +83,7 @@ class Tap:
             case JSONRPCResponse():
                 return self._response(message)
             case JSONRPCError():
-                self._methods.pop(str(message.id), None)
+                self._forget(str(message.id))
                 return message
             case JSONRPCRequest():
                 # A server that asks faster than it reads the answers is not answered.
@@ -95,6 +96,11 @@ class Tap:
         """The transport has ended."""
         self._trouble.end("the server closed the connection")
 
+    def _forget(self, request: str) -> str:
+        """Return the method of a request that is over; empty for one that is not known."""
+        self._told_end.discard(request)
+        return self._methods.pop(request, "")
+
     def _is_wanted(self, message: JSONRPCNotification) -> bool:
         if message.method not in _PASSED_ON or json_problem(message.params, _MAX_DEPTH):
             return False
@@ -102,14 +108,22 @@ class Tap:
             self.has_changed = True
             self._trouble.stir.set()
         if message.method == "notifications/progress":
-            now = asyncio.get_running_loop().time()
-            if now - self._progress_at < _PROGRESS_EVERY_S:
-                return False
-            self._progress_at = now
+            return self._is_timely(message.params or {})
+        return True
+
+    def _is_timely(self, progress: dict[str, Any]) -> bool:
+        """Tell whether progress is not too soon after the last; its end always is, once a call."""
+        now = asyncio.get_running_loop().time()
+        token = str(progress.get("progressToken"))
+        if _is_end(progress) and token in self._methods and token not in self._told_end:
+            self._told_end.add(token)
+        elif now - self._progress_at < _PROGRESS_EVERY_S:
+            return False
+        self._progress_at = now
         return True
 
     def _response(self, message: JSONRPCResponse) -> JSONRPCResponse | None:
-        method = self._methods.pop(str(message.id), "")
+        method = self._forget(str(message.id))
         match method:
             case "":
                 return None  # late, or never asked for
@@ -212,6 +226,11 @@ class TappedWrite:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+def _is_end(progress: dict[str, Any]) -> bool:
+    done, total = progress.get("progress"), progress.get("total")
+    return isinstance(done, int | float) and isinstance(total, int | float) and done >= total
 
 
 def _listed(page: ToolPage) -> dict[str, Any]:

@@ -184,6 +184,11 @@ def on_call(number: Any, params: dict[str, Any]) -> bool:
         token = (params.get("_meta") or {}).get("progressToken")
         note("notifications/progress", progressToken=token, progress=1, total=2, message="half")
         return answer(number, text(words))
+    if HOW == "progress-flood":
+        token = (params.get("_meta") or {}).get("progressToken")
+        for done in (*range(1, 300), *[300] * 300):
+            note("notifications/progress", progressToken=token, progress=done, total=300)
+        return answer(number, text(words))
     if name == "env":
         return answer(number, text(json.dumps(dict(os.environ))))
     return answer(number, text(words))

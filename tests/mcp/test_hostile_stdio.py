@@ -227,6 +227,21 @@ async def test_progress_is_handed_on(world: World) -> None:
     assert (told(result), seen) == ("x", [(1.0, 2.0, "half")])
 
 
+async def test_of_a_flood_of_progress_the_end_arrives_and_little_else(world: World) -> None:
+    world.start(world.program("progress-flood"))
+    await world.ready("progress-flood")
+    for _ in range(2):
+        seen: list[float] = []
+        await world.servers.call(
+            "progress-flood",
+            "echo",
+            {"text": "x"},
+            progress=lambda done, *_rest, seen=seen: seen.append(done),
+        )
+        assert 300.0 in seen
+        assert len(seen) < 100
+
+
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_every_revision_of_the_handshake_is_spoken(world: World, revision: str) -> None:
     world.start(world.program("good", revision))
