@@ -7,8 +7,9 @@ import msgspec
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
+from clawctl.following import follow
 from clawctl.render import Palette, emit_json, note
-from clawctl.turn import TurnView, ViewOptions, follow
+from clawctl.turn import TurnView, ViewOptions
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe

@@ -1,22 +1,14 @@
 """Shows a turn while it happens: text to one stream, everything about it to another."""
 
-import contextlib
 import os
-import signal
-import time
-from collections.abc import Iterator
-from typing import Any, TextIO, TypeVar
+from typing import TextIO
 
 import msgspec
 
-from clawctl.approve import Terminal, answer_question, approve
-from clawctl.client import Stream
 from clawctl.plan import plan_text
 from clawctl.render import Palette
 from clawctl.views import compressed_line
-from clawd.errors import ClawError
 from clawd.wire.events import (
-    ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
     Event,
@@ -27,7 +19,6 @@ from clawd.wire.events import (
     PlanChanged,
     PromptEvaluated,
     PromptProgress,
-    QuestionAsked,
     ReasoningDelta,
     TextDelta,
     TokenLedger,
@@ -41,13 +32,10 @@ from clawd.wire.events import (
 )
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
-TICK_S = 0.1
 ARGUMENTS_SHOWN = 160
 OUTPUT_LINES_SHOWN = 6
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 CLEAR_LINE = "\r\x1b[2K"
-
-R = TypeVar("R")
 
 
 class CallRecord(msgspec.Struct, kw_only=True):
@@ -318,45 +306,6 @@ class TurnView:
             self._err.flush()
 
 
-def follow(
-    stream: Stream[R],
-    view: TurnView,
-    terminal: Terminal | None,
-    presses: list[float] | None = None,
-) -> R:
-    """Show a request's events, ask what has to be asked, and return its result.
-
-    The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
-    of each is appended to `presses`.
-
-    Raises:
-        ClawError: the request failed; code `cancelled` when it was cancelled.
-    """
-    with _interrupts(stream, [] if presses is None else presses):
-        while not stream.is_done:
-            event = stream.wait(TICK_S if view.animates else None)
-            match event:
-                case None:
-                    view.tick()
-                case ApprovalRequested():
-                    view.pause()
-                    if terminal is None:
-                        stream.answer(event.approval_id, "deny", event.digest)
-                    else:
-                        approve(terminal, event, stream)
-                case QuestionAsked():
-                    view.pause()
-                    if terminal is None:
-                        stream.answer(event.question_id, "")
-                    else:
-                        answer_question(terminal, event, stream)
-                case _:
-                    view.show(event)
-    if stream.is_cancelled:
-        raise ClawError("interrupted", code="cancelled")
-    return stream.result
-
-
 def ledger_line(ledger: TokenLedger) -> str:
     """Return what fills the context, by part."""
     parts = [f"{visible_line(part.name)} {part.tokens}" for part in ledger.parts]
@@ -373,18 +322,3 @@ def usage_line(usage: TurnUsage) -> str:
     """Return the summary of a turn: fill of the context, tokens, speed."""
     share = 100 * usage.context_used / usage.context_size if usage.context_size else 0.0
     return f"● {share:.0f}% / {usage.context_used} tokens  last: {usage.tokens_per_s:04.1f}tk/s"
-
-
-@contextlib.contextmanager
-def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
-    def on_interrupt(_number: int, _frame: object) -> None:
-        presses.append(time.monotonic())
-        if stream.is_cancelled:
-            raise KeyboardInterrupt
-        stream.cancel()
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

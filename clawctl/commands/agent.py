@@ -12,9 +12,10 @@ from typing_extensions import override
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
+from clawctl.following import follow
 from clawctl.prompt_view import show_prompt, workspace_of
 from clawctl.render import emit_json, error_values
-from clawctl.turn import TurnView, ViewOptions, follow
+from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished

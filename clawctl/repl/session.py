@@ -12,11 +12,13 @@ from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
 from clawctl.client import Client
+from clawctl.following import follow
 from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import note, show_error
+from clawctl.repl.drawing import new_view
 from clawctl.repl.lines import EditedLines, Lines, PlainLines
 from clawctl.repl.slash import COMMANDS, is_command, run_command
-from clawctl.turn import TurnView, ViewOptions, follow
+from clawctl.turn import ViewOptions
 from clawd.errors import ClawError, UnreachableError
 from clawd.paths import layout
 from clawd.wire.events import TurnFinished
@@ -173,7 +175,7 @@ class Session:
             metrics=self._choice.progress and not quiet,
             details=self._on_terminal and not quiet,
         )
-        view = TurnView(out, err, options)
+        view = new_view(out, err, options)
         if self._finished is not None:
             view.context_size = self._finished.usage.context_size
         request = self._choice.message(

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from clawctl.approve import Terminal
 from clawctl.client import Stream, connect
+from clawctl.following import follow
 from clawctl.main import main
-from clawctl.turn import TurnView, ViewOptions, follow
+from clawctl.turn import TurnView, ViewOptions
 from clawd.providers.base import Provider
 from clawd.receipts.record import Receipt
 from clawd.runtime.replay import decided

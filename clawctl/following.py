@@ -1,0 +1,103 @@
+"""Follows one request to its end: shows its events, asks what has to be asked, takes Ctrl-C."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+from clawctl.approve import Terminal, answer_question, approve
+from clawctl.client import Stream
+from clawd.errors import ClawError
+from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
+
+TICK_S = 0.1
+
+R = TypeVar("R")
+
+
+class View(Protocol):
+    """What shows a request's events: plain lines (`turn.TurnView`), or a drawing of the REPL.
+
+    Attributes:
+        conversation_id: of the turn, once it began.
+        context_size: the last one heard of, 0 for unknown; may be set before the first event.
+    """
+
+    conversation_id: str
+    context_size: int
+
+    @property
+    def animates(self) -> bool:
+        """Whether `tick` should be called while nothing happens."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        ...
+
+    def tick(self) -> None:
+        """Say that time has passed and nothing came."""
+        ...
+
+    def pause(self) -> None:
+        """Leave the terminal to somebody else, who asks a question."""
+        ...
+
+    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+        """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
+        ...
+
+
+def follow(
+    stream: Stream[R],
+    view: View,
+    terminal: Terminal | None,
+    presses: list[float] | None = None,
+) -> R:
+    """Show a request's events, ask what has to be asked, and return its result.
+
+    The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
+    of each is appended to `presses`.
+
+    Raises:
+        ClawError: the request failed; code `cancelled` when it was cancelled.
+    """
+    with _interrupts(stream, [] if presses is None else presses):
+        while not stream.is_done:
+            event = stream.wait(TICK_S if view.animates else None)
+            match event:
+                case None:
+                    view.tick()
+                case ApprovalRequested():
+                    view.pause()
+                    if terminal is None:
+                        stream.answer(event.approval_id, "deny", event.digest)
+                    else:
+                        approve(terminal, event, stream)
+                case QuestionAsked():
+                    view.pause()
+                    if terminal is None:
+                        stream.answer(event.question_id, "")
+                    else:
+                        answer_question(terminal, event, stream)
+                case _:
+                    view.show(event)
+    if stream.is_cancelled:
+        raise ClawError("interrupted", code="cancelled")
+    return stream.result
+
+
+@contextlib.contextmanager
+def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
+    def on_interrupt(_number: int, _frame: object) -> None:
+        presses.append(time.monotonic())
+        if stream.is_cancelled:
+            raise KeyboardInterrupt
+        stream.cancel()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
