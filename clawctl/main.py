@@ -34,6 +34,7 @@ COMMANDS = {
     "receipt": "List, show and verify the receipts of tool calls.",
     "status": "Say what the daemon is and does.",
     "tool": "List the tools and run one.",
+    "top": "Show what the daemon does just now, live.",
     "undo": "Take back what tools changed in files.",
     "version": "Print versions.",
 }

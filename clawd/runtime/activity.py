@@ -2,12 +2,11 @@
 
 import time
 
-import msgspec
-
 from clawd.counts import SHORT_S, Histogram, Tally
 from clawd.errors import ClawError
 from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Reasoning, Text
 from clawd.runtime.hub import DaemonEvent
+from clawd.runtime.open_turns import OpenTurn, OpenTurns
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import (
     HopFinished,
@@ -20,7 +19,6 @@ from clawd.wire.events import (
     TurnStarted,
 )
 
-MAX_OPEN_TURNS = 10_000
 PROVIDER_CODES = frozenset({"provider", "worker_died", "model_load", "engine", "model_not_found"})
 
 
@@ -90,13 +88,6 @@ class DeltaMeter:
                 pass
 
 
-class _OpenTurn(msgspec.Struct, kw_only=True):
-    turn_id: str
-    provider: str
-    began: float
-    has_begun: bool = False
-
-
 class Activity:
     """Listens to all events of the daemon, and to dispatch.
 
@@ -106,6 +97,7 @@ class Activity:
         turn_seconds: from the start of a turn to its end.
         calls: tool calls by tool and status of their receipt.
         call_seconds: how long calls took, people's answers included.
+        open: the turns that run.
     """
 
     def __init__(self) -> None:
@@ -114,7 +106,7 @@ class Activity:
         self.turn_seconds = Histogram()
         self.calls = Tally("tool", "status")
         self.call_seconds = Histogram(SHORT_S)
-        self._open: dict[str, _OpenTurn] = {}
+        self.open = OpenTurns()
 
     def count_call(self, tool: str, outcome: CallOutcome) -> None:
         """Count a tool call; a name that is no tool's is counted as `unknown`."""
@@ -124,10 +116,10 @@ class Activity:
 
     def note(self, told: DaemonEvent) -> None:
         """Take an event of the daemon."""
-        event, open_turn = told.event, self._open.get(told.conversation_id)
+        event, open_turn = told.event, self.open.get(told.conversation_id)
         match event:
             case TurnStarted():
-                self._begin(told.conversation_id, event)
+                self.open.begin(event, told.owner or 0)
             case TextDelta() | ReasoningDelta() | ToolRequested():
                 self._first_token(open_turn)
             case PromptEvaluated():
@@ -135,34 +127,27 @@ class Activity:
             case HopFinished():
                 usage = event.usage
                 tokens = (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-                provider = open_turn.provider if open_turn is not None else ""
+                provider = open_turn.about.provider if open_turn is not None else ""
                 self.models.answered(provider, tokens, usage.tokens_per_s)
             case TurnFinished():
                 self._end(told.conversation_id, event.turn_id, event.stop_reason)
             case TurnFailed():
                 if event.code in PROVIDER_CODES:
-                    provider = open_turn.provider if open_turn is not None else ""
+                    provider = open_turn.about.provider if open_turn is not None else ""
                     self.models.failed(provider, event.code)
                 self._end(told.conversation_id, event.turn_id, event.code)
             case _:
                 pass
+        self.open.note(told.conversation_id, event)
 
-    def _begin(self, conversation_id: str, event: TurnStarted) -> None:
-        if len(self._open) < MAX_OPEN_TURNS:
-            self._open[conversation_id] = _OpenTurn(
-                turn_id=event.turn_id, provider=event.provider, began=time.monotonic()
-            )
-
-    def _first_token(self, open_turn: _OpenTurn | None) -> None:
-        if open_turn is None or open_turn.has_begun:
+    def _first_token(self, open_turn: OpenTurn | None) -> None:
+        if open_turn is None or open_turn.has_answered:
             return
-        open_turn.has_begun = True
+        open_turn.has_answered = True
         self.models.first_token.observe(time.monotonic() - open_turn.began)
 
     def _end(self, conversation_id: str, turn_id: str, end: str) -> None:
         self.turns.add(end)
-        open_turn = self._open.get(conversation_id)
-        # One that was cancelled while it waited ends another's nothing.
-        if open_turn is not None and open_turn.turn_id == turn_id:
-            del self._open[conversation_id]
+        open_turn = self.open.end(conversation_id, turn_id)
+        if open_turn is not None:
             self.turn_seconds.observe(time.monotonic() - open_turn.began)

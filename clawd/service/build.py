@@ -290,6 +290,7 @@ class Daemon:
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
             metrics=self._metrics().report,
+            turns=self.activity.open.listed,
             status=self._status().report,
             reload=self.reload,
             accept_receipts=self.accept_receipts,

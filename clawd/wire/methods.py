@@ -24,6 +24,7 @@ from clawd.wire import (
     receipt_methods,
     serving_methods,
     session_methods,
+    turn_methods,
 )
 from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
@@ -290,6 +291,7 @@ _HOMES = {
     mcp_methods.__name__,
     memory_methods.__name__,
     metric_methods.__name__,
+    turn_methods.__name__,
     plan_methods.__name__,
     plugin_methods.__name__,
     policy_methods.__name__,

@@ -69,7 +69,9 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
     given = name.split()
     if name == "agent":
         given += ["-m", "x"]
-    given += [option for option in ("--yes", "--accept-secrets") if takes(command, option)]
+    given += [
+        option for option in ("--yes", "--accept-secrets", "--once") if takes(command, option)
+    ]
     given += options
     for parameter in command.params:
         if isinstance(parameter, click.Argument) and parameter.required:

@@ -30,6 +30,7 @@ ONE_SHOT = [
     "receipt",
     "status",
     "tool",
+    "top",
     "undo",
     "version",
 ]

@@ -110,6 +110,7 @@ from clawd.wire.session_methods import (
     ReadSessionFile,
     WriteSessionFile,
 )
+from clawd.wire.turn_methods import ListTurns
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes
@@ -294,6 +295,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
     "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
+    "list_turns": (about_all(ListTurns()), EVERYBODY),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),

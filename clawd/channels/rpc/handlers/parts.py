@@ -36,6 +36,7 @@ from clawd.tools.registry import Registry
 from clawd.wire.messages import Answer
 from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
+from clawd.wire.turn_reports import TurnList
 
 MAX_CURSOR_DIGITS = 18
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
@@ -64,6 +65,7 @@ class Parts:
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
         metrics: reports what is counted and measured.
+        turns: lists the turns that run, as the principal may see them.
         status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         accept_receipts: takes the receipt log as it stands and returns what to tell.
@@ -98,6 +100,7 @@ class Parts:
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
     metrics: Callable[[], Awaitable[MetricsReport]]
+    turns: Callable[[Principal], TurnList]
     status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     accept_receipts: Callable[[Principal], Awaitable[str]]

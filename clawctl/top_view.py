@@ -1,0 +1,191 @@
+"""Draws what `clawctl top` found. Loads rich, so it is imported when it is needed."""
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from clawctl.render import duration, size
+from clawctl.top import Snapshot, per_s
+from clawd.wire.safe_text import visible_line
+from clawd.wire.turn_reports import TurnLine
+
+NARROW = 90
+MODEL_CELL, TEXT_CELL = 24, 60
+KEYS = "q leave · ↑ ↓ choose · x cancel the chosen turn · s emergency stop"
+WORDS = {
+    "thinking": "thinking",
+    "prompt": "reading the prompt",
+    "answering": "answering",
+    "tool": "runs",
+    "approval": "asks for",
+    "question": "asks a question",
+}
+
+
+def screen(
+    now: Snapshot, before: Snapshot | None, *, chosen: str, message: str, width: int
+) -> RenderableType:
+    """Return the whole screen; `chosen` is a turn's id, `message` what keys were answered."""
+    parts: list[RenderableType] = [_head(now), _numbers(now, before), Text()]
+    parts += [_turns(now, chosen, width), Text(), _models(now, width)]
+    if now.servers:
+        parts += [Text(), _servers(now, width)]
+    parts += [Text(), Text(message or KEYS, style="bold" if message else "dim", no_wrap=True)]
+    return Group(*parts)
+
+
+def print_once(console: Console, now: Snapshot) -> None:
+    """Print the daemon as it stands, for a pipe."""
+    shown = screen(now, None, chosen="", message=" ", width=console.width)
+    console.print(shown)
+
+
+def safe(value: object, limit: int = TEXT_CELL) -> Text:
+    """Return text of others so that it can be shown."""
+    return Text(visible_line(str(value), limit), no_wrap=True, overflow="ellipsis")
+
+
+def _head(now: Snapshot) -> Text:
+    status = now.status
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"clawd {visible_line(status.version)}", style="bold")
+    line.append(f" · pid {status.pid} · up {duration(status.uptime_s)}")
+    line.append(f" · {visible_line(status.autonomy)} · sandbox ")
+    weak = status.sandbox == "none"
+    line.append(visible_line(status.sandbox), style="bold red" if weak else "")
+    if status.estop:
+        why = visible_line(status.estop_reason or "no reason given", TEXT_CELL)
+        line.append(f"\nEMERGENCY STOP is set: {why}", style="bold red")
+    return line
+
+
+def _numbers(now: Snapshot, before: Snapshot | None) -> Text:
+    status, counts = now.status, now.counts
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"turns {status.turns_running} running, {status.turns_queued} waiting")
+    waiting = status.approvals_pending
+    line.append(f" · approvals {waiting}", style="bold yellow" if waiting else "")
+    line.append(f" · {now.tokens_per_s:.1f} tok/s", style="bold" if now.tokens_per_s else "")
+    if now.cache_share is not None:
+        line.append(f" · cache {100 * now.cache_share:.0f}%")
+    if before is not None:
+        over_s = now.at - before.at
+        calls = per_s(counts, before.counts, "clawd_tool_calls_total", over_s)
+        line.append(f" · {calls:.1f} calls/s")
+    line.append("\n")
+    line.append_text(_receipts(now))
+    for name, word in (
+        ("clawd_tool_denials_total", "denied"),
+        ("clawd_provider_errors_total", "provider errors"),
+        ("clawd_worker_restarts_total", "worker deaths"),
+    ):
+        if counts.get(name):
+            line.append(f" · {word} {counts[name]:.0f}", style="yellow")
+    memory = sum(now.resident.values())
+    if memory:
+        line.append(f" · memory {size(memory)}")
+    return line
+
+
+def _receipts(now: Snapshot) -> Text:
+    status = now.status
+    if not status.receipts_enabled:
+        return Text("receipts OFF", style="bold red")
+    if status.receipts_problem or now.counts.get("clawd_receipt_chain_valid") == 0:
+        return Text(f"receipts {status.receipts} NOT VALID", style="bold red")
+    return Text(f"receipts {status.receipts} ✓", style="green")
+
+
+def _turns(now: Snapshot, chosen: str, width: int) -> RenderableType:
+    table = _table("CONVERSATION", "DOES", "FOR")
+    for name in ("TURN", "TOKENS", "TOK/S", "CTX"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if width >= NARROW:
+        table.add_column("CACHE", justify="right", no_wrap=True)
+        table.add_column("CALLS", justify="right", no_wrap=True)
+        table.add_column("UID", justify="right", no_wrap=True)
+        table.add_column("MODEL", no_wrap=True)
+    for turn in now.turns.items:
+        cells = _cells(turn, width)
+        table.add_row(*cells, style="reverse" if turn.turn_id == chosen else None)
+    if not now.turns.items:
+        others = now.turns.others
+        nobody = f"{others} turns of others run." if others else "No turn runs."
+        return Text(nobody, style="dim")
+    return table
+
+
+def _cells(turn: TurnLine, width: int) -> list[Text]:
+    does = f"{WORDS.get(turn.doing, turn.doing)} {turn.detail}".strip()
+    style = "yellow" if turn.doing in {"approval", "question"} else ""
+    what = safe(does, 34)
+    what.stylize(style)
+    fill = f"{100 * turn.context_used // turn.context_size}%" if turn.context_size else "–"
+    cells = [
+        safe(turn.conversation_id, 31),
+        what,
+        Text(duration(turn.doing_s)),
+        Text(duration(turn.elapsed_s)),
+        Text(str(turn.tokens)),
+        Text(f"{turn.tokens_per_s:.1f}"),
+        Text(fill),
+    ]
+    if width >= NARROW:
+        share = f"{100 * turn.cached_tokens // turn.prompt_tokens}%" if turn.prompt_tokens else "–"
+        model = safe(turn.model or turn.provider, MODEL_CELL)
+        cells += [Text(share), Text(str(turn.tool_calls)), Text(str(turn.owner)), model]
+    return cells
+
+
+def _models(now: Snapshot, width: int) -> RenderableType:
+    if not now.models:
+        return Text("No local model is loaded.", style="dim")
+    table = _table("MODEL", "STATE")
+    for name in ("RUN", "WAIT", "CONTEXT", "CACHE", "MEMORY", "DEATHS"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if width >= NARROW:
+        table.add_column("FENCE", no_wrap=True)
+    for model in now.models:
+        running = min(model.running, model.parallel) if model.parallel else model.running
+        share = 100 * model.cached_tokens // model.prompt_tokens if model.prompt_tokens else None
+        held = now.resident.get(str(model.pid))
+        cells = [
+            safe(model.name, MODEL_CELL),
+            safe(model.state, MODEL_CELL),
+            Text(f"{running}/{model.parallel}"),
+            Text(str(model.running - running)),
+            Text(str(model.context_size)),
+            Text("–" if share is None else f"{share}%"),
+            Text("–" if held is None else size(held)),
+            Text(str(model.deaths), style="red" if model.deaths else ""),
+        ]
+        table.add_row(*cells, *([safe(model.fence, MODEL_CELL)] if width >= NARROW else []))
+    return table
+
+
+def _servers(now: Snapshot, width: int) -> RenderableType:
+    table = _table("MCP SERVER", "LINK")
+    for name in ("TOOLS", "CALLS", "FAILED", "LAST"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if width >= NARROW:
+        table.add_column("PROBLEM", no_wrap=True)
+    for each in now.servers:
+        link = safe(each.link, MODEL_CELL)
+        link.stylize({"ready": "green", "waiting": "yellow"}.get(each.link, ""))
+        cells = [
+            safe(each.alias, MODEL_CELL),
+            link,
+            Text(str(each.tools)),
+            Text(str(each.calls)),
+            Text(str(each.failures), style="yellow" if each.failures else ""),
+            Text(f"{each.last_call_ms} ms" if each.calls else "–"),
+        ]
+        table.add_row(*cells, *([safe(each.problem)] if width >= NARROW else []))
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    return table
