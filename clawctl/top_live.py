@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import sys
 import termios
@@ -17,12 +18,13 @@ from clawctl.client import Client
 from clawctl.screen import plain
 from clawctl.top import CALL_LIMIT_S, Snapshot, look
 from clawctl.top_view import screen
-from clawd.errors import ClawError, UnreachableError
+from clawd.errors import ClawError
 from clawd.wire.methods import CancelTurn, SetEstop
 from clawd.wire.safe_text import visible_line
 from clawd.wire.turn_reports import TurnLine
 
 KEY_BYTES = 64
+_KEY = re.compile(r"\x1b[\[O].|.", re.DOTALL)
 UP, DOWN = {"\x1b[A", "\x1bOA", "k"}, {"\x1b[B", "\x1bOB", "j"}
 QUESTIONS = {
     "x": "Cancel the chosen turn? y for yes, any other key for no.",
@@ -42,6 +44,7 @@ class LiveTop:
         self._chosen = ""
         self._message = ""
         self._asked = ""
+        self._was_away = False
 
     def run(self) -> None:
         """Draw until the person leaves.
@@ -79,20 +82,23 @@ class LiveTop:
                 )
             wait_s = max(due - time.monotonic(), 0.0)
             if select.select([keyboard], [], [], wait_s)[0]:
-                data = os.read(keyboard, KEY_BYTES)
-                if not data or not self._key(data.decode(errors="replace")):
+                typed = os.read(keyboard, KEY_BYTES).decode(errors="replace")
+                if not typed or not all(map(self._key, _KEY.findall(typed))):
                     return
 
     def _look(self) -> None:
         try:
             if self._client is None:
                 self._client = self._app.running_client()
-                self._message = "The daemon is back."
             self._before, self._now = self._now, look(self._client)
-        except UnreachableError as error:
-            self._drop()
-            self._message = visible_line(f"No daemon answers, trying again: {error.message}")
+        except ClawError as error:
+            if error.code == "unreachable":
+                self._drop()
+            self._message = visible_line(f"No answer, trying again: {error.message}")
+            self._was_away = True
             return
+        if self._was_away:
+            self._was_away, self._message = False, "The daemon is back."
         self._keep_choice()
 
     def _keep_choice(self) -> None:

@@ -9,7 +9,7 @@ from clawctl.top import Snapshot, per_s
 from clawd.wire.safe_text import visible_line
 from clawd.wire.turn_reports import TurnLine
 
-NARROW = 90
+NARROW, NARROWEST = 90, 70
 MODEL_CELL, TEXT_CELL = 24, 60
 KEYS = "q leave · ↑ ↓ choose · x cancel the chosen turn · s emergency stop"
 WORDS = {
@@ -97,8 +97,9 @@ def _receipts(now: Snapshot) -> Text:
 
 
 def _turns(now: Snapshot, chosen: str, width: int) -> RenderableType:
-    table = _table("CONVERSATION", "DOES", "FOR")
-    for name in ("TURN", "TOKENS", "TOK/S", "CTX"):
+    table = _table("CONVERSATION", "DOES")
+    wide = ("FOR", "TURN", "TOKENS", "TOK/S", "CTX")
+    for name in wide if width >= NARROWEST else wide[:1]:
         table.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         table.add_column("CACHE", justify="right", no_wrap=True)
@@ -121,10 +122,10 @@ def _cells(turn: TurnLine, width: int) -> list[Text]:
     what = safe(does, 34)
     what.stylize(style)
     fill = f"{100 * turn.context_used // turn.context_size}%" if turn.context_size else "–"
-    cells = [
-        safe(turn.conversation_id, 31),
-        what,
-        Text(duration(turn.doing_s)),
+    cells = [safe(turn.conversation_id, 31), what, Text(duration(turn.doing_s))]
+    if width < NARROWEST:
+        return cells
+    cells += [
         Text(duration(turn.elapsed_s)),
         Text(str(turn.tokens)),
         Text(f"{turn.tokens_per_s:.1f}"),
@@ -141,7 +142,8 @@ def _models(now: Snapshot, width: int) -> RenderableType:
     if not now.models:
         return Text("No local model is loaded.", style="dim")
     table = _table("MODEL", "STATE")
-    for name in ("RUN", "WAIT", "CONTEXT", "CACHE", "MEMORY", "DEATHS"):
+    wide = ("RUN", "WAIT", "CONTEXT", "CACHE", "MEMORY", "DEATHS")
+    for name in wide if width >= NARROWEST else wide[:2]:
         table.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         table.add_column("FENCE", no_wrap=True)
@@ -158,14 +160,16 @@ def _models(now: Snapshot, width: int) -> RenderableType:
             Text("–" if share is None else f"{share}%"),
             Text("–" if held is None else size(held)),
             Text(str(model.deaths), style="red" if model.deaths else ""),
+            safe(model.fence, MODEL_CELL),
         ]
-        table.add_row(*cells, *([safe(model.fence, MODEL_CELL)] if width >= NARROW else []))
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
 def _servers(now: Snapshot, width: int) -> RenderableType:
     table = _table("MCP SERVER", "LINK")
-    for name in ("TOOLS", "CALLS", "FAILED", "LAST"):
+    wide = ("TOOLS", "CALLS", "FAILED", "LAST")
+    for name in wide if width >= NARROWEST else wide[:1]:
         table.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         table.add_column("PROBLEM", no_wrap=True)
@@ -179,8 +183,9 @@ def _servers(now: Snapshot, width: int) -> RenderableType:
             Text(str(each.calls)),
             Text(str(each.failures), style="yellow" if each.failures else ""),
             Text(f"{each.last_call_ms} ms" if each.calls else "–"),
+            safe(each.problem),
         ]
-        table.add_row(*cells, *([safe(each.problem)] if width >= NARROW else []))
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
