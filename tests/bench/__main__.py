@@ -2,7 +2,7 @@
 
     python -m tests.bench [--json FILE] [--quick] [--threads N] [--only PARTS]
 
-PARTS are some of engine, cancel, status, rpc and receipts, with commas between them.
+PARTS are some of engine, cancel, status, repl, rpc and receipts, with commas between them.
 docs/benchmarks.md says how each figure is taken.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.bench import cancel, commands, engine, receipts, rpc
+from tests.bench import cancel, commands, engine, receipts, repl, rpc
 from tests.bench.engine_setup import default_threads
 from tests.bench.machine import describe
 from tests.bench.ours import running_daemon
@@ -21,7 +21,7 @@ from tests.bench.report import Row, shortfalls, some_of, table, to_json
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.streams import BenchError
 
-PARTS = ("engine", "cancel", "status", "rpc", "receipts")
+PARTS = ("engine", "cancel", "status", "repl", "rpc", "receipts")
 
 
 def main() -> int:
@@ -50,11 +50,14 @@ def _measure(folder: Path, scale: Scale, options: argparse.Namespace) -> Iterato
     if "receipts" in parts:
         _say(f"receipts: a chain of {scale.receipts:,}")
         yield from receipts.rows(folder, scale)
-    if "status" in parts or "rpc" in parts:
+    if {"status", "repl", "rpc"} & set(parts):
         with running_daemon(folder / "idle") as daemon:
             if "status" in parts:
                 _say(f"status: {scale.command_pairs} pairs of commands")
                 yield from commands.rows(daemon, scale)
+            if "repl" in parts:
+                _say(f"repl: {scale.command_pairs} pairs of starts")
+                yield from repl.rows(daemon, scale)
             if "rpc" in parts:
                 _say(f"rpc: {scale.rpc_pairs} pairs of {scale.rpc_calls} calls")
                 yield from rpc.rows(daemon, folder, scale)

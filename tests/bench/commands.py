@@ -15,14 +15,14 @@ IMPORTS = (sys.executable, "-c", "import click, msgspec")
 
 def rows(daemon: Daemon, scale: Scale) -> Iterator[Row]:
     """Measure both commands, each once more before the clock runs."""
-    ours, peer = _timed(STATUS, daemon), _timed(IMPORTS, daemon)
+    ours, peer = timed(STATUS, daemon), timed(IMPORTS, daemon)
     ours(0)
     peer(0)
     pairs = measured_in_turn(ours, peer, scale.command_pairs)
     yield row_of('clawctl status (python -c "import click, msgspec")', "ms", pairs)
 
 
-def _timed(command: tuple[str, ...], daemon: Daemon) -> Callable[[int], float]:
+def timed(command: tuple[str, ...], daemon: Daemon) -> Callable[[int], float]:
     """Return what runs the command to its end and tells how many milliseconds that took."""
 
     def run(_number: int) -> float:
