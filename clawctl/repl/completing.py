@@ -15,6 +15,7 @@ from clawd.wire.safe_text import has_invisible, visible_line
 MENTION = re.compile(r'(?<![\w@/.])@("?)([^\s"]*)$')
 PATHS_SHOWN = 200
 ABOUT_COLUMNS = 60
+FIRST_WALK_S = 0.5
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,10 @@ class LineCompleter(Completer):
         return []
 
     def _files(self, letters: str) -> Iterable[Completion]:
-        for path in self._known.files().find(letters):
+        index = self._known.files()
+        if not index.paths():
+            index.wait(FIRST_WALK_S)
+        for path in index.find(letters):
             if has_invisible(path) or '"' in path:
                 continue
             text = f'@"{path}"' if " " in path else f"@{path}"

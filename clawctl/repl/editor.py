@@ -66,6 +66,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 class EditedLines:
     """A line editor on a terminal that can move its cursor."""
 
+    edits = True
+
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._pastes = Pastes()

@@ -20,7 +20,13 @@ CONTINUATION = "… "
 
 
 class Lines(Protocol):
-    """Gives one message after the other."""
+    """Gives one message after the other.
+
+    Attributes:
+        edits: whether it reads single keys, and sets the terminal up for that by itself.
+    """
+
+    edits: bool
 
     def read(self, typed: str = "", text: str = "") -> str:
         """Return the next message.
@@ -47,6 +53,8 @@ class Lines(Protocol):
 class PipedLines:
     """Lines of standard input, one message each, without any prompt."""
 
+    edits = False
+
     def read(self, typed: str = "", text: str = "") -> str:  # noqa: ARG002 there is nobody who types
         """Return the next line."""
         line = sys.stdin.readline()
@@ -67,6 +75,8 @@ class PlainLines:
 
     A line that ends with a backslash goes on in the next one.
     """
+
+    edits = False
 
     def __init__(self, history: Path, status: Callable[[], str]) -> None:
         self._file = HistoryFile(history)

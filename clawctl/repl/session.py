@@ -71,6 +71,7 @@ class Session:
         self._link = Link(app)
         self._presses: list[float] = []
         self._is_leaving = False
+        self._is_reading = False
         self._is_interrupted = False
         self._offered = ""
         self._on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -186,6 +187,12 @@ class Session:
         before = len(self._presses)
         if self._on_terminal:
             self._pulse.watch(self._lines.redraw)
+        # An editor takes the terminal as it is: what is typed just now is not lost or shown twice.
+        self._typed.open()
+        self._typed.take_in()
+        if not self._lines.edits:
+            self._typed.close()
+        self._is_reading = True
         try:
             return self._lines.read(self._typed.taken(), offered)
         except KeyboardInterrupt:
@@ -193,18 +200,19 @@ class Session:
                 self._presses.append(time.monotonic())
             raise
         finally:
+            self._is_reading = False
             self._pulse.rest()
 
     def _one(self, line: str) -> bool:
         if not line.strip():
             return True
         try:
-            with self._typed.kept():
-                if is_command(line):
-                    run_command(self, self._lines.whole(line.rstrip()))
-                else:
-                    text = self._lines.whole(line).strip()
-                    self._send(message_text(self, line, text, self._standing.folder()))
+            self._typed.open()
+            if is_command(line):
+                run_command(self, self._lines.whole(line.rstrip()))
+            else:
+                text = self._lines.whole(line).strip()
+                self._send(message_text(self, line, text, self._standing.folder()))
         except KeyboardInterrupt:
             note("● stopped")
             self._link.drop()
@@ -300,9 +308,14 @@ class Session:
         def on_end(number: int, _frame: object) -> None:
             raise SystemExit(128 + number)
 
+        def on_continue(_number: int, _frame: object) -> None:
+            if not self._is_reading:
+                self._typed.open_again()
+
         handlers = {
             signal.SIGINT: on_interrupt,
             signal.SIGQUIT: lambda *_: self.stop_everything(),
+            signal.SIGCONT: on_continue,
             signal.SIGTERM: on_end,
             signal.SIGHUP: on_end,
         }
@@ -310,6 +323,9 @@ class Session:
         try:
             yield
         finally:
+            if self._is_leaving:
+                # Whoever presses once more while we leave wants nothing else.
+                before[signal.SIGINT] = signal.SIG_IGN
             for number, action in before.items():
                 signal.signal(number, action)
 

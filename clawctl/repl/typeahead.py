@@ -7,9 +7,7 @@ terminal is as it was, and what was typed until then is put aside: an answer is 
 import contextlib
 import os
 import select
-import signal
 import termios
-from collections.abc import Iterator
 from typing import Any
 
 from clawctl.following import View
@@ -29,11 +27,6 @@ class TypeAhead:
         self._before: list[Any] | None = None
         self._typed = bytearray()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether what is typed is kept now."""
-        return self._before is not None
-
     def open(self) -> None:
         """Begin to keep what is typed, without showing it; signals go on working."""
         if self._descriptor is None or self._before is not None or not self._is_ours():
@@ -44,7 +37,7 @@ class TypeAhead:
             self._before = before
 
     def close(self) -> None:
-        """Give the terminal back as it was."""
+        """Give the terminal back as it was; whoever reads it next may want whole lines."""
         if self._descriptor is None or self._before is None:
             return
         self.take_in()
@@ -81,21 +74,6 @@ class TypeAhead:
             return self._descriptor is not None and os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             return False
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep what is typed until the end."""
-
-        def on_continue(_number: int, _frame: object) -> None:
-            self.open_again()
-
-        self.open()
-        before = signal.signal(signal.SIGCONT, on_continue)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGCONT, before)
-            self.close()
 
 
 def _quiet(attributes: list[Any]) -> list[Any]:
