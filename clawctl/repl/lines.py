@@ -1,29 +1,39 @@
-"""Where the REPL's lines come from: an editor on a terminal, plain lines from anything else."""
+"""Where the REPL's lines come from: an editor, a plain prompt, or lines that nobody types.
+
+The editor is for a terminal that can move its cursor. `CLAWD_PLAIN=1` (or `plain = true` in
+`client.toml` of the home) asks for the plain prompt, which suits screen readers; `TERM=dumb` too.
+"""
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import create_output
-from typing_extensions import override
+from clawctl.repl.history import HistoryFile
 
-from clawctl.screen import plain
+SETTINGS_FILE = "client.toml"
+MAX_SETTINGS_BYTES = 65_536
+HISTORY_LOADED = 1_000
+PROMPT = "> "
+CONTINUATION = "… "
 
 
 class Lines(Protocol):
-    """Gives one message after the other."""
+    """Gives one message after the other.
 
-    def read(self) -> str:
+    Attributes:
+        edits: whether it reads single keys, and sets the terminal up for that by itself.
+    """
+
+    edits: bool
+
+    def read(self, typed: str = "", text: str = "") -> str:
         """Return the next message.
+
+        Args:
+            typed: keys that were typed before, as a terminal sends them.
+            text: what the line holds at first.
 
         Raises:
             EOFError: there is no more.
@@ -31,78 +41,99 @@ class Lines(Protocol):
         """
         ...
 
+    def whole(self, line: str) -> str:
+        """Return a line with all that was folded in it."""
+        ...
 
-class PlainLines:
+    def redraw(self) -> None:
+        """Show anew what may have changed below the prompt; from any thread."""
+        ...
+
+
+class PipedLines:
     """Lines of standard input, one message each, without any prompt."""
 
-    def read(self) -> str:
+    edits = False
+
+    def read(self, typed: str = "", text: str = "") -> str:  # noqa: ARG002 there is nobody who types
         """Return the next line."""
         line = sys.stdin.readline()
         if not line:
             raise EOFError
         return line.rstrip("\n")
 
+    def whole(self, line: str) -> str:
+        """Return the line."""
+        return line
 
-class EditedLines:
-    """A line editor with history and completion; Alt-Enter begins a new line."""
+    def redraw(self) -> None:
+        """Do nothing."""
 
-    def __init__(
-        self,
-        history: Path,
-        commands: Iterable[str],
-        *,
-        status: Callable[[], str],
-        on_stop: Callable[[], None],
-    ) -> None:
-        self._session: PromptSession[str] = PromptSession(
-            history=_private_history(history),
-            completer=_Commands(tuple(commands)),
-            complete_while_typing=False,
-            key_bindings=_keys(on_stop),
-            prompt_continuation="… ",
-            output=create_output(stdout=plain(sys.stdout)),
-            bottom_toolbar=lambda: FormattedText([("", f" {status()}")]),
-        )
 
-    def read(self) -> str:
+class PlainLines:
+    """A prompt that writes no more than itself; the terminal or readline edits the line.
+
+    A line that ends with a backslash goes on in the next one.
+    """
+
+    edits = False
+
+    def __init__(self, history: Path, status: Callable[[], str]) -> None:
+        self._file = HistoryFile(history)
+        self._status = status
+        if os.environ.get("TERM", "") != "dumb":
+            import readline
+
+            # The file is written here, entry by entry, and only what may be kept.
+            readline.set_auto_history(False)
+            for entry in self._file.load()[-HISTORY_LOADED:]:
+                if "\n" not in entry:
+                    readline.add_history(entry)
+
+    def read(self, typed: str = "", text: str = "") -> str:
         """Return what was typed."""
-        return self._session.prompt("> ")
+        status = self._status()
+        if status:
+            print(status)
+        if text:
+            print(f"(not sent yet: {text})")
+        queued, _, typed = typed.replace("\r", "\n").rpartition("\n")
+        line = queued or self._typed(PROMPT)
+        while line.endswith("\\"):
+            line = f"{line[:-1]}\n{self._typed(CONTINUATION)}"
+        self._file.add(line)
+        return line
+
+    def whole(self, line: str) -> str:
+        """Return the line."""
+        return line
+
+    def redraw(self) -> None:
+        """Do nothing: a line that comes by itself would be read out in mid-word."""
+
+    def _typed(self, prompt: str) -> str:
+        line = input(prompt)
+        readline = sys.modules.get("readline")
+        if readline is not None and line.strip() and not line[0].isspace():
+            readline.add_history(line)
+        return line
 
 
-class _Commands(Completer):
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    @override
-    def get_completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterable[Completion]:
-        typed = document.text_before_cursor
-        if typed.startswith("/") and " " not in typed:
-            for name in self._names:
-                if name.startswith(typed):
-                    yield Completion(name, start_position=-len(typed))
-
-
-def _keys(on_stop: Callable[[], None]) -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    @keys.add("c-\\")
-    async def _stop(_event: KeyPressEvent) -> None:
-        await run_in_terminal(on_stop)
-
-    return keys
-
-
-def _private_history(path: Path) -> History:
+def wants_plain(home: Path, environ: Mapping[str, str]) -> bool:
+    """Tell whether the plain prompt is wanted."""
+    if environ.get("TERM", "") == "dumb":
+        return True
+    chosen = environ.get("CLAWD_PLAIN")
+    if chosen is not None:
+        return chosen not in {"", "0"}
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
+        with (home / SETTINGS_FILE).open("rb") as file:
+            data = file.read(MAX_SETTINGS_BYTES)
     except OSError:
-        # A home that cannot be written is told by whatever needs it; a prompt does not.
-        return InMemoryHistory()
-    return FileHistory(str(path))
+        return False
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode(errors="replace")).get("plain") is True
+    except tomllib.TOMLDecodeError:
+        return False

@@ -1,34 +1,47 @@
 """The REPL: reads a message, shows its turn, and again. The conversation lives in the daemon."""
 
+import contextlib
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
 from clawctl.client import Client
-from clawctl.following import follow
-from clawctl.outcome import run_tool, show_outcome
+from clawctl.following import View, follow
+from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
-from clawctl.repl.drawing import new_view
-from clawctl.repl.lines import EditedLines, Lines, PlainLines
-from clawctl.repl.slash import COMMANDS, is_command, run_command
-from clawctl.turn import ViewOptions
-from clawd.errors import ClawError, UnreachableError
+from clawctl.repl.host import Spent
+from clawctl.repl.lines import Lines, PipedLines, PlainLines, wants_plain
+from clawctl.repl.link import Link
+from clawctl.repl.pulse import Pulse
+from clawctl.repl.recovery import tell_what_is_kept
+from clawctl.repl.sending import message_text
+from clawctl.repl.slash import is_command, run_command
+from clawctl.repl.standing import Standing
+from clawctl.repl.typeahead import AttentiveView, TypeAhead
+from clawctl.repl.waiting import wait_long
+from clawctl.turn import TurnView, ViewOptions
+from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool, SetEstop, Status
+from clawd.wire.reports import StatusReport
 from clawd.wire.safe_text import visible_line
 
 HISTORY_FILE = "history"
 PRESSES_TO_LEAVE = 3
 PRESS_WINDOW_S = 1.0
+STOP_LIMIT_S = 5
 
 R = TypeVar("R")
 
@@ -43,87 +56,109 @@ def converse(app: App, choice: Choice) -> int:
 
 
 class Session:
-    """One REPL.
-
-    Attributes:
-        conversation_id: where the next message goes, empty for a new conversation.
-        workspace: of the conversation, empty for the configured one.
-        is_stopped: whether the emergency stop was set when we last heard.
-    """
+    """One REPL; its commands see it as a `host.Host`, which says what the attributes are."""
 
     def __init__(self, app: App, choice: Choice) -> None:
-        self._app = app
-        self._choice = choice
-        self._client: Client | None = None
-        self._has_been_connected = False
+        self.app = app
+        self.choice = choice
         self.conversation_id = ""
+        self.is_stopped = False
+        self.system: str | None = None
+        self.shows_reasoning = True
+        self.last: TurnFinished | None = None
+        self.last_text = ""
+        self.spent = Spent()
+        self._link = Link(app)
         self._presses: list[float] = []
         self._is_leaving = False
+        self._is_reading = False
         self._is_interrupted = False
-        self._finished: TurnFinished | None = None
-        self._autonomy = ""
-        self._model = ""
+        self._offered = ""
         self._on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._terminal = Terminal.open() if choice.interactive else None
-        self.workspace = choice.workspace
-        self.is_stopped = False
+        self._typed = TypeAhead(sys.stdin.fileno() if self._on_terminal else None)
+        self._pulse = Pulse(app.running_client, lambda: self.conversation_id)
+        self._standing = Standing(self, self._pulse)
+        self._lines: Lines = PipedLines()
+
+    @property
+    def workspace(self) -> str:
+        """The conversation's workspace, empty for the configured one."""
+        return self.choice.workspace
 
     def run(self) -> int:
         """Read and answer until the end."""
-        self.conversation_id = self._choice.resumed(self.client())
+        # The daemon greets while the editor is imported: that takes longer than anything else.
+        opening = _Opening(self._link)
+        self._lines = self._new_lines()
+        report = opening.result()
+        self._standing.hear(report)
+        self.conversation_id = self.choice.resumed(self.client())
         if self._on_terminal:
-            self._greet()
-        lines = self._lines()
-        before = signal.signal(signal.SIGQUIT, lambda *_: self.stop_everything())
+            self._greet(report)
         failed = False
-        try:
+        with self._signals():
             while not self._is_leaving:
                 try:
-                    failed = not self._one(lines.read())
+                    failed = not self._one(self._read())
                 except EOFError:
                     break
                 except KeyboardInterrupt:
-                    self._presses.append(time.monotonic())
                     self._leave_if_pressed_often()
-        finally:
-            signal.signal(signal.SIGQUIT, before)
         if self._is_interrupted:
             return Exit.INTERRUPTED
         # A pipe has nobody who saw the error go by.
         return Exit.FAILED if failed and not self._on_terminal else Exit.DONE
 
     def close(self) -> None:
-        """Close the connection and the terminal."""
-        self._drop()
+        """Close the connections and the terminal."""
+        self._pulse.close()
+        self._link.drop()
+        self._typed.close()
         if self._terminal is not None:
             self._terminal.close()
 
+    # --- what commands may do
+
+    def choose(self, **changes: object) -> None:
+        """Change what the next message is sent with."""
+        self.choice = msgspec.structs.replace(self.choice, **changes)
+
     def client(self) -> Client:
         """Return a living connection; a new one is told of."""
-        if self._client is not None and not self._client.is_alive():
-            self._drop()
-        if self._client is None:
-            self._client = self._app.client()
-            if self._has_been_connected:
-                pid = self._client.welcome.pid
-                note(f"● the daemon was restarted; connected to the new one (pid {pid})")
-            self._has_been_connected = True
-        return self._client
+        return self._link.client()
 
     def call(self, params: Method[R]) -> R:
-        """Call a method, on a new connection when the old one is gone."""
-        try:
-            return self.client().call(params)
-        except UnreachableError:
-            self._drop()
-            raise
+        """Call a method."""
+        return self.client().call(params)
+
+    def wait_for(self, params: Method[R], what: str) -> R:
+        """Call a method that may take long, and show that it goes on."""
+        return wait_long(self.client().stream(params), what, self._typed.take_in)
 
     def run_tool(self, request: RunTool) -> None:
         """Run a tool in the conversation, if there is one, and show what came of it."""
         call = msgspec.structs.replace(
-            request, workspace=self.workspace, conversation_id=self.conversation_id
+            request,
+            workspace=self.workspace,
+            conversation_id=self.conversation_id,
+            interactive=self._terminal is not None,
         )
-        show_outcome(run_tool(self.client(), call, self._terminal))
+        options = ViewOptions(text=False, calls=False)
+        view = AttentiveView(TurnView(sys.stdout, sys.stderr, options), self._typed)
+        try:
+            outcome = follow(self.client().stream(call), view, self._terminal, self._presses)
+        finally:
+            view.finish(None)
+        show_outcome(outcome)
+
+    def send(self, text: str) -> None:
+        """Send a message as if it had been typed."""
+        self._send(text)
+
+    def offer(self, text: str) -> None:
+        """Put a text into the next prompt."""
+        self._offered = text
 
     def leave(self) -> None:
         """End after this line."""
@@ -132,86 +167,167 @@ class Session:
     def go_on_in(self, conversation_id: str) -> None:
         """Let the next message go to this conversation; "" opens a new one."""
         self.conversation_id = conversation_id
-        self._finished = None
+        self.last = None
 
     def stop_everything(self) -> None:
         """Set the emergency stop, over a connection of its own."""
         try:
-            with self._app.running_client() as client:
-                client.call(SetEstop(reason="Ctrl-\\ in clawctl"), limit_s=5)
+            with self.app.running_client() as client:
+                client.call(SetEstop(reason="Ctrl-\\ in clawctl"), limit_s=STOP_LIMIT_S)
         except ClawError as error:
             show_error(error)
             return
         self.is_stopped = True
         note("EMERGENCY STOP is set. Allow tools again with /estop clear")
 
+    # --- one line
+
+    def _read(self) -> str:
+        offered, self._offered = self._offered, ""
+        before = len(self._presses)
+        if self._on_terminal:
+            self._pulse.watch(self._lines.redraw)
+        # An editor takes the terminal as it is: what is typed just now is not lost or shown twice.
+        self._typed.open()
+        self._typed.take_in()
+        if not self._lines.edits:
+            self._typed.close()
+        self._is_reading = True
+        try:
+            return self._lines.read(self._typed.taken(), offered)
+        except KeyboardInterrupt:
+            if len(self._presses) == before:
+                self._presses.append(time.monotonic())
+            raise
+        finally:
+            self._is_reading = False
+            self._pulse.rest()
+
     def _one(self, line: str) -> bool:
-        text = line.strip()
-        if not text:
+        if not line.strip():
             return True
         try:
+            self._typed.open()
             if is_command(line):
-                run_command(self, line.rstrip())
+                run_command(self, self._lines.whole(line.rstrip()))
             else:
-                self._send(text)
+                text = self._lines.whole(line).strip()
+                self._send(message_text(self, line, text, self._standing.folder()))
+        except KeyboardInterrupt:
+            note("● stopped")
+            self._link.drop()
+            self._keep_unsent()
+            raise
         except ClawError as error:
-            if error.code == "cancelled":
-                note("● stopped")
-                if not self._on_terminal or self._choice.quiet:
-                    self._leave_interrupted()
-                return True
-            show_error(error)
-            if error.code == "unreachable":
-                self._drop()
-                self._reconnect()
-            return False
+            return self._failed(error, line)
         return True
 
+    def _failed(self, error: ClawError, line: str) -> bool:
+        if error.code == "cancelled":
+            note("● stopped")
+            self._keep_unsent()
+            if not self._on_terminal or self.choice.quiet:
+                self._leave_interrupted()
+            return True
+        show_error(error)
+        if error.code != "unreachable":
+            if not is_command(line) and error.code == "invalid_request":
+                self.offer(self._lines.whole(line))
+            return False
+        self._link.drop()
+        try:
+            self.client()
+            if not is_command(line) and not tell_what_is_kept(self):
+                self.offer(self._lines.whole(line))
+        except ClawError as second:
+            show_error(second)
+            self.offer(self._lines.whole(line))
+        return False
+
     def _send(self, text: str) -> None:
-        out, err = sys.stdout, sys.stdout if self._on_terminal else sys.stderr
-        quiet = self._choice.quiet
-        options = ViewOptions(
-            rows=not quiet,
-            metrics=self._choice.progress and not quiet,
-            details=self._on_terminal and not quiet,
-        )
-        view = new_view(out, err, options)
-        if self._finished is not None:
-            view.context_size = self._finished.usage.context_size
-        request = self._choice.message(
+        view = AttentiveView(self._new_view(), self._typed)
+        request = self.choice.message(
             text, self.conversation_id, interactive=self._terminal is not None
         )
+        request = msgspec.structs.replace(request, system=self.system)
+        self.last_text = text
         finished: TurnFinished | None = None
+        started = time.monotonic()
         try:
             stream = self.client().stream(request)
             finished = follow(stream, view, self._terminal, self._presses)
-        except KeyboardInterrupt:
-            # The daemon did not stop at the first press: leave it alone, take a new connection.
-            self._drop()
-            self._leave_if_pressed_often()
         finally:
             self.conversation_id = view.conversation_id or self.conversation_id
             if finished is None:
                 view.finish(None)
             else:
                 view.finish(finished.text, finished)
-        if finished is None:
-            return
-        self._finished = finished
-        self._model = finished.model or self._model
+        self._account(finished, time.monotonic() - started)
         if finished.stop_reason in _STOP_REASONS:
             note(f"● stopped: {_STOP_REASONS[finished.stop_reason]}")
 
-    def _reconnect(self) -> None:
-        try:
-            self.client()
-        except ClawError as error:
-            show_error(error)
+    def _account(self, finished: TurnFinished, seconds: float) -> None:
+        self.last = finished
+        self._standing.answered()
+        self.spent = Spent(
+            turns=self.spent.turns + 1,
+            seconds=self.spent.seconds + seconds,
+            prompt_tokens=self.spent.prompt_tokens + finished.usage.prompt_tokens,
+            completion_tokens=self.spent.completion_tokens + finished.usage.completion_tokens,
+        )
 
-    def _drop(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def _new_view(self) -> View:
+        from clawctl.repl.drawing import new_view
+
+        quiet = self.choice.quiet
+        options = ViewOptions(
+            rows=not quiet,
+            metrics=self.choice.progress and not quiet,
+            details=self._on_terminal and not quiet and self.shows_reasoning,
+        )
+        view = new_view(sys.stdout, sys.stdout if self._on_terminal else sys.stderr, options)
+        if self.last is not None:
+            view.context_size = self.last.usage.context_size
+        return view
+
+    def _keep_unsent(self) -> None:
+        """Put what was typed ahead into the prompt: whoever stops an answer does not send on."""
+        typed = self._typed.taken().replace("\r", "\n")
+        text = "".join(char for char in typed if char == "\n" or char.isprintable()).strip("\n")
+        if text:
+            self.offer(text)
+
+    # --- leaving
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def on_interrupt(_number: int, _frame: object) -> None:
+            self._presses.append(time.monotonic())
+            raise KeyboardInterrupt
+
+        def on_end(number: int, _frame: object) -> None:
+            raise SystemExit(128 + number)
+
+        def on_continue(_number: int, _frame: object) -> None:
+            if not self._is_reading:
+                self._typed.open_again()
+
+        handlers = {
+            signal.SIGINT: on_interrupt,
+            signal.SIGQUIT: lambda *_: self.stop_everything(),
+            signal.SIGCONT: on_continue,
+            signal.SIGTERM: on_end,
+            signal.SIGHUP: on_end,
+        }
+        before = {number: signal.signal(number, action) for number, action in handlers.items()}
+        try:
+            yield
+        finally:
+            if self._is_leaving:
+                # Whoever presses once more while we leave wants nothing else.
+                before[signal.SIGINT] = signal.SIG_IGN
+            for number, action in before.items():
+                signal.signal(number, action)
 
     def _leave_if_pressed_often(self) -> None:
         now = time.monotonic()
@@ -225,47 +341,57 @@ class Session:
         self._is_interrupted = True
         self.leave()
 
-    def _greet(self) -> None:
-        report = self.call(Status())
-        self._autonomy = report.autonomy
-        self._model = report.default_model or report.default_provider
-        self.is_stopped = report.estop
+    # --- what is shown
+
+    def _greet(self, report: StatusReport) -> None:
         workspace = self.workspace or report.workspace
-        print(visible_line(f"clawd {report.version} · {self._model} · {report.autonomy}"))
+        print(
+            visible_line(f"clawd {report.version} · {self._standing.model()} · {report.autonomy}")
+        )
         print(visible_line(f"workspace {workspace} · /help lists the commands, Ctrl-D leaves"))
         if report.estop:
             print(
                 visible_line(f"EMERGENCY STOP is set: {report.estop_reason or 'no reason given'}")
             )
 
-    def _lines(self) -> Lines:
+    def _new_lines(self) -> Lines:
         if not self._on_terminal:
-            return PlainLines()
-        where = layout()
-        return EditedLines(
-            where.home / HISTORY_FILE,
-            COMMANDS,
-            status=self._status,
-            on_stop=self.stop_everything,
+            return PipedLines()
+        home = layout().home
+        if wants_plain(home, os.environ):
+            return PlainLines(home / HISTORY_FILE, self._standing.in_words)
+        # What takes long to import, and only an editor needs.
+        from clawctl.repl.editing import edited_lines
+
+        return edited_lines(
+            self, self._standing, self._pulse, home / HISTORY_FILE, self.stop_everything
         )
 
-    def _status(self) -> str:
-        parts = [self._model, self._autonomy]
-        usage = self._finished.usage if self._finished is not None else None
-        if usage is not None and usage.context_size:
-            parts.append(f"ctx {100 * usage.context_used // usage.context_size}%")
-        if usage is not None and usage.tokens_per_s:
-            parts.append(f"{usage.tokens_per_s:.1f} tok/s")
-        if self.is_stopped:
-            parts.append("EMERGENCY STOP")
-        return visible_line(" · ".join(part for part in parts if part), _columns())
+
+class _Opening(threading.Thread):
+    """Connects and asks how the daemon is, while something else goes on."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(name="opening", daemon=True)
+        self._link = link
+        self._report: StatusReport | None = None
+        self._error: BaseException | None = None
+        self.start()
+
+    @override
+    def run(self) -> None:
+        try:
+            self._report = self._link.client().call(Status())
+        except BaseException as error:  # noqa: BLE001 it is raised again where it is waited for
+            self._error = error
+
+    def result(self) -> StatusReport:
+        """Wait for the end and return the report, or raise what happened."""
+        self.join()
+        if self._report is None:
+            assert self._error is not None
+            raise self._error
+        return self._report
 
 
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
-
-
-def _columns() -> int:
-    try:
-        return max(os.get_terminal_size(sys.stdout.fileno()).columns - 2, 20)
-    except OSError:
-        return 78

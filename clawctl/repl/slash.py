@@ -1,101 +1,38 @@
-"""The REPL's own commands: lines that begin with a slash."""
+"""The REPL's own commands: lines that begin with a slash. What each does is in `repl.acts`."""
 
 import difflib
+import importlib
 import re
-import sys
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from clawctl.client import Client
-from clawctl.plan import plan_text
-from clawctl.render import Palette, note, say, show_fields, show_table
-from clawctl.views import (
-    check_arguments,
-    estop_line,
-    newest_receipts,
-    show_compression,
-    show_conversations,
-    show_explanation,
-    show_hits,
-    show_notes,
-    show_receipts,
-    show_session_files,
-    show_status,
-)
-from clawd.wire.conversation_methods import (
-    CompressConversation,
-    ForkConversation,
-    RenameConversation,
-)
-from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.method import Method
-from clawd.wire.methods import (
-    ClearEstop,
-    EstopState,
-    ListConversations,
-    ListRules,
-    ListTools,
-    RunTool,
-    SearchMemory,
-    SetEstop,
-    Status,
-)
-from clawd.wire.plan_methods import ShowPlan
-from clawd.wire.policy_methods import ExplainPolicy
-from clawd.wire.receipt_methods import ListReceipts
-from clawd.wire.session_methods import ListSessionFiles
-
-COMPRESS_LIMIT_S = 4_000.0
+from clawctl.render import note
+from clawctl.repl.host import Host
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")
-
-R = TypeVar("R")
-
-
-class Host(Protocol):
-    """What a command may do with the REPL that runs it."""
-
-    @property
-    def workspace(self) -> str:
-        """The conversation's workspace, empty for the configured one."""
-        ...
-
-    conversation_id: str
-    is_stopped: bool
-
-    def client(self) -> Client:
-        """Return a living connection."""
-        ...
-
-    def call(self, params: Method[R]) -> R:
-        """Call a method."""
-        ...
-
-    def run_tool(self, request: RunTool) -> None:
-        """Run a tool in the conversation, if there is one, and show what came of it."""
-        ...
-
-    def leave(self) -> None:
-        """End after this line."""
-        ...
-
-    def go_on_in(self, conversation_id: str) -> None:
-        """Let the next message go to this conversation; "" opens a new one."""
-        ...
-
 
 Handler = Callable[[Host, str], None]
 
 
 class Slash(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: what it does, for /help, and the function that does it."""
+    """One command.
+
+    Attributes:
+        usage: how it is written.
+        help: what it does, for /help.
+        group: under which heading /help lists it.
+        act: module of `repl.acts` and function, loaded when it is run.
+        arguments: what completion offers, place by place: a kind of live value, or `=a|b`.
+        more: what `/help COMMAND` adds.
+    """
 
     usage: str
     help: str
-    handler: Handler
+    group: str
+    act: str
+    arguments: tuple[str, ...] = ()
+    more: str = ""
 
 
 def is_command(line: str) -> bool:
@@ -105,194 +42,171 @@ def is_command(line: str) -> bool:
 
 def run_command(host: Host, line: str) -> None:
     """Run a line that `is_command`."""
-    name, _, rest = line.partition(" ")
+    name, rest = re.fullmatch(r"(/[a-z]*)\s*(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]  # it is one
     command = COMMANDS.get(name)
     if command is None:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        note(f"{name} is no command here.{hint} /help lists them; a blank before / sends it.")
-        return
-    command.handler(host, rest.strip())
-
-
-def _leave(host: Host, _rest: str) -> None:
-    host.leave()
-
-
-def _help(_host: Host, _rest: str) -> None:
-    width = max(len(command.usage) for command in COMMANDS.values())
-    for command in COMMANDS.values():
-        print(f"{command.usage.ljust(width)}  {command.help}")
-    print(
-        "\nCtrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.\n"
-        "Ctrl-\\ is the emergency stop. Alt-Enter begins a new line."
-    )
-
-
-def _clear(host: Host, _rest: str) -> None:
-    host.go_on_in("")
-    say("A new conversation begins with the next message.")
-
-
-def _tools(host: Host, _rest: str) -> None:
-    tools = host.call(ListTools()).items
-    show_table(("NAME", "SOURCE", "WHAT IT DOES"), [(t.name, t.source, t.short) for t in tools])
-
-
-def _memory(host: Host, rest: str) -> None:
-    if rest:
-        show_hits(host.call(SearchMemory(query=rest)))
-    else:
-        show_conversations(list(host.call(ListConversations(limit=20)).items))
-
-
-def _knowledge(host: Host, rest: str) -> None:
-    show_notes(host.call(SearchKnowledge(keywords=rest) if rest else ListKnowledge()))
-
-
-def _files(host: Host, _rest: str) -> None:
-    if host.conversation_id:
-        show_session_files(host.call(ListSessionFiles(conversation_id=host.conversation_id)))
-    else:
-        note("The conversation begins with your first message; it has no files yet.")
-
-
-def _plan(host: Host, _rest: str) -> None:
-    conversation_id = host.conversation_id
-    plan = host.call(ShowPlan(conversation_id=conversation_id)) if conversation_id else None
-    if plan is None or not plan.items:
-        say("There is no plan in this conversation.")
-    else:
-        print(plan_text(plan.markdown, Palette.of(sys.stdout)))
-
-
-def _policy(host: Host, rest: str) -> None:
-    if not rest:
-        report = host.call(Status())
-        show_fields(
-            [
-                ("autonomy", report.autonomy),
-                ("sandbox", report.sandbox),
-                ("estop", "SET" if report.estop else "not set"),
-            ]
-        )
-        rules = host.call(ListRules()).items
-        show_table(
-            ("RULE", "TOOL", "EXPIRES", "MATCHES"),
-            [(rule.id, rule.tool, rule.expires_at, rule.pattern) for rule in rules],
-            nothing="No standing rules.",
+        note(
+            f"{name} is no command here.{nearest(name)} /help lists them; "
+            "a blank before / sends it."
         )
         return
-    tool, _, arguments = rest.partition(" ")
-    check_arguments(arguments or "{}", example='/policy shell {"command": "ls"}')
-    found = host.call(
-        ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
-    )
-    show_explanation(found)
+    handler(command)(host, rest.strip())
 
 
-def _receipts(host: Host, _rest: str) -> None:
-    show_receipts(newest_receipts(host.client(), 10, ListReceipts()))
+def nearest(name: str) -> str:
+    """Return a question that names the command that was meant, "" when none is near."""
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
-def _compress(host: Host, rest: str) -> None:
-    known: dict[str, Literal["", "all", "last"]] = {
-        "": "",
-        "--undo": "all",
-        "undo": "all",
-        "--undo-last": "last",
-    }
-    if rest not in known:
-        note("/compress takes nothing, --undo or --undo-last")
-    elif _has_conversation(host):
-        request = CompressConversation(conversation_id=host.conversation_id, undo=known[rest])
-        show_compression(host.client().call(request, limit_s=COMPRESS_LIMIT_S))
+def handler(command: Slash) -> Handler:
+    """Return the function that does a command."""
+    module, _, function = command.act.partition(":")
+    found: Handler = getattr(importlib.import_module(f"clawctl.repl.acts.{module}"), function)
+    return found
 
 
-def _rename(host: Host, rest: str) -> None:
-    if not rest:
-        note("/rename takes the new title, as in: /rename adapters for the lab")
-    elif _has_conversation(host):
-        line = host.call(RenameConversation(conversation_id=host.conversation_id, title=rest))
-        say(f"This conversation is now called: {line.title}")
+TALK, CONTEXT, TOOLS, MODEL, SAFETY, HERE = (
+    "The conversation",
+    "What the model knows",
+    "Tools and files",
+    "The model",
+    "Safety and records",
+    "This terminal",
+)
 
 
-def _fork(host: Host, rest: str) -> None:
-    if rest and not re.fullmatch("[1-9][0-9]{0,17}", rest):
-        note("/fork takes the number of the last message to copy, or nothing")
-    elif _has_conversation(host):
-        request = ForkConversation(conversation_id=host.conversation_id, message_id=int(rest or 0))
-        line = host.call(request)
-        host.go_on_in(line.id)
-        say(f"You go on in {line.id}, a copy of {line.messages} messages.")
+def _slash(group: str, usage: str, act: str, text: str, *arguments: str, more: str = "") -> Slash:
+    return Slash(usage=usage, help=text, group=group, act=act, arguments=arguments, more=more)
 
 
-def _has_conversation(host: Host) -> bool:
-    if not host.conversation_id:
-        note("there is no conversation yet: it begins with your first message")
-    return bool(host.conversation_id)
-
-
-def _estop(host: Host, rest: str) -> None:
-    match rest:
-        case "clear" | "--clear":
-            report = host.call(ClearEstop())
-        case "status" | "--status":
-            report = host.call(EstopState())
-        case _:
-            report = host.call(SetEstop(reason=rest))
-    host.is_stopped = report.is_set
-    say(estop_line(report))
-
-
-def _undo(host: Host, rest: str) -> None:
-    if rest and not re.fullmatch("[1-9][0-9]{0,2}", rest):
-        note("/undo takes a number of steps, as in: /undo 2")
-        return
-    host.run_tool(RunTool(name="undo", arguments=f'{{"steps": {rest or 1}}}'))
-
-
-def _status(host: Host, _rest: str) -> None:
-    show_status(host.call(Status()), host.call(ListMcpServers()).items)
-
-
-COMMANDS: dict[str, Slash] = {
-    "/help": Slash(usage="/help", help="Show this.", handler=_help),
-    "/clear": Slash(usage="/clear", help="Begin a new conversation.", handler=_clear),
-    "/compress": Slash(
-        usage="/compress [--undo]",
-        help="Let a summary stand for the beginning of the conversation, or take that back.",
-        handler=_compress,
+_LIST = (
+    _slash(TALK, "/clear", "talk:clear", "Begin a new conversation; /reset does the same."),
+    _slash(TALK, "/reset", "talk:clear", "Begin a new conversation."),
+    _slash(
+        TALK,
+        "/continue [ID]",
+        "talk:go_on",
+        "Go on with the newest conversation, or this one, and show its end.",
+        "conversations",
     ),
-    "/rename": Slash(
-        usage="/rename TITLE", help="Give the conversation another title.", handler=_rename
+    _slash(TALK, "/retry", "talk:retry", "Ask the last message again, without its answer."),
+    _slash(TALK, "/rename TITLE", "talk:rename", "Give the conversation another title."),
+    _slash(TALK, "/title TITLE", "talk:rename", "The same as /rename."),
+    _slash(TALK, "/fork [MESSAGE]", "talk:fork", "Go on in a copy of the conversation."),
+    _slash(
+        TALK,
+        "/compress [--undo]",
+        "talk:compress",
+        "Let a summary stand for the beginning of the conversation, or take that back.",
+        "=--undo|--undo-last",
     ),
-    "/title": Slash(usage="/title TITLE", help="The same as /rename.", handler=_rename),
-    "/fork": Slash(
-        usage="/fork [MESSAGE]", help="Go on in a copy of the conversation.", handler=_fork
+    _slash(TALK, "/copy", "keeping:copy", "Copy the last answer to the clipboard."),
+    _slash(TALK, "/save FILE", "keeping:save", "Write the conversation to a file, as Markdown."),
+    _slash(
+        CONTEXT,
+        "/system [TEXT | off]",
+        "model:system",
+        "Show the system prompt, or talk with another one.",
+        "=off",
+        more="The text goes in place of clawd's own, from the next message on, until /system off "
+        "or the end of this REPL.",
     ),
-    "/tools": Slash(usage="/tools", help="List the tools.", handler=_tools),
-    "/memory": Slash(
-        usage="/memory [WORDS]", help="List conversations, or search them.", handler=_memory
+    _slash(CONTEXT, "/cost", "keeping:cost", "Show what fills the context, and what was spent."),
+    _slash(CONTEXT, "/memory [WORDS]", "know:memory", "List conversations, or search them."),
+    _slash(CONTEXT, "/knowledge [WORDS]", "know:knowledge", "List the notes, or find some."),
+    _slash(
+        CONTEXT,
+        "/files [NAME]",
+        "know:files",
+        "List the files of this conversation, or show one.",
+        "files",
     ),
-    "/knowledge": Slash(
-        usage="/knowledge [WORDS]", help="List the notes, or find some.", handler=_knowledge
+    _slash(CONTEXT, "/plan", "know:plan", "Show the plan of this conversation."),
+    _slash(TOOLS, "/tools", "know:tools", "List the tools."),
+    _slash(
+        TOOLS,
+        "/tool NAME [JSON]",
+        "know:tool",
+        "Run a tool in this conversation, or show what it takes.",
+        "tools",
+        more='As in: /tool file_list {"path": "."}. It goes through the same gate as a call of '
+        "the model and leaves a receipt. Without JSON the tool is shown and not run.",
     ),
-    "/files": Slash(usage="/files", help="List the files of this conversation.", handler=_files),
-    "/plan": Slash(usage="/plan", help="Show the plan of this conversation.", handler=_plan),
-    "/policy": Slash(
-        usage="/policy [TOOL JSON]",
-        help="Show autonomy and rules, or what a call would be answered.",
-        handler=_policy,
+    _slash(TOOLS, "/undo [STEPS]", "know:undo", "Take back what tools changed in files."),
+    _slash(
+        TOOLS,
+        "/mcp [list|tools|tool|connect|disconnect …]",
+        "daemon:mcp",
+        "List, connect and disconnect MCP servers, and see their tools.",
+        "=list|tools|tool|connect|disconnect",
+        "servers",
     ),
-    "/receipts": Slash(usage="/receipts", help="Show the newest receipts.", handler=_receipts),
-    "/undo": Slash(
-        usage="/undo [STEPS]", help="Take back what tools changed in files.", handler=_undo
+    _slash(
+        MODEL,
+        "/model [NAME]",
+        "model:model",
+        "List the models, or go on with another one.",
+        "models",
     ),
-    "/status": Slash(usage="/status", help="Show what the daemon is and does.", handler=_status),
-    "/estop": Slash(
-        usage="/estop [clear|status|REASON]", help="Stop every tool at once.", handler=_estop
+    _slash(
+        MODEL,
+        "/provider [NAME]",
+        "model:provider",
+        "List the providers, or go on with another one.",
+        "providers",
     ),
-    "/exit": Slash(usage="/exit", help="Leave; /quit does the same.", handler=_leave),
-    "/quit": Slash(usage="/quit", help="Leave.", handler=_leave),
-}
+    _slash(
+        MODEL,
+        "/preset [NAME | off]",
+        "model:preset",
+        "Choose how the model samples, from deterministic to wild.",
+        "presets",
+    ),
+    _slash(
+        MODEL,
+        "/agent [NAME | off]",
+        "model:agent",
+        "Let an agent of the config answer.",
+        "agents",
+    ),
+    _slash(
+        SAFETY,
+        "/estop [clear|status|REASON]",
+        "daemon:estop",
+        "Stop every tool at once.",
+        "=clear|status",
+    ),
+    _slash(
+        SAFETY,
+        "/approvals [allow|deny ID]",
+        "daemon:approvals",
+        "List what waits for an approval, and the rules; or answer.",
+        "=allow|deny|rules",
+        "approvals",
+    ),
+    _slash(
+        SAFETY,
+        "/policy [TOOL JSON]",
+        "daemon:policy",
+        "Show autonomy and rules, or what a call would be answered.",
+        "tools",
+    ),
+    _slash(SAFETY, "/receipts", "daemon:receipts", "Show the newest receipts."),
+    _slash(SAFETY, "/status", "daemon:status", "Show what the daemon is and does."),
+    _slash(SAFETY, "/doctor", "daemon:doctor", "Say what protects this machine and what does not."),
+    _slash(
+        HERE,
+        "/reasoning [whole|folded]",
+        "looks:reasoning",
+        "Show the model's reasoning whole, or folded.",
+        "=whole|folded",
+    ),
+    _slash(HERE, "/theme [NAME]", "looks:theme", "Choose the colours.", "themes"),
+    _slash(HERE, "/editor [TEXT]", "looks:editor", "Write the next message in $EDITOR."),
+    _slash(HERE, "/help [COMMAND]", "looks:help_", "Show this, or more about one.", "commands"),
+    _slash(HERE, "/exit", "looks:leave", "Leave; /quit and Ctrl-D do the same."),
+    _slash(HERE, "/quit", "looks:leave", "Leave."),
+)
+
+COMMANDS: dict[str, Slash] = {each.usage.split(" ")[0]: each for each in _LIST}

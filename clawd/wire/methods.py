@@ -106,7 +106,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     connection closes, unless `detach`. `interactive` says that approvals and questions can be
     asked here. `preset` names how this turn samples; empty is the agent's or the model's way.
     `hints` are for a router (`model`, `cost`, `privacy`, `size`); the conversation
-    keeps them until an empty one takes its name back.
+    keeps them until an empty one takes its name back. `system` goes in place of clawd's own system
+    prompt, for this message.
     """
 
     streams: ClassVar[bool] = True
@@ -120,6 +121,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     interactive: bool = False
     detach: bool = False
     hints: dict[str, str] = msgspec.field(default_factory=dict)
+    system: str | None = None
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

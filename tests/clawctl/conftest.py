@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.screen import TerminalScreen, clawctl_screen
 from tests.support.terminal import Spawn, spawn_clawctl
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 30.0
 
+Look = Callable[..., TerminalScreen]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -88,3 +90,20 @@ def spawn(environ: dict[str, str]) -> Iterator[Spawn]:
     yield start
     for child in children:
         child.close(force=True)
+
+
+@pytest.fixture
+def look(environ: dict[str, str]) -> Iterator[Look]:
+    """Run clawctl on a terminal whose screen can be read; `env` adds to the environment."""
+    screens: list[TerminalScreen] = []
+
+    def start(
+        *arguments: str, lines: int = 24, columns: int = 80, env: dict[str, str] | None = None
+    ) -> TerminalScreen:
+        whole = {**environ, "LANG": "C.UTF-8", **(env or {})}
+        screens.append(clawctl_screen(whole, *arguments, lines=lines, columns=columns))
+        return screens[-1]
+
+    yield start
+    for screen in screens:
+        screen.close()

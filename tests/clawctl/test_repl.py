@@ -150,8 +150,10 @@ def test_a_restarted_daemon_is_found_again_and_told_of(home: Path, spawn: Spawn)
         child.expect("<one>")
         child.expect(PROMPT)
     with FakeDaemon(path, home, send_message=echo) as second:
+        assert second.welcome is not None
+        second.welcome = msgspec.structs.replace(second.welcome, pid=4_321)
         child.sendline("two")
-        child.expect("the daemon was restarted")
+        child.expect(r"the daemon was restarted; connected to the new one \(pid 4321\)")
         child.expect("<two>")
         assert second.calls_of(SendMessage)[0].conversation_id == "conv-1"
 

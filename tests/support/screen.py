@@ -154,6 +154,15 @@ class TerminalScreen:
         """Press keys by name, as `C-c`, `Up`, `A-Enter`; other texts are typed as they are."""
         self.type("".join(KEYS.get(key, key) for key in keys))
 
+    def press_until_end(self, key: str, *, gap_s: float = 0.1) -> None:
+        """Press a key again and again until the program ends."""
+        deadline = time.monotonic() + LIMIT_S
+        while not self._has_ended:
+            assert time.monotonic() < deadline, f"the program does not end\n{self.text}"
+            with contextlib.suppress(OSError):
+                os.write(self._fd, KEYS[key].encode())
+            self._pump(gap_s)
+
     def paste(self, text: str) -> None:
         """Paste a text as a terminal does that brackets pastes."""
         self.type(f"\x1b[200~{text}\x1b[201~")

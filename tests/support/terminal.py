@@ -67,6 +67,8 @@ def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
         dimensions=(40, 120),
     )
     child.delaybeforesend = None
+    # The Enter key; the editor takes a line feed for Ctrl-J, which begins a new line.
+    child.linesep = "\r"
     return child
 
 

@@ -1,0 +1,115 @@
+"""Commands about the daemon: its state, the emergency stop, approvals, policy, MCP servers."""
+
+import importlib
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from clawctl.render import note, say, show_error, show_fields, show_table
+from clawctl.repl.host import Host
+from clawctl.views import (
+    check_arguments,
+    estop_line,
+    newest_receipts,
+    show_explanation,
+    show_receipts,
+    show_status,
+)
+from clawd.errors import ClawError
+from clawd.wire.mcp_methods import ListMcpServers
+from clawd.wire.methods import ClearEstop, EstopState, ListRules, SetEstop, Status
+from clawd.wire.policy_methods import ExplainPolicy
+from clawd.wire.receipt_methods import ListReceipts
+
+
+def status(host: Host, _rest: str) -> None:
+    """Show what the daemon is and does."""
+    show_status(host.call(Status()), host.call(ListMcpServers()).items)
+
+
+def estop(host: Host, rest: str) -> None:
+    """Set, clear or show the emergency stop."""
+    match rest:
+        case "clear" | "--clear":
+            report = host.call(ClearEstop())
+        case "status" | "--status":
+            report = host.call(EstopState())
+        case _:
+            report = host.call(SetEstop(reason=rest))
+    host.is_stopped = report.is_set
+    say(estop_line(report))
+
+
+def receipts(host: Host, _rest: str) -> None:
+    """Show the newest receipts."""
+    show_receipts(newest_receipts(host.client(), 10, ListReceipts()))
+
+
+def policy(host: Host, rest: str) -> None:
+    """Show what is allowed, or what a call would be answered."""
+    if not rest:
+        report = host.call(Status())
+        show_fields(
+            [
+                ("autonomy", report.autonomy),
+                ("sandbox", report.sandbox),
+                ("estop", "SET" if report.estop else "not set"),
+            ]
+        )
+        rules = host.call(ListRules()).items
+        show_table(
+            ("RULE", "TOOL", "EXPIRES", "MATCHES"),
+            [(rule.id, rule.tool, rule.expires_at, rule.pattern) for rule in rules],
+            nothing="No standing rules.",
+        )
+        return
+    tool, _, arguments = rest.partition(" ")
+    check_arguments(arguments or "{}", example='/policy shell {"command": "ls"}')
+    found = host.call(
+        ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
+    )
+    show_explanation(found)
+
+
+def mcp(host: Host, rest: str) -> None:
+    """Do what `clawctl mcp` does."""
+    words = _words(rest)
+    if words and words[0] == "serve":
+        note("An MCP client starts `clawctl mcp serve` by itself; it is no use in here.")
+        return
+    _run(host, "mcp", words or ["list"])
+
+
+def approvals(host: Host, rest: str) -> None:
+    """Do what `clawctl approval` does."""
+    words = _words(rest)
+    if words and words[0] == "approve":
+        words[0] = "allow"
+    _run(host, "approval", words or ["list"])
+    if not words:
+        print()
+        _run(host, "approval", ["rules"])
+
+
+def doctor(host: Host, _rest: str) -> None:
+    """Do what `clawctl doctor` does."""
+    _run(host, "doctor", [])
+
+
+def _words(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError:
+        return rest.split()
+
+
+def _run(host: Host, name: str, arguments: Sequence[str]) -> None:
+    """Run a command of clawctl in here."""
+    command: click.Command = importlib.import_module(f"clawctl.commands.{name}").command
+    try:
+        command.main(list(arguments), prog_name=f"/{name}", standalone_mode=False, obj=host.app)
+    except click.ClickException as error:
+        show_error(ClawError(error.format_message(), hint=f"See: clawctl {name} --help"))
+    except click.exceptions.Exit:
+        pass

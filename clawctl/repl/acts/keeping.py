@@ -1,0 +1,93 @@
+"""Commands that keep something: an answer, the conversation, the account of what was spent."""
+
+import os
+from pathlib import Path
+
+from clawctl.render import duration, note, say, show_table
+from clawctl.repl.acts.talk import has_conversation
+from clawctl.repl.clipboard import copy_text
+from clawctl.repl.host import Host
+from clawctl.turn import usage_line
+from clawd.errors import InvalidRequestError
+from clawd.paths import layout
+from clawd.wire.conversation_methods import ExportConversation
+
+COPY_FILE = "last-answer.md"
+
+
+def copy(host: Host, _rest: str) -> None:
+    """Copy the last answer to the clipboard, or to a file where there is none."""
+    if host.last is None or not host.last.text:
+        note("There is no answer yet.")
+        return
+    program = copy_text(host.last.text)
+    if program:
+        say(f"Copied with {program}.")
+        return
+    path = layout().home / COPY_FILE
+    _write(path, host.last.text, replaces=True)
+    say(f"No clipboard was found (wl-copy, xclip, xsel, pbcopy): the answer is in {path}")
+
+
+def save(host: Host, rest: str) -> None:
+    """Write the conversation to a new file."""
+    if not rest:
+        note("/save takes the name of a file, as in: /save talk.md")
+        return
+    if not has_conversation(host):
+        return
+    path = Path(rest).expanduser()
+    pieces: list[str] = []
+    cursor = ""
+    while True:
+        piece = host.call(
+            ExportConversation(
+                conversation_id=host.conversation_id, format="markdown", cursor=cursor
+            )
+        )
+        pieces.append(piece.text)
+        cursor = piece.cursor
+        if not cursor:
+            break
+    _write(path, "".join(pieces), replaces=False)
+    say(f"Written to {path.absolute()}")
+
+
+def cost(host: Host, _rest: str) -> None:
+    """Show what fills the context, by part, and what the session has cost."""
+    spent = host.spent
+    say(
+        f"{spent.turns} turns in {duration(spent.seconds)}: {spent.prompt_tokens} prompt tokens, "
+        f"{spent.completion_tokens} generated"
+    )
+    if host.last is None:
+        say("What fills the context is known after the next answer.")
+        return
+    ledger = host.last.ledger
+    rows: list[tuple[str, object, str]] = [
+        (part.name, part.tokens, _share(part.tokens, ledger.context_size)) for part in ledger.parts
+    ]
+    if ledger.context_size:
+        rows.append(("free", ledger.free, _share(ledger.free, ledger.context_size)))
+    show_table(("PART", "TOKENS", "OF THE CONTEXT"), rows, nothing="The model counted nothing.")
+    if ledger.is_estimate:
+        say("These are estimates: the model's own tokenizer could not be asked.")
+    say(usage_line(host.last.usage))
+
+
+def _share(tokens: int, whole: int) -> str:
+    return f"{100 * tokens / whole:.0f}%" if whole else ""
+
+
+def _write(path: Path, text: str, *, replaces: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags | (os.O_TRUNC if replaces else os.O_EXCL), 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InvalidRequestError(f"{path} is there already", hint="Name another file.") from error
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{path} cannot be written: {error.strerror}", hint="Name another file."
+        ) from error

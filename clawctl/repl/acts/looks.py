@@ -1,0 +1,83 @@
+"""Commands about this terminal: help, colours, reasoning, the external editor, leaving."""
+
+import os
+
+from clawctl.render import note, say
+from clawctl.repl.host import Host
+from clawctl.repl.slash import COMMANDS, nearest
+
+THEMES = ("dark", "light", "contrast", "none")
+THEME_VARIABLE = "CLAWD_THEME"
+
+KEYS = """\
+Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
+Tab completes commands, paths and @file; a file that is named with @ goes with the message.
+Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
+Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
+Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
+
+
+def help_(_host: Host, rest: str) -> None:
+    """List the commands, or tell more of one."""
+    if rest:
+        name = f"/{rest.removeprefix('/')}"
+        command = COMMANDS.get(name)
+        if command is None:
+            note(f"{name} is no command here.{nearest(name)}")
+            return
+        say(f"{command.usage}\n{command.help}")
+        if command.more:
+            say(command.more)
+        return
+    width = max(len(command.usage) for command in COMMANDS.values() if len(command.usage) < 30)
+    group = ""
+    for command in COMMANDS.values():
+        if command.group != group:
+            print(f"{'' if not group else chr(10)}{command.group}")
+            group = command.group
+        print(f"  {command.usage.ljust(width)}  {command.help}")
+    print(f"\n{KEYS}")
+
+
+def leave(host: Host, _rest: str) -> None:
+    """Leave."""
+    host.leave()
+
+
+def theme_names() -> tuple[str, ...]:
+    """Return the names of the colours that can be chosen."""
+    return THEMES
+
+
+def theme(_host: Host, rest: str) -> None:
+    """Choose the colours for what comes."""
+    current = os.environ.get(THEME_VARIABLE) or "chosen by the terminal"
+    if not rest:
+        say(f"The theme is {current}; there are {', '.join(THEMES)}.")
+    elif rest not in THEMES:
+        note(f"{rest} is no theme; there are {', '.join(THEMES)}")
+    else:
+        os.environ[THEME_VARIABLE] = rest
+        say(f'The theme is {rest} from now on. To keep it: theme = "{rest}" in client.toml.')
+
+
+def reasoning(host: Host, rest: str) -> None:
+    """Show reasoning whole or folded."""
+    if rest not in {"", "whole", "folded"}:
+        note("/reasoning takes whole or folded")
+        return
+    host.shows_reasoning = not host.shows_reasoning if not rest else rest == "whole"
+    say(f"Reasoning is shown {'whole' if host.shows_reasoning else 'folded'} from now on.")
+
+
+def editor(host: Host, rest: str) -> None:
+    """Write a message in the external editor; it comes back into the prompt."""
+    import click
+
+    try:
+        text = click.edit(rest, extension=".md", require_save=False)
+    except click.ClickException as error:
+        note(f"{error.format_message()} Set $EDITOR to yours.")
+        return
+    if text and text.strip():
+        host.offer(text.rstrip("\n"))

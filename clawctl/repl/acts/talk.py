@@ -1,0 +1,135 @@
+"""Commands about the conversation: leave it, go on with another, copy, compress, ask again."""
+
+import re
+import sys
+from typing import Literal
+
+from clawctl.render import Palette, note, say
+from clawctl.repl.host import Host
+from clawctl.views import show_compression
+from clawd.wire.conversation_methods import (
+    CompressConversation,
+    ForkConversation,
+    RenameConversation,
+)
+from clawd.wire.conversation_reports import ConversationLine, MessageLine
+from clawd.wire.methods import OpenConversation, ShowConversation
+from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+
+MESSAGES_SHOWN = 6
+LINES_SHOWN = 12
+PAGE = 1_000
+
+
+def clear(host: Host, _rest: str) -> None:
+    """Begin a new conversation."""
+    host.go_on_in("")
+    say("A new conversation begins with the next message.")
+
+
+def go_on(host: Host, rest: str) -> None:
+    """Go on with another conversation and show its end."""
+    if rest:
+        request = OpenConversation(conversation_id=rest)
+        line = host.call(ShowConversation(conversation_id=rest, limit=1)).conversation
+        line = host.call(OpenConversation(conversation_id=line.id))
+    else:
+        request = OpenConversation(workspace=host.workspace, agent=host.choice.agent, resume=True)
+        line = host.call(request)
+    host.go_on_in(line.id)
+    show_end(host, line)
+
+
+def show_end(host: Host, line: ConversationLine) -> None:
+    """Show what a conversation is and its last messages."""
+    title = line.title or "no title yet"
+    say(f"You go on in {line.id}: {visible_line(title)} ({line.messages} messages)")
+    spoken = [each for each in messages(host, line.id) if each.role in {"user", "assistant"}]
+    palette = Palette.of(sys.stdout)
+    for message in [each for each in spoken if each.content.strip()][-MESSAGES_SHOWN:]:
+        lines = terminal_safe(message.content.strip()).split("\n")
+        hidden = len(lines) - LINES_SHOWN
+        shown = lines[:LINES_SHOWN] + ([f"… {hidden} more lines"] if hidden > 0 else [])
+        mark = palette.cyan("> ") if message.role == "user" else "  "
+        print(mark + "\n  ".join(shown))
+
+
+def retry(host: Host, _rest: str) -> None:
+    """Ask the last message again, in a copy of the conversation that ends before it."""
+    if not host.conversation_id:
+        note("There is nothing to ask again: the conversation begins with your first message.")
+        return
+    found = messages(host, host.conversation_id)
+    asked = [index for index, message in enumerate(found) if message.role == "user"]
+    text = host.last_text
+    if not asked:
+        note("No message of this conversation was kept; what you sent last is in the prompt.")
+        host.offer(text)
+        return
+    if not text:
+        note("What you sent before this REPL began is not known word by word: write it again.")
+        return
+    if asked[-1] == 0:
+        host.go_on_in("")
+    else:
+        upto = found[asked[-1] - 1].id
+        request = ForkConversation(conversation_id=host.conversation_id, message_id=upto)
+        host.go_on_in(host.call(request).id)
+    say(f"Asked again: {visible_line(shortened(text, 60))}")
+    host.send(text)
+
+
+def compress(host: Host, rest: str) -> None:
+    """Compress the conversation, or take that back."""
+    known: dict[str, Literal["", "all", "last"]] = {
+        "": "",
+        "--undo": "all",
+        "undo": "all",
+        "--undo-last": "last",
+    }
+    if rest not in known:
+        note("/compress takes nothing, --undo or --undo-last")
+    elif has_conversation(host):
+        request = CompressConversation(conversation_id=host.conversation_id, undo=known[rest])
+        show_compression(host.wait_for(request, "compressing"))
+
+
+def rename(host: Host, rest: str) -> None:
+    """Give the conversation another title."""
+    if not rest:
+        note("/rename takes the new title, as in: /rename adapters for the lab")
+    elif has_conversation(host):
+        line = host.call(RenameConversation(conversation_id=host.conversation_id, title=rest))
+        say(f"This conversation is now called: {line.title}")
+
+
+def fork(host: Host, rest: str) -> None:
+    """Go on in a copy."""
+    if rest and not re.fullmatch("[1-9][0-9]{0,17}", rest):
+        note("/fork takes the number of the last message to copy, or nothing")
+    elif has_conversation(host):
+        request = ForkConversation(conversation_id=host.conversation_id, message_id=int(rest or 0))
+        line = host.call(request)
+        host.go_on_in(line.id)
+        say(f"You go on in {line.id}, a copy of {line.messages} messages.")
+
+
+def has_conversation(host: Host) -> bool:
+    """Tell whether there is a conversation; when not, say so."""
+    if not host.conversation_id:
+        note("there is no conversation yet: it begins with your first message")
+    return bool(host.conversation_id)
+
+
+def messages(host: Host, conversation_id: str) -> list[MessageLine]:
+    """Return the stored messages of a conversation, oldest first."""
+    found: list[MessageLine] = []
+    cursor = ""
+    while True:
+        page = host.call(
+            ShowConversation(conversation_id=conversation_id, cursor=cursor, limit=PAGE)
+        )
+        found += page.messages
+        cursor = page.cursor
+        if not cursor:
+            return found

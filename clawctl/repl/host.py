@@ -1,0 +1,96 @@
+"""What a slash command may do with the REPL that runs it."""
+
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from clawctl.app import App
+from clawctl.choice import Choice
+from clawctl.client import Client
+from clawd.wire.events import TurnFinished
+from clawd.wire.method import Method
+from clawd.wire.methods import RunTool
+
+R = TypeVar("R")
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the session has cost so far."""
+
+    turns: int = 0
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Host(Protocol):
+    """The REPL as its commands see it.
+
+    Attributes:
+        conversation_id: where the next message goes, empty for a new conversation.
+        is_stopped: whether the emergency stop was set when we last heard.
+        system: text that goes in place of clawd's own system prompt; None for that one.
+        shows_reasoning: whether a model's reasoning is shown whole.
+        last: the last turn, None before the first of this conversation.
+        last_text: the last message that was sent, "" before the first.
+        spent: what the session has cost.
+    """
+
+    conversation_id: str
+    is_stopped: bool
+    system: str | None
+    shows_reasoning: bool
+    last: TurnFinished | None
+    last_text: str
+    spent: Spent
+
+    @property
+    def app(self) -> App:
+        """What this run of clawctl was started with."""
+        ...
+
+    @property
+    def choice(self) -> Choice:
+        """What the next message is sent with."""
+        ...
+
+    @property
+    def workspace(self) -> str:
+        """The conversation's workspace, empty for the configured one."""
+        ...
+
+    def choose(self, **changes: object) -> None:
+        """Change what the next message is sent with."""
+        ...
+
+    def client(self) -> Client:
+        """Return a living connection."""
+        ...
+
+    def call(self, params: Method[R]) -> R:
+        """Call a method."""
+        ...
+
+    def wait_for(self, params: Method[R], what: str) -> R:
+        """Call a method that may take long, and show that it goes on."""
+        ...
+
+    def run_tool(self, request: RunTool) -> None:
+        """Run a tool in the conversation, if there is one, and show what came of it."""
+        ...
+
+    def send(self, text: str) -> None:
+        """Send a message as if it had been typed."""
+        ...
+
+    def offer(self, text: str) -> None:
+        """Put a text into the next prompt, to be edited."""
+        ...
+
+    def leave(self) -> None:
+        """End after this line."""
+        ...
+
+    def go_on_in(self, conversation_id: str) -> None:
+        """Let the next message go to this conversation; "" opens a new one."""
+        ...

@@ -1,0 +1,105 @@
+"""What a tree of files leaves out: the patterns of its `.gitignore` files, see gitignore(5)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+MAX_BYTES = 256 * 1024
+MAX_PATTERNS = 2_000
+
+
+class Pattern(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a `.gitignore`.
+
+    Attributes:
+        base: the folder that the file is in, relative to the tree, "" for its top.
+        expression: matches a path relative to `base`.
+    """
+
+    base: str
+    expression: re.Pattern[str]
+    is_negated: bool
+    only_folders: bool
+
+
+def patterns_of(folder: Path, base: str) -> list[Pattern]:
+    """Return the patterns of the `.gitignore` of a folder; none when it has none to read."""
+    try:
+        with (folder / ".gitignore").open("rb") as file:
+            text = file.read(MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return []
+    found = (pattern_of(line, base) for line in text.split("\n")[:MAX_PATTERNS])
+    return [pattern for pattern in found if pattern is not None]
+
+
+def pattern_of(line: str, base: str = "") -> Pattern | None:
+    """Return what a line of a `.gitignore` says; None for a comment, or what cannot match."""
+    text = re.sub(r"(?<!\\) +$", "", line.rstrip("\r"))
+    if not text or text.startswith("#"):
+        return None
+    is_negated = text.startswith("!")
+    text = text[1:] if is_negated else text
+    only_folders = text.endswith("/")
+    text = text.rstrip("/")
+    is_anchored = "/" in text
+    text = text.lstrip("/")
+    if not text:
+        return None
+    before = "" if is_anchored else "(?:.*/)?"
+    try:
+        expression = re.compile(before + _expression(text), re.DOTALL)
+    except re.error:
+        return None
+    return Pattern(
+        base=base, expression=expression, is_negated=is_negated, only_folders=only_folders
+    )
+
+
+def is_ignored(path: str, patterns: Sequence[Pattern], *, is_folder: bool) -> bool:
+    """Tell whether a path, relative to the tree, is left out; the last pattern that fits says."""
+    for pattern in reversed(patterns):
+        if pattern.only_folders and not is_folder:
+            continue
+        beginning = f"{pattern.base}/" if pattern.base else ""
+        if path.startswith(beginning) and pattern.expression.fullmatch(path[len(beginning) :]):
+            return not pattern.is_negated
+    return False
+
+
+def _expression(text: str) -> str:
+    """Return a regular expression for a pattern; `**` between slashes is any number of folders."""
+    parts = text.split("/")
+    out: list[str] = []
+    for index, part in enumerate(parts):
+        is_last = index == len(parts) - 1
+        if part == "**":
+            out.append(".*" if is_last else "(?:.*/)?")
+        else:
+            out.append(_part(part) + ("" if is_last else "/"))
+    return "".join(out)
+
+
+def _part(part: str) -> str:
+    out, at = "", 0
+    while at < len(part):
+        char = part[at]
+        close = part.find("]", at + 2) if char == "[" else -1
+        if char == "*":
+            # Several stars are one: so no pattern can take long.
+            out += "" if out.endswith("[^/]*") else "[^/]*"
+        elif char == "?":
+            out += "[^/]"
+        elif close > 0:
+            inner = part[at + 1 : close].replace("\\", "\\\\").replace("[", "\\[")
+            out += f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
+            at = close
+        elif char == "\\" and at + 1 < len(part):
+            at += 1
+            out += re.escape(part[at])
+        else:
+            out += re.escape(char)
+        at += 1
+    return out

@@ -1,0 +1,138 @@
+"""What is typed while an answer comes: neither echoed into it nor lost, and never an approval.
+
+It is read as bytes from the terminal, and the next prompt gets it. Before a question is asked the
+terminal is as it was, and what was typed until then is put aside: an answer is typed after it.
+"""
+
+import contextlib
+import os
+import select
+import termios
+from typing import Any
+
+from clawctl.following import View
+from clawd.wire.events import Event, TurnFinished
+
+READ_BYTES = 65_536
+MAX_BYTES = 1024 * 1024
+
+_IFLAG, _LFLAG, _CC = 0, 3, 6
+
+
+class TypeAhead:
+    """Keeps what is typed while it is open; one that has no terminal keeps nothing."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._before: list[Any] | None = None
+        self._typed = bytearray()
+
+    def open(self) -> None:
+        """Begin to keep what is typed, without showing it; signals go on working."""
+        if self._descriptor is None or self._before is not None or not self._is_ours():
+            return
+        with contextlib.suppress(termios.error):
+            before = termios.tcgetattr(self._descriptor)
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, _quiet(before))
+            self._before = before
+
+    def close(self) -> None:
+        """Give the terminal back as it was; whoever reads it next may want whole lines."""
+        if self._descriptor is None or self._before is None:
+            return
+        self.take_in()
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+        self._before = None
+
+    def open_again(self) -> None:
+        """Take the terminal again after somebody else had it, as a shell in which we slept."""
+        if self._descriptor is not None and self._before is not None and self._is_ours():
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, _quiet(self._before))
+
+    def take_in(self) -> None:
+        """Read what was typed, so that the terminal can take more."""
+        if self._descriptor is None or self._before is None or not self._is_ours():
+            return
+        with contextlib.suppress(OSError):
+            while select.select([self._descriptor], [], [], 0)[0]:
+                data = os.read(self._descriptor, READ_BYTES)
+                if not data:
+                    return
+                self._typed += data[: MAX_BYTES - len(self._typed)]
+
+    def taken(self) -> str:
+        """Return what was typed, and forget it."""
+        text = self._typed.decode(errors="replace")
+        self._typed.clear()
+        return text
+
+    def _is_ours(self) -> bool:
+        """Tell whether we are in front: the terminal stops a job behind that touches it."""
+        try:
+            return self._descriptor is not None and os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:
+            return False
+
+
+def _quiet(attributes: list[Any]) -> list[Any]:
+    changed = [*attributes[:_CC], list(attributes[_CC])]
+    changed[_IFLAG] &= ~termios.ICRNL
+    changed[_LFLAG] &= ~(termios.ECHO | termios.ICANON)
+    # Ctrl-C stops the answer; what was typed before it is no part of that.
+    changed[_LFLAG] |= termios.ISIG | termios.NOFLSH
+    changed[_CC][termios.VMIN], changed[_CC][termios.VTIME] = 0, 0
+    return changed
+
+
+class AttentiveView:
+    """A view that takes in what is typed, and lets go of the terminal before it asks."""
+
+    def __init__(self, view: View, typed: TypeAhead) -> None:
+        self._view = view
+        self._typed = typed
+
+    @property
+    def conversation_id(self) -> str:
+        """The view's."""
+        return self._view.conversation_id
+
+    @conversation_id.setter
+    def conversation_id(self, value: str) -> None:
+        self._view.conversation_id = value
+
+    @property
+    def context_size(self) -> int:
+        """The view's."""
+        return self._view.context_size
+
+    @context_size.setter
+    def context_size(self, value: int) -> None:
+        self._view.context_size = value
+
+    @property
+    def animates(self) -> bool:
+        """Whether the view moves while nothing happens."""
+        return self._view.animates
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        self._typed.open()
+        self._typed.take_in()
+        self._view.show(event)
+
+    def tick(self) -> None:
+        """Say that time has passed."""
+        self._typed.open()
+        self._typed.take_in()
+        self._view.tick()
+
+    def pause(self) -> None:
+        """Leave the terminal to a question, as it was before."""
+        self._typed.close()
+        self._view.pause()
+
+    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+        """End the turn's lines."""
+        self._view.finish(text, finished)
