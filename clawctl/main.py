@@ -15,6 +15,7 @@ from clawd.errors import ClawError
 COMMANDS = {
     "agent": "Talk to the model: one message, or a conversation.",
     "approval": "List, answer and revoke approvals.",
+    "backup": "Make, look at, check and put back backups of a home.",
     "config": "Check and show the configuration.",
     "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",

@@ -12,7 +12,7 @@ from clawctl.client import is_nobody
 from clawctl.reach import reach
 from clawctl.steps import Step, Steps
 from clawctl.systemctl import Manager
-from clawctl.units import SERVICE, SOCKET, files_of, folder_of, packaged
+from clawctl.unit_files import SERVICE, SOCKET, files_of, folder_of, packaged
 from clawd.errors import ClawError
 from clawd.paths import Layout
 from clawd.wire.methods import Shutdown

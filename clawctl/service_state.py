@@ -9,7 +9,7 @@ import msgspec
 from clawctl.render import Palette, duration, show_fields, size
 from clawctl.service_install import detached_pid
 from clawctl.systemctl import Manager
-from clawctl.units import SERVICE, SOCKET
+from clawctl.unit_files import SERVICE, SOCKET
 from clawd.paths import Layout
 
 _SERVICE_PROPERTIES = (

@@ -8,7 +8,7 @@ import msgspec
 
 from clawctl.render import note
 from clawctl.systemctl import Manager
-from clawctl.units import UnitFile, is_ours
+from clawctl.unit_files import UnitFile, is_ours
 from clawd.errors import ClawError, ForbiddenError
 
 

@@ -14,7 +14,7 @@ from clawctl.service_install import Choice, ServiceReport, install, uninstall
 from clawctl.service_state import is_up, service_state, show_service
 from clawctl.steps import Steps
 from clawctl.systemctl import Manager, Scope
-from clawctl.units import SERVICE, SOCKET, files_of
+from clawctl.unit_files import SERVICE, SOCKET, files_of
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import SYSTEM_HOME, Layout, layout
 

@@ -19,6 +19,7 @@ from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.service.build import Daemon
 from clawd.service.door import Door
 from clawd.service.reporting import Reporter
+from clawd.service.restored import restored_from
 from clawd.service.sockets import HomeLock, take_when_free
 from clawd.service.systemd import Systemd
 
@@ -159,6 +160,9 @@ async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Loc
 def _announce(daemon: Daemon, door: Door) -> None:
     config = daemon.loaded.config
     _log.info("clawd started", extra={"version": __version__, "pid": os.getpid()})
+    restored = restored_from(daemon.loaded.layout.home)
+    if restored:
+        _log.warning("this home was restored", extra={"from": restored})
     _log.info("config path", extra={"path": str(daemon.loaded.path)})
     _log.info("workspace path", extra={"path": str(config.workspace_dir)})
     _log.info("provider selected", extra={"provider": config.default_provider})

@@ -11,6 +11,7 @@ HEAVY = {"asyncio", "aiohttp", "mcp", "pydantic", "prompt_toolkit", "llama_cpp",
 ONE_SHOT = [
     "agent",
     "approval",
+    "backup",
     "config",
     "conversation",
     "doctor",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clawctl.units import MARK, escaped
+from clawctl.unit_files import MARK, escaped
 from tests.support.home import Home
 
 SYSTEMCTL = """#!/bin/sh
