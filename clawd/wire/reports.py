@@ -40,6 +40,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon is and does.
 
     `gateway` is where the HTTP gateway listens, empty where it does not.
+    `restored` says which backup the home came from, empty where it did not.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     """
 
@@ -72,6 +73,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_layers: tuple[str, ...] = ()
     sandbox_unbounded: tuple[str, ...] = ()
     gateway: str = ""
+    restored: str = ""
 
 
 # --- approvals
