@@ -1,5 +1,6 @@
 """The command line of clawctl. Only the chosen command's module is imported."""
 
+import gc
 import importlib
 import os
 import sys
@@ -52,6 +53,8 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"clawctl.commands.{cmd_name}").command
         assert isinstance(command, click.Command)
+        gc.freeze()
+        gc.enable()
         return command
 
     @override

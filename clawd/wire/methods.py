@@ -24,6 +24,7 @@ from clawd.wire import (
     receipt_methods,
     serving_methods,
     session_methods,
+    status_methods,
 )
 from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
@@ -40,16 +41,12 @@ from clawd.wire.reports import (
     ModelList,
     ProviderList,
     RuleList,
-    StatusReport,
     ToolList,
     ToolOutcome,
 )
+from clawd.wire.status_methods import Status as Status
 
 # --- service
-
-
-class Status(Method[StatusReport], frozen=True, kw_only=True):
-    """Report on the daemon."""
 
 
 class Ping(Method[Done], frozen=True, kw_only=True):
@@ -297,6 +294,7 @@ _HOMES = {
     receipt_methods.__name__,
     serving_methods.__name__,
     session_methods.__name__,
+    status_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

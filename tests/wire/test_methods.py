@@ -35,6 +35,8 @@ from clawd.wire import (
     serving_methods,
     session_methods,
     session_reports,
+    status_methods,
+    status_reports,
 )
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
@@ -56,6 +58,7 @@ METHOD_MODULES = (
     receipt_methods,
     serving_methods,
     session_methods,
+    status_methods,
 )
 REPORT_MODULES = (
     changes,
@@ -72,6 +75,7 @@ REPORT_MODULES = (
     prompt_reports,
     reports,
     session_reports,
+    status_reports,
 )
 
 KINDS = sorted(METHODS.items())

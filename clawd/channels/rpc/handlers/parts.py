@@ -38,6 +38,8 @@ from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
 
 MAX_CURSOR_DIGITS = 18
+# Of an MCP server, for those who are no admins: a problem may quote addresses and commands.
+NOT_SHOWN = "it cannot be used now; an admin can see why"
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
 
 _log = logging.getLogger(__name__)
