@@ -35,6 +35,7 @@ class App:
     Attributes:
         socket: what --socket names, or None.
         may_start: whether a daemon may be started when none answers.
+        is_quiet: whether no progress shall be drawn.
         wants_json: whether the command was given --json, so that an error is JSON as well.
     """
 
@@ -42,6 +43,7 @@ class App:
         self.socket: str | None = None
         self.may_start = True
         self.wants_json = False
+        self.is_quiet = False
 
     def client(self) -> Client:
         """Connect to the daemon, starting the user's own one where that is allowed."""

@@ -87,6 +87,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
 )
 @click.option("--socket", metavar="PATH", help="The daemon's socket [env: CLAWD_SOCKET].")
 @click.option("--no-start", is_flag=True, help="Do not start a daemon when none answers.")
+@click.option("--quiet", is_flag=True, help="Draw no progress.")
 @click.option(
     "--version",
     is_flag=True,
@@ -96,7 +97,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     help="Print the version and end.",
 )
 @click.pass_obj
-def cli(app: App, socket: str | None, *, no_start: bool) -> None:
+def cli(app: App, socket: str | None, *, no_start: bool, quiet: bool) -> None:
     """The client of clawd: a model on your own machine acts for you, and you see every act.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 tool run denied, 4 an approval was needed and
@@ -105,6 +106,7 @@ def cli(app: App, socket: str | None, *, no_start: bool) -> None:
     """
     app.socket = socket
     app.may_start = not no_start
+    app.is_quiet = quiet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

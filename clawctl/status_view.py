@@ -48,9 +48,16 @@ def warnings(report: StatusReport) -> Iterator[Warned]:
         count = report.approvals_pending
         what = "call waits" if count == 1 else "calls wait"
         yield f"{count} {what} for your approval", "answer: clawctl approval list"
+    yield from _broken(report)
+
+
+def _broken(report: StatusReport) -> Iterator[Warned]:
     for worker in report.workers:
-        if worker.state in {"failed", "dead", "backoff", "refused"}:
-            yield f"model {worker.alias} is {worker.state}", "its last lines: clawctl logs"
+        if worker.state == "stopped":
+            yield (
+                f"the worker of model {worker.alias} died",
+                "the next request starts it again; why it died: clawctl logs",
+            )
     for server in report.servers:
         if server.link == "waiting":
             why = server.problem or "it does not answer"

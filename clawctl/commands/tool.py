@@ -91,11 +91,16 @@ def problems(app: App, *, as_json: bool) -> int:
 
 
 @command.command("reload")
+@json_option
 @pass_app
-def reload_(app: App) -> None:
+def reload_(app: App, *, as_json: bool) -> None:
     """Read the config, the manifests of external tools and the plugins again."""
     with app.client() as client:
-        say(client.call(Reload()).message)
+        done = client.call(Reload())
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
 
 
 def _place(problem: ToolProblem) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from clawd.security.redact import RedactingFilter, Redactor
+from clawd.service.log_ring import LogRing
 from clawd.wire.safe_text import visible, visible_line
 
 _log = logging.getLogger(__name__)
@@ -26,9 +27,12 @@ _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 def set_up(environ: Mapping[str, str], redactor: Redactor) -> None:
     """Send all logs to stderr, or to the journal, with secrets replaced."""
     handler = _handler(environ)
-    handler.addFilter(_RecordRedactor(redactor))
+    kept = LogRing()
+    kept.setFormatter(_Lines(bare=True))
+    for each in (handler, kept):
+        each.addFilter(_RecordRedactor(redactor))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, kept]
     wanted = environ.get("CLAWD_LOG_LEVEL", "INFO").upper()
     levels = logging.getLevelNamesMapping()
     root.setLevel(levels.get(wanted, logging.INFO))

@@ -1,6 +1,5 @@
 """`clawctl model`: list, load, unload and ps over a fake daemon; add on real files."""
 
-import io
 import json
 import struct
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from clawctl import modelfile
-from clawctl.commands.model import ProgressLine
 from clawctl.main import main
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.methods import ListModels, LoadModel, UnloadModel
@@ -318,41 +316,3 @@ class TestAdd:
         with pytest.raises(KeyboardInterrupt):
             modelfile.add_model(file, folder, options, interrupt)
         assert names_in(folder) == []
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class TestProgressLine:
-    def test_what_is_quick_draws_nothing(self) -> None:
-        screen = Screen()
-        line = ProgressLine(screen, "copying x", lambda: 0.0)
-        line.show(1, 2)
-        line.clear()
-        assert screen.getvalue() == ""
-
-    def test_on_a_terminal_it_is_drawn_in_place_and_taken_off(self) -> None:
-        now = [0.0]
-        screen = Screen()
-        line = ProgressLine(screen, "copying x", lambda: now[0])
-        for now[0], done in ((1.0, 1000), (1.1, 1500), (1.2, 2000)):
-            line.show(done, 4000)
-        line.clear()
-        assert [text.rstrip() for text in screen.getvalue().split("\r")] == [
-            "",
-            "copying x: 1.0 kB of 4.0 kB, 25 %",
-            "copying x: 2.0 kB of 4.0 kB, 50 %",
-            "",
-            "",
-        ]
-
-    def test_elsewhere_it_is_written_once(self) -> None:
-        now = [0.0]
-        stream = io.StringIO()
-        line = ProgressLine(stream, "copying x", lambda: now[0])
-        for now[0] in (1.0, 2.0, 3.0):
-            line.show(0, 0)
-        line.clear()
-        assert stream.getvalue() == "copying x: 0 B of 0 B, 100 %\n"

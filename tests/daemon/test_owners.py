@@ -40,6 +40,7 @@ from clawd.wire.knowledge_methods import (
     SaveKnowledge,
     SearchKnowledge,
 )
+from clawd.wire.log_methods import TailLog
 from clawd.wire.mcp_methods import (
     ConnectMcp,
     DisconnectMcp,
@@ -294,6 +295,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
     "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
+    "tail_log": (plain(TailLog()), ADMINS),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),

@@ -105,7 +105,7 @@ class Front(Door):
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
         names += ["models", "find_model", "policy_cases", "accept_receipts"]
-        names += ["plugins", "reload_tools", "keys", "metrics", "tool_clients", "mcp"]
+        names += ["plugins", "reload_tools", "keys", "metrics", "log", "tool_clients", "mcp"]
         fields["judge_of"] = lambda change: judge_of(house, change)
         return Parts(**fields | dict.fromkeys(names))
 

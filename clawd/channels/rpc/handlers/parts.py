@@ -33,6 +33,8 @@ from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
+from clawd.wire.log_methods import TailLog
+from clawd.wire.log_reports import LogPage
 from clawd.wire.messages import Answer
 from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
@@ -66,6 +68,7 @@ class Parts:
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
         metrics: reports what is counted and measured.
+        log: returns lines of the daemon's log.
         status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         accept_receipts: takes the receipt log as it stands and returns what to tell.
@@ -100,6 +103,7 @@ class Parts:
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
     metrics: Callable[[], Awaitable[MetricsReport]]
+    log: Callable[[TailLog], LogPage]
     status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     accept_receipts: Callable[[Principal], Awaitable[str]]
