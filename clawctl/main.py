@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 from typing_extensions import override
@@ -13,10 +14,14 @@ from clawctl.app import EXIT_OF_CODE, App, Exit
 from clawd import __version__
 from clawd.errors import ClawError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
     "agent": "Talk to the model: one message, or a conversation.",
     "approval": "List, answer and revoke approvals.",
-    "config": "Check and show the configuration.",
+    "completion": "Print or install completion for bash, zsh and fish.",
+    "config": "Check, show and edit the configuration.",
     "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
@@ -24,6 +29,7 @@ COMMANDS = {
     "init": "Create home, config and workspace.",
     "key": "Make, list and revoke keys for the HTTP gateway.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
+    "logs": "Show what the daemon wrote down.",
     "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
     "memory": "List, search, show and clear conversations.",
     "metrics": "Show what the daemon counts and measures.",
@@ -56,6 +62,19 @@ class LazyGroup(click.Group):
         gc.freeze()
         gc.enable()
         return command
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        # click would import every command to ask it for its help.
+        from click.shell_completion import CompletionItem
+
+        found = click.Command.shell_complete(self, ctx, incomplete)
+        found += [
+            CompletionItem(name, help=about)
+            for name, about in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -56,7 +56,7 @@ def _broken(report: StatusReport) -> Iterator[Warned]:
         if worker.state == "stopped":
             yield (
                 f"the worker of model {worker.alias} died",
-                "the next request starts it again; why it died: clawctl logs",
+                "the next request starts it again; clawctl logs says why",
             )
     for server in report.servers:
         if server.link == "waiting":

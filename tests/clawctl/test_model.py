@@ -113,21 +113,6 @@ class TestWithADaemon:
         assert isinstance(document, dict)
         assert (document["pid"], document["context_size"]) == (77, 2048)
 
-    def test_a_slow_load_says_that_it_goes_on(
-        self, daemon: FakeDaemon, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("clawctl.commands.model.PATIENCE_S", 0.05)
-
-        def slowly(call: Call) -> LoadedModel:
-            call.gone.wait(0.3)
-            return LOADED
-
-        daemon.handlers["load_model"] = slowly
-        assert main(["model", "load", "embedded"]) == 0
-        printed = capsys.readouterr()
-        assert printed.err == "loading embedded …\n"
-        assert printed.out.startswith("loaded embedded")
-
     def test_a_name_that_is_not_there_names_those_that_are(
         self, daemon: FakeDaemon, capsys: Capture
     ) -> None:
