@@ -64,6 +64,39 @@ def json_option(command: C) -> C:
         context.ensure_object(App).wants_json = value
         return value
 
-    return click.option(
+    flag = click.option(
         "--json", "as_json", is_flag=True, callback=remember, help="Print one JSON document."
+    )
+    return flag(schema_option(command))
+
+
+def command_name(context: click.Context) -> str:
+    """Return what is typed for a command after `clawctl`, as `receipt verify`."""
+    names: list[str] = []
+    at: click.Context | None = context
+    while at is not None and at.parent is not None:
+        names.insert(0, at.info_name or "")
+        at = at.parent
+    return " ".join(names)
+
+
+def schema_option(command: C) -> C:
+    """Add --json-schema to a command that prints JSON."""
+
+    def show(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
+        if not value or context.resilient_parsing:
+            return
+        from clawctl.render import emit_json
+        from clawctl.schemas import schema_of
+
+        emit_json(schema_of(command_name(context)))
+        context.exit()
+
+    return click.option(
+        "--json-schema",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the schema of that document.",
     )(command)

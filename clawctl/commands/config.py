@@ -48,11 +48,11 @@ command.add_command(edit)
 
 
 def _clawd(action: str, file: str | None, *, as_json: bool) -> int:
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import tell_of_clawd
 
     arguments = [action]
     if file is not None:
         arguments += ["--config", file]
     if as_json:
         arguments.append("--json")
-    return Exit.DONE if run_clawd(arguments).returncode == 0 else Exit.FAILED
+    return Exit.DONE if tell_of_clawd(arguments) else Exit.FAILED

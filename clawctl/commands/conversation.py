@@ -113,13 +113,16 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
     """
     with app.client() as client:
         pieces = pieces_of(client, ExportConversation(conversation_id=conversation, format=how))
-        if as_json:
-            emit_json({"format": how, "text": "".join(pieces)})
-        elif output is None:
-            show_pieces(pieces, how)
-        else:
+        if output is not None:
             write_pieces(pieces, output, quiet=app.is_quiet)
-            note(f"wrote {output}")
+        elif as_json:
+            emit_json({"format": how, "text": "".join(pieces)})
+        else:
+            show_pieces(pieces, how)
+    if output is not None and as_json:
+        emit_json({"format": how, "path": str(output.absolute())})
+    elif output is not None:
+        note(f"wrote {output}")
 
 
 @command.command()

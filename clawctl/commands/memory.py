@@ -128,13 +128,16 @@ def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None
     """
     with app.client() as client:
         pieces = pieces_of_all(client, how)
-        if as_json:
-            emit_json({"format": how, "text": "".join(pieces)})
-        elif output is None:
-            show_pieces(pieces, how)
-        else:
+        if output is not None:
             write_pieces(pieces, output, quiet=app.is_quiet)
-            note(f"wrote {output}")
+        elif as_json:
+            emit_json({"format": how, "text": "".join(pieces)})
+        else:
+            show_pieces(pieces, how)
+    if output is not None and as_json:
+        emit_json({"format": how, "path": str(output.absolute())})
+    elif output is not None:
+        note(f"wrote {output}")
 
 
 @command.command()

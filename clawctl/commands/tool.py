@@ -7,7 +7,7 @@ import textwrap
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_table
 from clawd.errors import NotFoundError
@@ -113,6 +113,7 @@ def _place(problem: ToolProblem) -> str:
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@schema_option
 @pass_app
 def run(
     app: App, name: str, arguments: str, output: str, directory: str | None, *, no_input: bool
