@@ -35,6 +35,7 @@ class App:
     Attributes:
         socket: what --socket names, or None.
         may_start: whether a daemon may be started when none answers.
+        is_quiet: whether no progress shall be drawn.
         wants_json: whether the command was given --json, so that an error is JSON as well.
     """
 
@@ -42,6 +43,7 @@ class App:
         self.socket: str | None = None
         self.may_start = True
         self.wants_json = False
+        self.is_quiet = False
 
     def client(self) -> Client:
         """Connect to the daemon, starting the user's own one where that is allowed."""
@@ -62,6 +64,39 @@ def json_option(command: C) -> C:
         context.ensure_object(App).wants_json = value
         return value
 
-    return click.option(
+    flag = click.option(
         "--json", "as_json", is_flag=True, callback=remember, help="Print one JSON document."
+    )
+    return flag(schema_option(command))
+
+
+def command_name(context: click.Context) -> str:
+    """Return what is typed for a command after `clawctl`, as `receipt verify`."""
+    names: list[str] = []
+    at: click.Context | None = context
+    while at is not None and at.parent is not None:
+        names.insert(0, at.info_name or "")
+        at = at.parent
+    return " ".join(names)
+
+
+def schema_option(command: C) -> C:
+    """Add --json-schema to a command that prints JSON."""
+
+    def show(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
+        if not value or context.resilient_parsing:
+            return
+        from clawctl.render import emit_json
+        from clawctl.schemas import schema_of
+
+        emit_json(schema_of(command_name(context)))
+        context.exit()
+
+    return click.option(
+        "--json-schema",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the schema of that document.",
     )(command)

@@ -17,8 +17,10 @@ from pathlib import Path
 import clawd
 from clawctl.client import LOST, Client, connect, is_nobody, reason_of
 from clawctl.log import last_lines, rotate
+from clawctl.screen import plain
 from clawd.errors import UnreachableError
 from clawd.paths import Layout
+from clawd.wire.safe_text import terminal_safe
 
 START_LIMIT_S = 30.0
 RETRY_S = 0.02
@@ -71,6 +73,17 @@ def run_clawd(arguments: list[str], *, capture: bool = False) -> "subprocess.Com
         text=True,
         check=False,
     )
+
+
+def tell_of_clawd(arguments: list[str]) -> bool:
+    """Run `clawd` to its end, print what it printed, made safe, and tell whether it succeeded."""
+    done = run_clawd(arguments, capture=True)
+    for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
+        if text:
+            print(
+                terminal_safe(text), end="", file=plain(stream) if "--json" in arguments else stream
+            )
+    return done.returncode == 0
 
 
 def _connect_quietly(path: Path) -> Client | None:

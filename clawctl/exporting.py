@@ -9,6 +9,7 @@ from typing import Literal, TextIO
 import msgspec
 
 from clawctl.client import Client
+from clawctl.progress import Progress
 from clawd.errors import ClawError
 from clawd.wire.conversation_methods import ExportConversation
 from clawd.wire.conversation_reports import ConversationLine
@@ -61,6 +62,19 @@ def show_pieces(pieces: Iterator[str], how: Format) -> None:
 
 def _safe(line: str, how: Format) -> str:
     return ascii_json(line) if how == "jsonl" else terminal_safe(line)
+
+
+def write_pieces(pieces: Iterator[str], path: Path, *, quiet: bool) -> None:
+    """Write the text of an export into a new file.
+
+    Raises:
+        ClawError: it is there, or cannot be written.
+    """
+    done = 0
+    with Progress(f"writing {path.name}", unit="bytes", quiet=quiet) as bar, new_file(path) as file:
+        for piece in pieces:
+            done += file.write(piece)
+            bar.tick(done)
 
 
 @contextmanager

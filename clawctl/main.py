@@ -1,9 +1,11 @@
 """The command line of clawctl. Only the chosen command's module is imported."""
 
+import gc
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 from typing_extensions import override
@@ -12,11 +14,15 @@ from clawctl.app import EXIT_OF_CODE, App, Exit
 from clawd import __version__
 from clawd.errors import ClawError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
     "agent": "Talk to the model: one message, or a conversation.",
     "approval": "List, answer and revoke approvals.",
     "backup": "Make, look at, check and put back backups of a home.",
-    "config": "Check and show the configuration.",
+    "completion": "Print or install completion for bash, zsh and fish.",
+    "config": "Check, show and edit the configuration.",
     "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",
     "estop": "Stop every tool at once, or allow them again.",
@@ -24,6 +30,7 @@ COMMANDS = {
     "init": "Create home, config and workspace.",
     "key": "Make, list and revoke keys for the HTTP gateway.",
     "knowledge": "Save, find, read and edit what the model knows for you.",
+    "logs": "Show what the daemon wrote down.",
     "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
     "memory": "List, search, show and clear conversations.",
     "metrics": "Show what the daemon counts and measures.",
@@ -55,7 +62,22 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"clawctl.commands.{cmd_name}").command
         assert isinstance(command, click.Command)
+        gc.freeze()
+        gc.enable()
         return command
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        # click would import every command to ask it for its help.
+        from click.shell_completion import CompletionItem
+
+        found = click.Command.shell_complete(self, ctx, incomplete)
+        found += [
+            CompletionItem(name, help=about)
+            for name, about in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -87,6 +109,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
 )
 @click.option("--socket", metavar="PATH", help="The daemon's socket [env: CLAWD_SOCKET].")
 @click.option("--no-start", is_flag=True, help="Do not start a daemon when none answers.")
+@click.option("--quiet", is_flag=True, help="Draw no progress.")
 @click.option(
     "--version",
     is_flag=True,
@@ -96,7 +119,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     help="Print the version and end.",
 )
 @click.pass_obj
-def cli(app: App, socket: str | None, *, no_start: bool) -> None:
+def cli(app: App, socket: str | None, *, no_start: bool, quiet: bool) -> None:
     """The client of clawd: a model on your own machine acts for you, and you see every act.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 tool run denied, 4 an approval was needed and
@@ -105,6 +128,7 @@ def cli(app: App, socket: str | None, *, no_start: bool) -> None:
     """
     app.socket = socket
     app.may_start = not no_start
+    app.is_quiet = quiet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

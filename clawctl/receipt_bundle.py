@@ -11,7 +11,7 @@ are no UTF-8 are in Base64, and null stands for what the daemon no longer keeps.
 import base64
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -124,13 +124,25 @@ _about: msgspec.json.Decoder[About] = msgspec.json.Decoder(About)
 
 
 class BundleWriter:
-    """Copies log and contents from a daemon into an empty folder, in constant memory."""
+    """Copies log and contents from a daemon into an empty folder, in constant memory.
 
-    def __init__(self, client: Client, folder: Path, selection: Selection, *, redact: bool) -> None:
+    `progress` is told how many receipts were copied.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        selection: Selection,
+        *,
+        redact: bool,
+        progress: Callable[[int], None] = lambda _receipts: None,
+    ) -> None:
         self._client = client
         self._folder = folder
         self._selection = selection
         self._is_redacted = redact
+        self._progress = progress
         self._last: Receipt | None = None
         self._first_key = ""
         self._receipts = self._written = self._missing = 0
@@ -186,6 +198,7 @@ class BundleWriter:
             except ReceiptError:
                 self._first_key = self._first_key or _public_key(line)
         self._receipts += len(receipts)
+        self._progress(self._receipts)
         self._last = receipts[-1] if receipts else self._last
         return receipts
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.progress import Progress
 from clawctl.receipt_options import which_receipts
 from clawctl.render import Palette, emit_json, note, say
 from clawd.errors import ClawError
@@ -35,8 +36,9 @@ def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_jso
     selection = Selection(
         conversation_id=wanted.conversation_id, since=wanted.since, until=wanted.until
     )
-    with app.client() as client, _made(folder) as part:
-        about = BundleWriter(client, part, selection, redact=redact).write()
+    bar = Progress("copying receipts", quiet=app.is_quiet)
+    with app.client() as client, _made(folder) as part, bar:
+        about = BundleWriter(client, part, selection, redact=redact, progress=bar.tick).write()
     found = verify(folder / LOG)
     problem = "" if found.ok else found.message
     problem = problem or check_bundle(folder, head_seq=found.head_seq, head_hash=found.head_hash)

@@ -7,7 +7,6 @@ from typing import Any, TextIO
 
 import msgspec
 
-from clawctl.screen import plain
 from clawd.errors import ClawError
 from clawd.wire.codec import to_builtins
 from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
@@ -68,6 +67,8 @@ def note(text: str) -> None:
 
 def emit_json(value: object) -> None:
     """Print one JSON document to stdout."""
+    from clawctl.screen import plain
+
     data = msgspec.json.format(msgspec.json.encode(to_builtins(value)), indent=2)
     print(ascii_json(data.decode()), file=plain(sys.stdout))
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from clawctl.client import Client
-from clawctl.render import duration, say, show_fields, show_table
+from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.changes import ChangeList
 from clawd.wire.conversation_reports import CompressionReport, ConversationLine
@@ -18,58 +18,20 @@ from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.session_reports import SessionFileList
+from clawd.wire.status_reports import ServerLine
 
 RECEIPTS_PAGE = 500
 
 
 def show_status(report: StatusReport, servers: Sequence[McpServerLine]) -> None:
     """Print a report for people, and how MCP servers stand."""
-    stop = f"SET: {report.estop_reason or 'no reason given'}" if report.estop else "not set"
-    if not report.receipts_enabled:
-        receipts = "OFF: nothing is recorded"
-    elif report.receipts_problem:
-        receipts = f"{report.receipts}, PROBLEM: {report.receipts_problem}"
-    else:
-        receipts = f"{report.receipts}, head {report.receipts_head[:16]}"
-    layers = f": {', '.join(report.sandbox_layers)}" if report.sandbox_layers else ""
-    reason = f" ({report.sandbox_reason})" if report.sandbox_reason else ""
-    sandbox = f"{report.sandbox}{layers}{reason}"
-    if report.sandbox_unbounded:
-        sandbox += f"; not bounded: {', '.join(report.sandbox_unbounded)}"
-    model = f" ({report.default_model})" if report.default_model else ""
-    show_fields(
-        [
-            ("clawd", f"{report.version}, pid {report.pid}, up {duration(report.uptime_s)}"),
-            ("home", report.home),
-            *([("restored", report.restored)] if report.restored else []),
-            ("socket", report.socket),
-            ("gateway", report.gateway or "off"),
-            ("mcp servers", ", ".join(f"{each.alias} {each.link}" for each in servers) or "none"),
-            ("config", report.config),
-            ("workspace", report.workspace),
-            ("provider", f"{report.default_provider}{model}"),
-            ("autonomy", report.autonomy),
-            ("sandbox", sandbox),
-            ("estop", stop),
-            ("receipts", receipts),
-            ("conversations", report.conversations),
-            ("turns", f"{report.turns_running} running, {report.turns_queued} waiting"),
-            ("approvals", _approvals(report)),
-        ]
+    from clawctl import status_view
+
+    lines = tuple(
+        ServerLine(alias=each.alias, link=each.link, tools=each.tools, problem=each.problem)
+        for each in servers
     )
-    if report.workers:
-        print()
-        show_table(
-            ("MODEL", "PID", "STATE", "RUNNING", "CONTEXT", "FENCE"),
-            [(w.alias, w.pid, w.state, w.running, w.context_size, w.fence) for w in report.workers],
-        )
-
-
-def _approvals(report: StatusReport) -> str:
-    line = f"{report.approvals_pending} pending, {report.rules} rules in force"
-    if not report.rules_problem:
-        return line
-    return f"{line}, PROBLEM: no stored rule is in force: {report.rules_problem}"
+    status_view.show_status(msgspec.structs.replace(report, servers=lines))
 
 
 def estop_line(report: EstopReport) -> str:

@@ -49,7 +49,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--days", type=click.IntRange(1), help="With --always: how long the rule holds.")
 @json_option
 @pass_app
-def allow(
+def approve(
     app: App, approval_id: str, scope: str | None, days: int | None, *, as_json: bool
 ) -> None:
     """Let a pending call run: once, unless an option says more."""
@@ -63,10 +63,10 @@ def allow(
     _answer(app, approval_id, word, days=days or 0, as_json=as_json)
 
 
-# What it was called first; scripts may still say so.
-_approve = copy.copy(allow)
-_approve.hidden = True
-command.add_command(_approve, "approve")
+# A second name for it: what an answer on the terminal is called, too.
+_allow = copy.copy(approve)
+_allow.hidden = True
+command.add_command(_allow, "allow")
 
 
 @command.command()

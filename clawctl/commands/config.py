@@ -1,17 +1,23 @@
-"""`clawctl config`: check and show the configuration. Needs no daemon."""
+"""`clawctl config`: check, show and edit the configuration. Needs no daemon."""
 
 import click
 
 from clawctl.app import Exit, json_option
+from clawctl.config_edit import edit
 
 
 @click.group()
 def command() -> None:
-    """Check and show the configuration. Needs no daemon."""
+    """Check, show and edit the configuration. Needs no daemon."""
 
 
 @command.command()
-@click.option("--file", metavar="FILE", help="Another config file than the usual one.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Another config file than the usual one.",
+)
 @json_option
 def validate(file: str | None, *, as_json: bool) -> int:
     """Check the config file and name every problem in it."""
@@ -19,7 +25,12 @@ def validate(file: str | None, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.option("--file", metavar="FILE", help="Another config file than the usual one.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Another config file than the usual one.",
+)
 @json_option
 def show(file: str | None, *, as_json: bool) -> int:
     """Show every value in force and where it comes from; secrets are hidden."""
@@ -33,12 +44,15 @@ def schema(*, as_json: bool) -> int:
     return _clawd("--config-schema", None, as_json=as_json)
 
 
+command.add_command(edit)
+
+
 def _clawd(action: str, file: str | None, *, as_json: bool) -> int:
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import tell_of_clawd
 
     arguments = [action]
     if file is not None:
         arguments += ["--config", file]
     if as_json:
         arguments.append("--json")
-    return Exit.DONE if run_clawd(arguments).returncode == 0 else Exit.FAILED
+    return Exit.DONE if tell_of_clawd(arguments) else Exit.FAILED

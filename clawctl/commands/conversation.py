@@ -8,7 +8,8 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.commands.memory import list_, show
-from clawctl.exporting import Format, new_file, pieces_of, show_pieces
+from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
+from clawctl.progress import Progress, call
 from clawctl.render import emit_json, note, say
 from clawctl.views import show_compression
 from clawd.wire.conversation_methods import (
@@ -86,7 +87,8 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
     what: Literal["", "all", "last"] = "all" if undo else "last" if undo_last else ""
     with app.client() as client:
         request = CompressConversation(conversation_id=conversation, undo=what)
-        report = client.call(request, limit_s=COMPRESS_LIMIT_S)
+        bar = Progress("summarising", quiet=app.is_quiet)
+        report = call(client, request, bar, limit_s=COMPRESS_LIMIT_S)
     if as_json:
         emit_json(report)
     else:
@@ -111,15 +113,16 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
     """
     with app.client() as client:
         pieces = pieces_of(client, ExportConversation(conversation_id=conversation, format=how))
-        if as_json:
+        if output is not None:
+            write_pieces(pieces, output, quiet=app.is_quiet)
+        elif as_json:
             emit_json({"format": how, "text": "".join(pieces)})
-        elif output is None:
-            show_pieces(pieces, how)
         else:
-            with new_file(output) as file:
-                for piece in pieces:
-                    file.write(piece)
-            note(f"wrote {output}")
+            show_pieces(pieces, how)
+    if output is not None and as_json:
+        emit_json({"format": how, "path": str(output.absolute())})
+    elif output is not None:
+        note(f"wrote {output}")
 
 
 @command.command()

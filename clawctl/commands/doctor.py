@@ -2,70 +2,114 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Literal
 
 import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.checks import offline
+from clawctl.checks.finding import Finding, Found
+from clawctl.client import Client, is_nobody
 from clawctl.knock import is_answered, is_loopback
+from clawctl.progress import Progress
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
+from clawd.errors import ClawError
+from clawd.paths import layout
 from clawd.wire.key_methods import ListKeys
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.mcp_reports import McpServerList
 from clawd.wire.methods import ListTools, Status
 from clawd.wire.reports import StatusReport, ToolList
 
-State = Literal["ok", "note", "wrong"]
-
-_BUBBLEWRAP = (
-    "Install bubblewrap and allow unprivileged user namespaces (on Ubuntu by an AppArmor profile)."
-)
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at and how it stands; `fix` says what to do, "" where nothing is."""
-
-    check: str
-    state: State
-    says: str
-    fix: str = ""
-
 
 @click.command()
+@click.option("--fix", is_flag=True, help="Do what is safe: permissions, folders, a stale socket.")
 @json_option
 @pass_app
-def command(app: App, *, as_json: bool) -> int:
-    """Say what protects this machine, what does not, and what to do about it.
+def command(app: App, *, fix: bool, as_json: bool) -> int:
+    """Check the installation, and say what to do about what is wrong. Needs no daemon.
 
-    Ends with 1 when something is wrong; a note is no fault.
+    Looks at versions, config, permissions, sandbox, model, port, disk, clock, units and the receipt
+    chain, and at the daemon when one runs. Ends with 1 when something is wrong; a note is no fault.
     """
-    with app.client() as client:
-        report = client.call(Status())
-        found = [
-            *findings(report),
-            tools(client.call(ListTools())),
-            gateway(report, len(client.call(ListKeys()).items)),
-            *servers(client.call(ListMcpServers())),
-        ]
+    found: list[Found] = []
+    with Progress("looking", quiet=app.is_quiet) as bar:
+        client, problem = _running(app)
+        for each in offline.findings(layout(), daemon_runs=client is not None):
+            found.append(each)
+            bar.tick()
+        found += [Found(finding=each) for each in _of_daemon(client, problem)]
+    mended = [_mended(each, says=not as_json) if fix else each.finding for each in found]
     if as_json:
-        emit_json(found)
+        emit_json(mended)
     else:
-        palette = Palette.of(sys.stdout)
-        marks = {"ok": palette.green("✓"), "note": "·", "wrong": palette.red("✗")}
-        for each in found:
-            print(f"{marks[each.state]} ", end="")
-            say(f"{each.check}: {each.says}")
-            if each.fix:
-                say(f"  → {each.fix}")
-    return Exit.FAILED if any(each.state == "wrong" for each in found) else Exit.DONE
+        _show(mended, was_fixed=fix)
+    is_bad = any(each.state == "wrong" and not each.fixed for each in mended)
+    return Exit.FAILED if is_bad else Exit.DONE
+
+
+def _running(app: App) -> tuple[Client | None, ClawError | None]:
+    try:
+        return app.running_client(), None
+    except ClawError as error:
+        return None, None if is_nobody(error) else error
+
+
+def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Finding]:
+    if problem is not None:
+        yield Finding(check="daemon", state="wrong", says=problem.message, fix=problem.hint)
+    if client is None:
+        if problem is None:
+            says = "none runs; the first command that needs one starts it"
+            yield Finding(check="daemon", state="ok", says=says)
+        return
+    try:
+        with client:
+            report = client.call(Status())
+            yield from findings(report)
+            yield tools(client.call(ListTools()))
+            yield gateway(report, len(client.call(ListKeys()).items))
+            yield from servers(client.call(ListMcpServers()))
+    except ClawError as error:
+        fix = error.hint or "See its log: clawctl logs"
+        yield Finding(check="daemon", state="wrong", says=error.message, fix=fix)
+
+
+def _mended(found: Found, *, says: bool) -> Finding:
+    """Mend what can be mended safely, after saying what."""
+    if found.mend is None:
+        return found.finding
+    if says:
+        say(f"{found.finding.check}: {found.finding.says}\n  → doing: {found.finding.fix}")
+    try:
+        found.mend()
+    except OSError as error:
+        told = f"{found.finding.says}; it could not be mended: {error.strerror or error}"
+        return msgspec.structs.replace(found.finding, says=told)
+    return msgspec.structs.replace(found.finding, fixed=True)
+
+
+def _show(found: list[Finding], *, was_fixed: bool) -> None:
+    palette = Palette.of(sys.stdout)
+    marks = {"ok": palette.green("✓"), "note": palette.yellow("·"), "wrong": palette.red("✗")}
+    for each in found:
+        print(f"{palette.green('✓') if each.fixed else marks[each.state]} ", end="")
+        say(f"{each.check}: {each.says}{' (mended)' if each.fixed else ''}")
+        if each.fix and not each.fixed:
+            say(f"  → {each.fix}")
+    bad = sum(each.state == "wrong" and not each.fixed for each in found)
+    notes = sum(each.state == "note" for each in found)
+    told = "Nothing is wrong" if not bad else "1 thing is wrong" if bad == 1 else f"{bad} are wrong"
+    if bad and not was_fixed and any(each.can_fix for each in found):
+        told += "; clawctl doctor --fix mends what it can"
+    print(f"\n{told}, {notes} to know." if notes else f"\n{told}.")
 
 
 def findings(report: StatusReport) -> Iterator[Finding]:
     """Judge what the daemon says of itself."""
     yield _daemon(report)
-    yield _sandbox(report)
+    yield offline.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason).finding
     if report.sandbox_unbounded:
         yield Finding(
             check="limits",
@@ -101,21 +145,6 @@ def _daemon(report: StatusReport) -> Finding:
         says=f"it is {report.version}, this clawctl is {__version__}",
         fix="Restart clawd, so that both are of one version.",
     )
-
-
-def _sandbox(report: StatusReport) -> Finding:
-    layers = ", ".join(report.sandbox_layers)
-    if report.sandbox == "none":
-        return Finding(
-            check="sandbox",
-            state="wrong",
-            says=report.sandbox_reason or "there is none",
-            fix=_BUBBLEWRAP,
-        )
-    if report.sandbox_reason:
-        says = f"{report.sandbox} ({layers}): {report.sandbox_reason}"
-        return Finding(check="sandbox", state="note", says=says, fix=_BUBBLEWRAP)
-    return Finding(check="sandbox", state="ok", says=f"{report.sandbox} ({layers})")
 
 
 def _receipts(report: StatusReport) -> Finding:

@@ -9,7 +9,7 @@ from clawctl.app import Exit, json_option
 @json_option
 def command(*, as_json: bool) -> int:
     """Create home, config and workspace; what is there is kept. Needs no daemon."""
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import tell_of_clawd
 
-    done = run_clawd(["--init", "--json"] if as_json else ["--init"])
-    return Exit.DONE if done.returncode == 0 else Exit.FAILED
+    done = tell_of_clawd(["--init", "--json"] if as_json else ["--init"])
+    return Exit.DONE if done else Exit.FAILED

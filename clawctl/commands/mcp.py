@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from clawctl import mcp_stdio
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.client import Client
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_fields, show_table
@@ -114,6 +114,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@schema_option
 @pass_app
 def tool(
     app: App, alias: str, name: str, arguments: str | None, output: str, *, no_input: bool

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.exporting import Format, new_file, pieces_of_all, show_pieces
+from clawctl.exporting import Format, pieces_of_all, show_pieces, write_pieces
+from clawctl.progress import Progress, call
 from clawctl.render import Palette, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
@@ -127,15 +128,16 @@ def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None
     """
     with app.client() as client:
         pieces = pieces_of_all(client, how)
-        if as_json:
+        if output is not None:
+            write_pieces(pieces, output, quiet=app.is_quiet)
+        elif as_json:
             emit_json({"format": how, "text": "".join(pieces)})
-        elif output is None:
-            show_pieces(pieces, how)
         else:
-            with new_file(output) as file:
-                for piece in pieces:
-                    file.write(piece)
-            note(f"wrote {output}")
+            show_pieces(pieces, how)
+    if output is not None and as_json:
+        emit_json({"format": how, "path": str(output.absolute())})
+    elif output is not None:
+        note(f"wrote {output}")
 
 
 @command.command()
@@ -148,7 +150,9 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
     To restore it, end the daemon and put the copy in the place of memory.sqlite.
     """
     with app.client() as client:
-        done = client.call(BackUpMemory(path=str(file.absolute())), limit_s=BACKUP_LIMIT_S)
+        bar = Progress(f"copying memory to {file.name}", quiet=app.is_quiet)
+        request = BackUpMemory(path=str(file.absolute()))
+        done = call(client, request, bar, limit_s=BACKUP_LIMIT_S)
     if as_json:
         emit_json(done)
     else:
@@ -162,7 +166,8 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
 def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
     with app.client() as client:
-        found = client.call(CheckMemory(repair=repair), limit_s=BACKUP_LIMIT_S)
+        bar = Progress("checking memory", quiet=app.is_quiet)
+        found = call(client, CheckMemory(repair=repair), bar, limit_s=BACKUP_LIMIT_S)
     if as_json:
         emit_json(found)
     else:

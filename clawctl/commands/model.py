@@ -1,25 +1,20 @@
 """`clawctl model`: the models of this machine."""
 
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.client import is_nobody
 from clawctl.modelfile import Added, AddOptions, add_model
+from clawctl.progress import Progress, call
 from clawctl.render import emit_json, note, say, show_table, size
-from clawd.errors import ClawError, UnreachableError
+from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
 from clawd.wire.reports import LoadedModel
 
 LOAD_LIMIT_S = 3_600.0
-PATIENCE_S = 1.0
-REDRAW_S = 0.2
 
 
 @click.group()
@@ -56,12 +51,9 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 
     Of a split model (…-00001-of-00003.gguf) any part stands for all of them.
     """
-    line = ProgressLine(sys.stderr, f"copying {file.name}")
     options = AddOptions(name=name, force=force, copy=copy)
-    try:
-        added = add_model(file, _models_folder(app), options, line.show)
-    finally:
-        line.clear()
+    with Progress(f"copying {file.name}", unit="bytes", quiet=app.is_quiet) as bar:
+        added = add_model(file, _models_folder(app), options, bar.show)
     if as_json:
         emit_json(
             {
@@ -83,17 +75,8 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
-        stream = client.stream(LoadModel(name=name))
-        stream.wait(PATIENCE_S)
-        if not stream.is_done:
-            note(f"loading {name} …")
-            stream.wait(LOAD_LIMIT_S)
-        if not stream.is_done:
-            raise UnreachableError(
-                f"the daemon did not load {name} within {LOAD_LIMIT_S:g} s",
-                hint="See its log, or end it: it may hang.",
-            )
-    model = stream.result
+        bar = Progress(f"loading {name}", quiet=app.is_quiet)
+        model = call(client, LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)
         return
@@ -143,42 +126,6 @@ def ps(app: App, *, as_json: bool) -> None:
         [_row(model) for model in models.items],
         nothing="No model is loaded.",
     )
-
-
-class ProgressLine:
-    """One line that tells how far something is, once it has taken a second.
-
-    On a terminal it is drawn anew in place; elsewhere it is written once.
-    """
-
-    def __init__(
-        self, stream: TextIO, what: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._stream = stream
-        self._what = what
-        self._clock = clock
-        self._due_at = clock() + PATIENCE_S
-        self._width = 0
-        self._is_terminal = stream.isatty()
-
-    def show(self, done: int, total: int) -> None:
-        """Draw it if it is time to."""
-        if self._clock() < self._due_at:
-            return
-        self._due_at = self._clock() + REDRAW_S if self._is_terminal else float("inf")
-        percent = 100 * done // total if total else 100
-        text = f"{self._what}: {size(done)} of {size(total)}, {percent} %"
-        if self._is_terminal:
-            print(f"\r{text.ljust(self._width)}", end="", file=self._stream, flush=True)
-            self._width = len(text)
-        else:
-            print(text, file=self._stream, flush=True)
-
-    def clear(self) -> None:
-        """Take it off the terminal."""
-        if self._width:
-            print(f"\r{' ' * self._width}\r", end="", file=self._stream, flush=True)
-            self._width = 0
 
 
 def _models_folder(app: App) -> Path:

@@ -1,131 +1,276 @@
 """`clawctl onboard`: from nothing to a model that answers, step by step."""
 
+import importlib
+import os
 import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.onboarding import CLAUDE_KEY, Answers, Now, Source, ask, changed, is_file
 from clawctl.render import emit_json, note, say
 from clawd.errors import ClawError, ConfigError
-from clawd.paths import layout
-from clawd.wire.methods import CheckProvider, Reload, Status
+from clawd.paths import Layout, expanded, layout
 
-CHECK_LIMIT_S = 600.0
-DEFAULT_LINE = 'default_provider = "local"'
-SERVER_LINE = 'default_provider = "server"'
+TEST = "Say hello in one short sentence."
+TEST_LIMIT_S = 600.0
+
+
+class Onboarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it; `message` is the test answer, or why there was none."""
+
+    home: str
+    config: str
+    workspace: str
+    provider: str
+    changed: bool
+    service: bool
+    tested: bool
+    ok: bool
+    message: str
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    autonomy: str = "supervised"
+
+
+class _Values(msgspec.Struct, frozen=True, kw_only=True):
+    workspace_dir: str = ""
+    default_provider: str = ""
+    security: _Named = _Named()
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    values: _Values = _Values()
 
 
 @click.command()
+@click.option("--embedded", is_flag=True, help="Answer from the embedded model.")
+@click.option("--gguf", metavar="FILE|NAME", help="Answer from this model file, or one added.")
 @click.option("--base-url", metavar="URL", help="Answer from this OpenAI-compatible server.")
-@click.option("--model", metavar="NAME", help="Its model; with --base-url.")
+@click.option("--anthropic", is_flag=True, help="Answer from Anthropic.")
+@click.option("--model", metavar="NAME", help="Its model; with --base-url or --anthropic.")
 @click.option("--api-key-env", metavar="NAME", default="", help="The variable of its key.")
+@click.option("--workspace", metavar="DIR", help="The folder that tools work in.")
+@click.option("--autonomy", type=click.Choice(["readonly", "supervised", "full"]))
+@click.option("--service", is_flag=True, help="Install clawd as a service of yours, by systemd.")
+@click.option("--yes", is_flag=True, help="Ask nothing; what no option says stays as it is.")
+@click.option("--no-test", is_flag=True, help="Start no daemon and ask the model nothing.")
 @json_option
 @pass_app
-def command(
-    app: App, base_url: str | None, model: str | None, api_key_env: str, *, as_json: bool
-) -> int:
-    """Set up, start the daemon and try the model.
+def command(app: App, /, **given: str | bool | None) -> int:
+    """Set up, start the daemon and try the model. May be run again at any time.
 
-    Asks on a terminal where the answers shall come from; with options it asks nothing.
+    Asks at most five things on a terminal; every one has an option. An existing config is changed
+    in the values that were answered only, after a copy was made; one that would be invalid is not.
     """
-    from clawctl.daemon import run_clawd
-
-    if bool(base_url) != bool(model):
-        raise click.UsageError("--base-url and --model belong together")
+    answers = _given(given)
+    as_json = bool(given["as_json"])
     where = layout()
     is_new = not where.config.exists()
-    made = run_clawd(["--init"], capture=True)
-    if made.returncode != 0:
-        raise ConfigError(made.stderr.strip() or "clawd --init failed")
-    if not as_json:
-        say(made.stdout.rstrip("\n"))
-    if is_new and not base_url and not as_json and sys.stdin.isatty():
-        base_url, model, api_key_env = _ask()
-    if base_url and model:
-        _use_server(where.config, base_url, model, api_key_env)
-    return _try(app, has_changed=bool(base_url), as_json=as_json)
+    _init(where, says=not as_json)
+    now = _now(is_new=is_new)
+    may_ask = not as_json and not given["yes"] and sys.stdin.isatty()
+    if may_ask:
+        answers = ask(answers, now, where, may_serve=_may_serve(where))
+    has_changed = _apply(app, where, answers, is_new=is_new)
+    if answers.service:
+        _install_service()
+    done = _result(where, _now(is_new=False), answers, has_changed=has_changed)
+    if not given["no_test"]:
+        done = _tried(app, done, says=not as_json)
+    if as_json:
+        emit_json(done)
+    elif done.ok:
+        _say_ready(done)
+    return Exit.DONE if done.ok else Exit.FAILED
 
 
-def _ask() -> tuple[str | None, str | None, str]:
-    print("\nWhere shall the answers come from?")
-    print("  1  the embedded model: tiny, works at once, good for trying the tools")
-    print("  2  a server that speaks the OpenAI API (llama-server, vLLM, Ollama, a cloud)")
-    if click.prompt("Choose", type=click.Choice(["1", "2"]), default="1") == "1":
-        return None, None, ""
-    base_url = click.prompt("Its address", default="http://localhost:8080/v1")
-    model = click.prompt("Its model")
-    key = click.prompt("The environment variable that holds its key (empty: none)", default="")
-    return base_url, model, key
+def _given(given: dict[str, str | bool | None]) -> Answers:
+    """Return what the options say.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    named = [name for name in ("embedded", "gguf", "base_url", "anthropic") if given[name]]
+    if len(named) > 1:
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in named)
+        raise click.UsageError(f"{words} exclude each other")
+    is_server = bool(given["base_url"] or given["anthropic"])
+    if is_server != bool(given["model"]):
+        raise click.UsageError("--base-url (or --anthropic) and --model belong together")
+    source: Source = "keep"
+    if named:
+        word = named[0]
+        source = "openai" if word == "base_url" else word  # type: ignore[assignment]
+    variable = str(given["api_key_env"] or "")
+    if source == "anthropic" and not variable:
+        variable = CLAUDE_KEY
+    folder = str(given["workspace"] or "")
+    return Answers(
+        source=source,
+        model=str(given["gguf"] or given["model"] or ""),
+        base_url=str(given["base_url"] or ""),
+        key_variable=variable,
+        workspace=str(expanded(folder).absolute()) if folder else "",
+        autonomy=str(given["autonomy"] or ""),
+        service=bool(given["service"]),
+    )
 
 
-def _use_server(config: Path, base_url: str, model: str, api_key_env: str) -> None:
-    """Make a server the default in a config; a config that is then invalid is put back."""
+def _init(where: Layout, *, says: bool) -> None:
     from clawctl.daemon import run_clawd
 
-    before = config.read_text(encoding="utf-8")
-    if DEFAULT_LINE not in before or "\n[providers.models.server]" in before:
+    made = run_clawd(["--init"], capture=True)
+    if made.returncode != 0:
         raise ConfigError(
-            f"{config} is not as `clawctl init` wrote it any more; it was left alone",
-            hint="Add the provider by hand, see the example in it.",
+            made.stderr.strip() or "clawd --init failed",
+            hint=f"Correct {where.config} with clawctl config edit, then go on: clawctl onboard",
         )
-    section = ["", "[providers.models.server]", 'kind = "openai-compatible"']
-    section += [f"model = {_quoted(model)}", f"base_url = {_quoted(base_url)}"]
-    if api_key_env:
-        section.append(f"api_key_env = {_quoted(api_key_env)}")
-    changed = before.replace(DEFAULT_LINE, SERVER_LINE, 1) + "\n".join(section) + "\n"
-    _replace(config, changed)
-    checked = run_clawd(["--check-config"], capture=True)
-    if checked.returncode != 0:
-        _replace(config, before)
-        raise ConfigError(checked.stderr.strip() or "the changed config is invalid")
+    if says:
+        say(made.stdout.rstrip("\n"))
 
 
-def _quoted(text: str) -> str:
-    import msgspec
+def _now(*, is_new: bool) -> Now:
+    from clawctl.daemon import run_clawd
 
-    # A JSON string is a TOML string, but for DEL.
-    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
+    shown = run_clawd(["--show-config", "--json"], capture=True)
+    try:
+        values = msgspec.json.decode(shown.stdout, type=_Shown).values
+    except msgspec.DecodeError:
+        values = _Values()
+    return Now(
+        provider=values.default_provider,
+        workspace=values.workspace_dir,
+        autonomy=values.security.autonomy,
+        is_new=is_new,
+    )
 
 
-def _replace(config: Path, text: str) -> None:
-    fresh = config.with_name(f".{config.name}.new")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(config.stat().st_mode & 0o777)
-    fresh.replace(config)
+def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
+    """Put the answers into the config in one step; one that would be invalid is left out whole."""
+    from clawctl.config_edit import problems_of, replace
 
-
-def _try(app: App, *, has_changed: bool, as_json: bool) -> int:
-    with app.client() as client:
-        if has_changed:
-            client.call(Reload())
-        report = client.call(Status())
-        if not as_json:
-            say(f"daemon {report.version} runs (pid {report.pid})")
-            say(f"sandbox: {report.sandbox} {report.sandbox_reason}".rstrip())
-        problem: ClawError | None = None
-        answer = ""
-        try:
-            answer = client.call(CheckProvider(), limit_s=CHECK_LIMIT_S).message
-        except ClawError as error:
-            problem = error
-    if as_json:
-        emit_json(
-            {
-                "home": report.home,
-                "config": report.config,
-                "workspace": report.workspace,
-                "provider": report.default_provider,
-                "ok": problem is None,
-                "message": answer if problem is None else problem.message,
-            }
+    model = _local_model(app, where, answers)
+    if answers.workspace:
+        Path(answers.workspace).mkdir(parents=True, exist_ok=True)
+    before = where.config.read_bytes()
+    after = changed(before.decode(), answers, model).encode()
+    if after == before:
+        return False
+    trial = where.config.with_name(f".{where.config.name}.{os.getpid()}.trial")
+    try:
+        trial.touch(mode=0o600)
+        trial.write_bytes(after)
+        problems = problems_of(trial, where.config)
+    finally:
+        trial.unlink(missing_ok=True)
+    if problems:
+        raise ConfigError(
+            "\n".join(problems),
+            problems=tuple(problems),
+            hint=f"{where.config} was left as it is. Run it again with other answers.",
         )
-        return Exit.DONE if problem is None else Exit.FAILED
-    if problem is not None:
-        note(f"provider {report.default_provider} does not answer: {problem.message}")
-        raise problem
-    say(f"provider {report.default_provider}: {answer}")
-    say(f"\nReady. The model works in {report.workspace}. Try:")
-    say('  clawctl agent -m "which files are here?"\n  clawctl agent\n  clawctl receipt list')
-    return Exit.DONE
+    if not is_new:
+        copy = where.config.with_name(f"{where.config.name}.before-onboard")
+        copy.touch(mode=0o600)
+        copy.write_bytes(before)
+    replace(where.config, before, after)
+    return True
+
+
+def _local_model(app: App, where: Layout, answers: Answers) -> str:
+    """Return the name of the local model that is wanted, its file added to the others."""
+    if answers.source != "gguf":
+        return ""
+    if not is_file(answers.model):
+        return answers.model
+    from clawctl.modelfile import AddOptions, add_model
+    from clawctl.progress import Progress
+
+    file = expanded(answers.model)
+    if file.parent.absolute() == where.models:
+        return file.stem
+    with Progress(f"copying {file.name}", unit="bytes", quiet=app.is_quiet) as bar:
+        return add_model(file, where.models, AddOptions(), bar.show).name
+
+
+def _may_serve(where: Layout) -> bool:
+    """Tell whether a service of the user can be offered here."""
+    from clawctl.main import COMMANDS
+    from clawctl.system import is_booted_with_systemd
+
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    has_manager = bool(runtime) and (Path(runtime) / "systemd" / "private").exists()
+    return (
+        "service" in COMMANDS and is_booted_with_systemd() and has_manager and not where.is_system
+    )
+
+
+def _install_service() -> None:
+    from clawctl.main import COMMANDS
+
+    if "service" not in COMMANDS:
+        raise ClawError("this clawctl has no command that installs a service")
+    group = importlib.import_module("clawctl.commands.service").command
+    code = group.main(["install", "--user"], standalone_mode=False, obj=App())
+    if code:
+        raise ClawError(
+            "the service was not installed",
+            hint="All else is done. Try it by itself: clawctl service install --user",
+        )
+
+
+def _result(where: Layout, now: Now, answers: Answers, *, has_changed: bool) -> Onboarded:
+    return Onboarded(
+        home=str(where.home),
+        config=str(where.config),
+        workspace=now.workspace,
+        provider=now.provider,
+        changed=has_changed,
+        service=answers.service,
+        tested=False,
+        ok=True,
+        message="",
+    )
+
+
+def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
+    """Start the daemon and ask the model one thing; the conversation is deleted again."""
+    from clawctl.progress import Progress, call
+    from clawd.wire.conversation_methods import DeleteConversation
+    from clawd.wire.methods import CheckProvider, Reload, SendMessage, Status
+
+    try:
+        with app.client() as client:
+            if done.changed:
+                client.call(Reload())
+            report = client.call(Status())
+            if says:
+                sandbox = f"sandbox {report.sandbox} {report.sandbox_reason}".rstrip()
+                say(f"\nclawd {report.version} runs (pid {report.pid}), {sandbox}")
+            bar = Progress(f"asking {done.provider}", quiet=app.is_quiet or not says)
+            call(client, CheckProvider(), bar, limit_s=TEST_LIMIT_S)
+            with bar:
+                turn = client.stream(SendMessage(text=TEST, workspace=done.workspace))
+                for _event in turn:
+                    bar.tick()
+            answer = turn.result
+            client.call(DeleteConversation(conversation_id=answer.conversation_id))
+    except ClawError as error:
+        if says:
+            note(f"Set up, but {done.provider} does not answer yet.")
+            raise
+        return msgspec.structs.replace(done, tested=True, ok=False, message=error.message)
+    if says:
+        say(f"\n> {TEST}\n{answer.text.strip() or '(no words)'}")
+    return msgspec.structs.replace(done, tested=True, message=answer.text)
+
+
+def _say_ready(done: Onboarded) -> None:
+    say(f"\nReady. The model works in {done.workspace}. Three things to try:")
+    say('  clawctl agent -m "which files are here?"   one question, with tools')
+    say("  clawctl agent                              a conversation")
+    say("  clawctl receipt list                       what it did, provably")

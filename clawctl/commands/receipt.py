@@ -8,6 +8,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
+from clawctl.progress import call, progress_of_command
 from clawctl.receipt_anchor import remembered_head
 from clawctl.receipt_export import accept, export
 from clawctl.receipt_options import which_receipts
@@ -221,7 +222,8 @@ def _verify_all(app: App, known: _Known) -> list[Verdict]:
     anchor = ":".join(map(str, known.anchor)) if known.anchor is not None else ""
     with client:
         wanted = VerifyReceipts(public_key=known.public_key or "", anchor=anchor)
-        report = client.call(wanted, limit_s=600)
+        bar = progress_of_command("the daemon verifies its chain")
+        report = call(client, wanted, bar, limit_s=600)
         home = Path(client.welcome.home)
     by_daemon = Verdict(
         ok=report.ok,
@@ -275,7 +277,14 @@ def _verify_file(path: Path, known: _Known) -> Verdict:
     # Imported here: only this command needs hashing and the receipt's form.
     from clawd.receipts.verify import verify as verify_file
 
-    found = verify_file(path, anchor=known.anchor, public_key=known.public_key)
+    with progress_of_command(f"verifying {path.name}", unit="bytes") as bar:
+        total = _bytes_of(path) if bar.is_shown else 0
+        found = verify_file(
+            path,
+            anchor=known.anchor,
+            public_key=known.public_key,
+            progress=lambda done: bar.show(done, total),
+        )
     return Verdict(
         ok=found.ok,
         level=found.level,
@@ -290,6 +299,14 @@ def _verify_file(path: Path, known: _Known) -> Verdict:
         path=str(path),
         checked_by="clawctl",
     )
+
+
+def _bytes_of(path: Path) -> int:
+    """Return the size of a log with its rotated files, as near as progress needs it."""
+    try:
+        return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+    except OSError:
+        return 0
 
 
 def _verify_bundle(folder: Path, known: _Known) -> Verdict:

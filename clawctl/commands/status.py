@@ -3,21 +3,21 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.render import emit_json
-from clawctl.views import show_status
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.methods import Status
+from clawd.wire.status_methods import Status
 
 
 @click.command()
 @json_option
 @pass_app
 def command(app: App, *, as_json: bool) -> None:
-    """Say what the daemon is and does."""
+    """Say what the daemon is and does, what is wrong with it, and what to do about that."""
     with app.client() as client:
         report = client.call(Status())
-        if as_json:
-            emit_json(report)
-            return
-        servers = client.call(ListMcpServers()).items
-    show_status(report, servers)
+    if as_json:
+        from clawctl.render import emit_json
+
+        emit_json(report)
+        return
+    from clawctl.status_view import show_status
+
+    show_status(report)

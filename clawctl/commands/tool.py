@@ -7,7 +7,7 @@ import textwrap
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_table
 from clawd.errors import NotFoundError
@@ -91,11 +91,16 @@ def problems(app: App, *, as_json: bool) -> int:
 
 
 @command.command("reload")
+@json_option
 @pass_app
-def reload_(app: App) -> None:
+def reload_(app: App, *, as_json: bool) -> None:
     """Read the config, the manifests of external tools and the plugins again."""
     with app.client() as client:
-        say(client.call(Reload()).message)
+        done = client.call(Reload())
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
 
 
 def _place(problem: ToolProblem) -> str:
@@ -108,6 +113,7 @@ def _place(problem: ToolProblem) -> str:
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@schema_option
 @pass_app
 def run(
     app: App, name: str, arguments: str, output: str, directory: str | None, *, no_input: bool

@@ -1,27 +1,57 @@
-"""`clawctl version`: of this client, and of the daemon when one runs."""
+"""`clawctl version`: of this client, of the daemon when one runs, and of what both rest on."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.render import emit_json, say
+from clawctl.render import emit_json, show_fields
 from clawd import __version__
 from clawd.errors import ClawError
+from clawd.wire.messages import PROTOCOL_MAX, PROTOCOL_MIN
 
 
 @click.command()
 @json_option
 @pass_app
 def command(app: App, *, as_json: bool) -> None:
-    """Print the version of clawctl, and of the daemon when one runs."""
-    daemon = ""
+    """Print the versions of clawctl, the daemon when one runs, the protocol and llama.cpp."""
+    daemon, spoken = "", 0
     try:
         with app.running_client() as client:
-            daemon = client.welcome.version
+            daemon, spoken = client.welcome.version, client.welcome.protocol
     except ClawError:
         # Which daemon answers is a bonus here; every other command says why none does.
         daemon = ""
+    protocol = str(PROTOCOL_MIN)
+    if PROTOCOL_MAX != PROTOCOL_MIN:
+        protocol = f"{PROTOCOL_MIN} to {PROTOCOL_MAX}"
+    binding = _version_of("llama-cpp-python")
     if as_json:
-        emit_json({"clawctl": __version__, "clawd": daemon or None})
+        emit_json(
+            {
+                "clawctl": __version__,
+                "clawd": daemon or None,
+                "protocol": {"min": PROTOCOL_MIN, "max": PROTOCOL_MAX, "spoken": spoken or None},
+                "llama_cpp": binding,
+                "python": platform.python_version(),
+            }
+        )
         return
-    print(f"clawctl {__version__}")
-    say(f"clawd   {daemon or '(not running)'}")
+    show_fields(
+        [
+            ("clawctl", __version__),
+            ("clawd", daemon or "(not running)"),
+            ("protocol", protocol + (f", {spoken} spoken with the daemon" if spoken else "")),
+            ("llama.cpp", f"llama-cpp-python {binding}" if binding else "not installed"),
+            ("python", platform.python_version()),
+        ]
+    )
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

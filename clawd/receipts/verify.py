@@ -9,7 +9,7 @@ It needs the files alone, no daemon. The level says what is proven:
 - `anchored`: with a head from elsewhere. Nobody cut its end or wrote it anew before that head.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,8 @@ from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START, parse_che
 from clawd.receipts.diagnosis import Fault, Kind, Walk, diagnose
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
 from clawd.receipts.record import GENESIS_HASH, Receipt, parse
+
+PROGRESS_LINES = 2_000
 
 Level = Literal["none", "chain", "signed", "anchored"]
 
@@ -77,7 +79,11 @@ class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(
-    path: Path, *, anchor: tuple[int, str] | None = None, public_key: str | None = None
+    path: Path,
+    *,
+    anchor: tuple[int, str] | None = None,
+    public_key: str | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Verification:
     """Read the whole chain, in constant memory, and judge it.
 
@@ -85,11 +91,14 @@ def verify(
         path: the current file; its rotated files beside it are read first.
         anchor: a head (seq, hash) known from elsewhere, which the chain must contain.
         public_key: the chain's first one, known from elsewhere, in lower-case hex.
+        progress: told from time to time how many bytes were read.
 
     Raises:
         ReceiptError: there is no chain at the path, or it cannot be read.
     """
     lines = read_lines(path)
+    if progress is not None:
+        lines = _counted(lines, progress)
     walk = Walk(next_key=public_key)
     for line in lines:
         if not walk.take(line):
@@ -99,6 +108,15 @@ def verify(
             fault = Fault(number=walk.seq, kind="edited", why=why)
             return _broken(walk.before_last(), fault, level="chain")
     return _unbroken(walk, anchor, is_key_known=public_key is not None)
+
+
+def _counted(lines: Iterator[bytes], progress: Callable[[int], None]) -> Iterator[bytes]:
+    done = 0
+    for number, line in enumerate(lines):
+        done += len(line)
+        if number % PROGRESS_LINES == 0:
+            progress(done)
+        yield line
 
 
 def parse_public_key(text: str) -> str:

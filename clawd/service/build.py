@@ -50,6 +50,7 @@ from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.chain_check import check_of
 from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
+from clawd.service.log_ring import ring
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics
 from clawd.service.receipts import open_receipts, reopen_receipts
@@ -291,6 +292,7 @@ class Daemon:
             effective_config=self._effective_config,
             metrics=self._metrics().report,
             turns=self.activity.open.listed,
+            log=ring().page,
             status=self._status().report,
             reload=self.reload,
             accept_receipts=self.accept_receipts,

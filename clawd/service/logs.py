@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from clawd.security.redact import RedactingFilter, Redactor
 from clawd.service.journal import JOURNAL_SOCKET, PRIORITY, JournalHandler, event_of
+from clawd.service.log_ring import LogRing
 from clawd.service.logfile import LogFileHandler, is_log
 from clawd.wire.safe_text import visible, visible_line
 
@@ -31,9 +32,12 @@ def set_up(environ: Mapping[str, str], redactor: Redactor, log_file: Path | None
     Where stderr is `log_file`, that is rotated as it grows.
     """
     handler = _handler(environ, log_file)
-    handler.addFilter(_RecordRedactor(redactor))
+    kept = LogRing()
+    kept.setFormatter(_Lines(bare=True))
+    for each in (handler, kept):
+        each.addFilter(_RecordRedactor(redactor))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, kept]
     wanted = environ.get("CLAWD_LOG_LEVEL", "INFO").upper()
     levels = logging.getLevelNamesMapping()
     root.setLevel(levels.get(wanted, logging.INFO))

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from clawd import __version__
 from clawd.config.init import initialise
 from clawd.config.load import Loaded, load
@@ -20,6 +22,7 @@ from clawd.receipts.keys import first_public_key
 from clawd.receipts.verify import ChainHead, read_head
 from clawd.security.hardening import harden_process
 from clawd.security.redact import load_or_create_key
+from clawd.service.checkup import checkup
 from clawd.service.home import make_folders, redactor_of
 from clawd.service.lifecycle import run
 from clawd.service.logs import set_up
@@ -30,13 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     os.environ["HOME"] = str(user_home(os.environ))
     act: Callable[[argparse.Namespace], int] = _serve
-    for name in ("init", "check_config", "show_config", "config_schema"):
+    for name in ("init", "check_config", "show_config", "config_schema", "checkup"):
         if getattr(options, name):
             act = {
                 "init": _init,
                 "check_config": _check_config,
                 "show_config": _show_config,
                 "config_schema": _config_schema,
+                "checkup": _checkup,
             }[name]
     try:
         return act(options)
@@ -56,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--check-config", action="store_true", help="check the config and end")
     what.add_argument("--show-config", action="store_true", help="print the effective config")
     what.add_argument("--config-schema", action="store_true", help="print the JSON Schema")
+    what.add_argument("--checkup", action="store_true", help="print how it stands, for doctor")
     return parser
 
 
@@ -121,6 +126,12 @@ def _show_config(options: argparse.Namespace) -> int:
 def _config_schema(_options: argparse.Namespace) -> int:
     _print(json_schema(), as_json=True, text="")
     return 0
+
+
+def _checkup(options: argparse.Namespace) -> int:
+    found = asyncio.run(checkup(options.config, os.environ))
+    _print(msgspec.to_builtins(found), as_json=True, text="")
+    return 1 if found.problems else 0
 
 
 def _print(value: object, *, as_json: bool, text: str) -> None:

@@ -5,6 +5,7 @@ A frame on the wire is a 4-byte big-endian length and that many bytes of msgpack
 
 import re
 import struct
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,16 +20,34 @@ HEADER = struct.Struct(">I")
 _T = TypeVar("_T")
 
 _encoder = msgspec.msgpack.Encoder()
-_client_frames: msgspec.msgpack.Decoder[ClientFrame] = msgspec.msgpack.Decoder(ClientFrame)
-_server_frames: msgspec.msgpack.Decoder[ServerFrame] = msgspec.msgpack.Decoder(ServerFrame)
-_events: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 class _Tagged(msgspec.Struct, frozen=True, kw_only=True):
     type: str
 
 
-_tags: msgspec.msgpack.Decoder[_Tagged] = msgspec.msgpack.Decoder(_Tagged)
+# Made when they are first needed: a one-shot command reads no events and no frames of clients, and
+# one decoder of a large union takes a millisecond to make.
+
+
+@cache
+def _client_frames() -> "msgspec.msgpack.Decoder[ClientFrame]":
+    return msgspec.msgpack.Decoder(ClientFrame)
+
+
+@cache
+def _server_frames() -> "msgspec.msgpack.Decoder[ServerFrame]":
+    return msgspec.msgpack.Decoder(ServerFrame)
+
+
+@cache
+def _events() -> "msgspec.msgpack.Decoder[Event]":
+    return msgspec.msgpack.Decoder(Event)
+
+
+@cache
+def _tags() -> "msgspec.msgpack.Decoder[_Tagged]":
+    return msgspec.msgpack.Decoder(_Tagged)
 
 
 def encode_frame(frame: ClientFrame | ServerFrame) -> bytes:
@@ -53,7 +72,7 @@ def decode_client_frame(body: bytes) -> ClientFrame:
         ProtocolError: it is no frame of a client.
     """
     try:
-        return _client_frames.decode(body)
+        return _client_frames().decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a frame of a client: {error}") from error
 
@@ -65,7 +84,7 @@ def decode_server_frame(body: bytes) -> ServerFrame:
         ProtocolError: it is no frame of a daemon.
     """
     try:
-        return _server_frames.decode(body)
+        return _server_frames().decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a frame of a daemon: {error}") from error
 
@@ -94,10 +113,10 @@ def unpack_event(raw: msgspec.Raw) -> Event:
         ProtocolError: it is no event at all.
     """
     try:
-        return _events.decode(raw)
+        return _events().decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         try:
-            name = _tags.decode(raw).type
+            name = _tags().decode(raw).type
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ProtocolError(f"not an event: {error}") from error
         return Unknown(name=name)

@@ -14,6 +14,7 @@ from clawd.wire import (
     conversation_methods,
     key_methods,
     knowledge_methods,
+    log_methods,
     mcp_methods,
     memory_methods,
     metric_methods,
@@ -24,6 +25,7 @@ from clawd.wire import (
     receipt_methods,
     serving_methods,
     session_methods,
+    status_methods,
     turn_methods,
 )
 from clawd.wire.changes import ChangeList
@@ -41,16 +43,12 @@ from clawd.wire.reports import (
     ModelList,
     ProviderList,
     RuleList,
-    StatusReport,
     ToolList,
     ToolOutcome,
 )
+from clawd.wire.status_methods import Status as Status
 
 # --- service
-
-
-class Status(Method[StatusReport], frozen=True, kw_only=True):
-    """Report on the daemon."""
 
 
 class Ping(Method[Done], frozen=True, kw_only=True):
@@ -290,6 +288,7 @@ _HOMES = {
     conversation_methods.__name__,
     key_methods.__name__,
     knowledge_methods.__name__,
+    log_methods.__name__,
     mcp_methods.__name__,
     memory_methods.__name__,
     metric_methods.__name__,
@@ -301,6 +300,7 @@ _HOMES = {
     receipt_methods.__name__,
     serving_methods.__name__,
     session_methods.__name__,
+    status_methods.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

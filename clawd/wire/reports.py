@@ -5,6 +5,8 @@ from typing import Any, Literal
 import msgspec
 
 from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.status_reports import StatusReport as StatusReport
+from clawd.wire.status_reports import WorkerLine as WorkerLine
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,57 +25,6 @@ class ProviderLine(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: str
     is_default: bool = False
-
-
-class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded model; `fence` is what holds its worker, as `landlock+seccomp`, none or off."""
-
-    alias: str
-    pid: int
-    state: str
-    running: int = 0
-    context_size: int = 0
-    fence: str = ""
-
-
-class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon is and does.
-
-    `gateway` is where the HTTP gateway listens, empty where it does not.
-    `restored` says which backup the home came from, empty where it did not.
-    `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
-    """
-
-    pid: int
-    version: str
-    home: str
-    socket: str
-    workspace: str
-    config: str
-    started_at: str
-    uptime_s: float
-    autonomy: str
-    sandbox: str
-    sandbox_reason: str
-    estop: bool
-    estop_reason: str
-    default_provider: str
-    default_model: str
-    receipts_enabled: bool
-    receipts: int
-    receipts_head: str
-    receipts_problem: str
-    conversations: int
-    turns_running: int
-    turns_queued: int
-    approvals_pending: int
-    rules: int = 0
-    rules_problem: str = ""
-    workers: tuple[WorkerLine, ...] = ()
-    sandbox_layers: tuple[str, ...] = ()
-    sandbox_unbounded: tuple[str, ...] = ()
-    gateway: str = ""
-    restored: str = ""
 
 
 # --- approvals

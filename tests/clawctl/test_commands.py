@@ -137,7 +137,11 @@ class TestUsage:
         assert "(not running)" in capsys.readouterr().out
 
     def test_version_names_the_daemon_that_runs(self, daemon: FakeDaemon, capsys: Capture) -> None:
-        assert json_of(capsys, "version", "--json") == {"clawctl": "0.1.0", "clawd": "9.9.9"}
+        document = json_of(capsys, "version", "--json")
+        assert isinstance(document, dict)
+        assert (document["clawctl"], document["clawd"]) == ("0.1.0", "9.9.9")
+        assert document["protocol"] == {"min": 1, "max": 1, "spoken": 1}
+        assert {"llama_cpp", "python"} < set(document)
 
 
 class TestProvider:

@@ -16,6 +16,7 @@ from clawd.wire.mcp_reports import (
 )
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
+from clawd.wire.status_reports import ServerLine
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]
@@ -70,13 +71,14 @@ def test_no_servers_is_said(daemon: FakeDaemon, capsys: Capture) -> None:
 
 
 def test_status_shows_at_a_glance_how_servers_stand(daemon: FakeDaemon, capsys: Capture) -> None:
-    daemon.handlers["list_mcp_servers"] = McpServerList(items=(READY, AWAY))
+    lines = [ServerLine(alias=each.alias, link=each.link, tools=3) for each in (READY, AWAY)]
+    daemon.handlers["status"] = daemon.status(servers=tuple(lines))
     assert main(["status"]) == 0
     (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("mcp ")]
-    assert line.split(maxsplit=2)[2] == "files ready, web waiting"
-    daemon.handlers["list_mcp_servers"] = McpServerList(items=())
+    assert line.split(maxsplit=2)[2] == "files ready (3 tools), web waiting"
+    daemon.handlers["status"] = daemon.status()
     assert main(["status"]) == 0
-    assert "mcp servers    none" in capsys.readouterr().out
+    assert "mcp servers  none" in capsys.readouterr().out
 
 
 def test_tools_are_listed_with_those_that_cannot_be_used(

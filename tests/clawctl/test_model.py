@@ -1,6 +1,5 @@
 """`clawctl model`: list, load, unload and ps over a fake daemon; add on real files."""
 
-import io
 import json
 import struct
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from clawctl import modelfile
-from clawctl.commands.model import ProgressLine
 from clawctl.main import main
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.methods import ListModels, LoadModel, UnloadModel
@@ -114,21 +112,6 @@ class TestWithADaemon:
         document = json_of(capsys, "model", "load", "embedded", "--json")
         assert isinstance(document, dict)
         assert (document["pid"], document["context_size"]) == (77, 2048)
-
-    def test_a_slow_load_says_that_it_goes_on(
-        self, daemon: FakeDaemon, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("clawctl.commands.model.PATIENCE_S", 0.05)
-
-        def slowly(call: Call) -> LoadedModel:
-            call.gone.wait(0.3)
-            return LOADED
-
-        daemon.handlers["load_model"] = slowly
-        assert main(["model", "load", "embedded"]) == 0
-        printed = capsys.readouterr()
-        assert printed.err == "loading embedded …\n"
-        assert printed.out.startswith("loaded embedded")
 
     def test_a_name_that_is_not_there_names_those_that_are(
         self, daemon: FakeDaemon, capsys: Capture
@@ -318,41 +301,3 @@ class TestAdd:
         with pytest.raises(KeyboardInterrupt):
             modelfile.add_model(file, folder, options, interrupt)
         assert names_in(folder) == []
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class TestProgressLine:
-    def test_what_is_quick_draws_nothing(self) -> None:
-        screen = Screen()
-        line = ProgressLine(screen, "copying x", lambda: 0.0)
-        line.show(1, 2)
-        line.clear()
-        assert screen.getvalue() == ""
-
-    def test_on_a_terminal_it_is_drawn_in_place_and_taken_off(self) -> None:
-        now = [0.0]
-        screen = Screen()
-        line = ProgressLine(screen, "copying x", lambda: now[0])
-        for now[0], done in ((1.0, 1000), (1.1, 1500), (1.2, 2000)):
-            line.show(done, 4000)
-        line.clear()
-        assert [text.rstrip() for text in screen.getvalue().split("\r")] == [
-            "",
-            "copying x: 1.0 kB of 4.0 kB, 25 %",
-            "copying x: 2.0 kB of 4.0 kB, 50 %",
-            "",
-            "",
-        ]
-
-    def test_elsewhere_it_is_written_once(self) -> None:
-        now = [0.0]
-        stream = io.StringIO()
-        line = ProgressLine(stream, "copying x", lambda: now[0])
-        for now[0] in (1.0, 2.0, 3.0):
-            line.show(0, 0)
-        line.clear()
-        assert stream.getvalue() == "copying x: 0 B of 0 B, 100 %\n"

@@ -40,6 +40,7 @@ from clawd.wire.knowledge_methods import (
     SaveKnowledge,
     SearchKnowledge,
 )
+from clawd.wire.log_methods import TailLog
 from clawd.wire.mcp_methods import (
     ConnectMcp,
     DisconnectMcp,
@@ -296,6 +297,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ping": (plain(Ping()), EVERYBODY),
     "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
     "list_turns": (about_all(ListTurns()), EVERYBODY),
+    "tail_log": (plain(TailLog()), ADMINS),
     "reload": (plain(Reload()), ADMINS),
     "shutdown": (plain(Shutdown()), ADMINS),
     "list_conversations": (about_all(ListConversations()), OWN),

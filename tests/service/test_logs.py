@@ -148,7 +148,7 @@ def test_a_record_that_went_through_holds_no_exception_with_a_secret() -> None:
 
     set_up({}, REDACTOR)
     keep = Keep()
-    (handler,) = logging.getLogger().handlers
+    handler, _ring = logging.getLogger().handlers
     for each in handler.filters:
         keep.addFilter(each)
     log.addHandler(keep)

@@ -17,6 +17,8 @@ from clawd.wire import (
     key_reports,
     knowledge_methods,
     knowledge_reports,
+    log_methods,
+    log_reports,
     mcp_methods,
     mcp_reports,
     memory_methods,
@@ -35,6 +37,8 @@ from clawd.wire import (
     serving_methods,
     session_methods,
     session_reports,
+    status_methods,
+    status_reports,
     turn_methods,
     turn_reports,
 )
@@ -48,6 +52,7 @@ METHOD_MODULES = (
     conversation_methods,
     key_methods,
     knowledge_methods,
+    log_methods,
     mcp_methods,
     memory_methods,
     metric_methods,
@@ -59,6 +64,7 @@ METHOD_MODULES = (
     serving_methods,
     session_methods,
     turn_methods,
+    status_methods,
 )
 REPORT_MODULES = (
     changes,
@@ -67,6 +73,7 @@ REPORT_MODULES = (
     extension_reports,
     key_reports,
     knowledge_reports,
+    log_reports,
     mcp_reports,
     memory_methods,
     metric_reports,
@@ -76,6 +83,7 @@ REPORT_MODULES = (
     reports,
     session_reports,
     turn_reports,
+    status_reports,
 )
 
 KINDS = sorted(METHODS.items())
@@ -134,6 +142,7 @@ def test_only_these_methods_are_for_admins() -> None:
     assert {name for name, kind in KINDS if kind.admin} == {
         "reload",
         "shutdown",
+        "tail_log",
         "clear_estop",
         "unload_model",
         "show_config",

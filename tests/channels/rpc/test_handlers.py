@@ -106,6 +106,7 @@ class Front(Door):
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
         names += ["models", "find_model", "policy_cases", "accept_receipts"]
         names += ["plugins", "reload_tools", "keys", "metrics", "turns", "tool_clients", "mcp"]
+        names += ["plugins", "reload_tools", "keys", "metrics", "log", "tool_clients", "mcp"]
         fields["judge_of"] = lambda change: judge_of(house, change)
         return Parts(**fields | dict.fromkeys(names))
 

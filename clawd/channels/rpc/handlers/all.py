@@ -5,6 +5,7 @@ from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.exports import ExportHandlers
 from clawd.channels.rpc.handlers.keys import KeyHandlers
 from clawd.channels.rpc.handlers.knowledge import KnowledgeHandlers
+from clawd.channels.rpc.handlers.logs import LogHandlers
 from clawd.channels.rpc.handlers.mcp import McpHandlers
 from clawd.channels.rpc.handlers.metrics import MetricHandlers
 from clawd.channels.rpc.handlers.models import ModelHandlers
@@ -32,6 +33,7 @@ class Handlers(
     RecordHandlers,
     KeyHandlers,
     KnowledgeHandlers,
+    LogHandlers,
     McpHandlers,
     ExportHandlers,
     ModelHandlers,

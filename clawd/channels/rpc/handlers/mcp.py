@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler
+from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
 from clawd.mcp.model import RemoteTool, ServerState
 from clawd.mcp.tools import McpTool, assessment_of
 from clawd.security.principal import Principal
@@ -23,8 +23,6 @@ from clawd.wire.mcp_reports import (
     McpToolLine,
     McpToolList,
 )
-
-_NOT_SHOWN = "it cannot be used now; an admin can see why"
 
 
 class McpHandlers(Handler):
@@ -76,7 +74,7 @@ class McpHandlers(Handler):
         settings = mcp.wanted.rules.servers.get(state.alias)
         problem = state.problem
         if problem and not principal.is_admin:
-            problem = _NOT_SHOWN
+            problem = NOT_SHOWN
         return McpServerLine(
             alias=state.alias,
             link=state.link,

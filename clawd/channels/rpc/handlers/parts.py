@@ -33,12 +33,16 @@ from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
+from clawd.wire.log_methods import TailLog
+from clawd.wire.log_reports import LogPage
 from clawd.wire.messages import Answer
 from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
 from clawd.wire.turn_reports import TurnList
 
 MAX_CURSOR_DIGITS = 18
+# Of an MCP server, for those who are no admins: a problem may quote addresses and commands.
+NOT_SHOWN = "it cannot be used now; an admin can see why"
 APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
 
 _log = logging.getLogger(__name__)
@@ -66,6 +70,7 @@ class Parts:
         effective_config: returns the config as JSON-like data, secrets redacted.
         metrics: reports what is counted and measured.
         turns: lists the turns that run, as the principal may see them.
+        log: returns lines of the daemon's log.
         status: reports what only the service knows, as the principal may see it.
         reload: reads the config again and returns what to tell.
         accept_receipts: takes the receipt log as it stands and returns what to tell.
@@ -101,6 +106,7 @@ class Parts:
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
     metrics: Callable[[], Awaitable[MetricsReport]]
     turns: Callable[[Principal], TurnList]
+    log: Callable[[TailLog], LogPage]
     status: Callable[[Principal], Awaitable[StatusReport]]
     reload: Callable[[], Awaitable[str]]
     accept_receipts: Callable[[Principal], Awaitable[str]]

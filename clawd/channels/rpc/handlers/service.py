@@ -1,7 +1,9 @@
 """Handlers about the daemon itself: status, config, emergency stop, providers."""
 
+import msgspec
+
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler
+from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
 from clawd.errors import NotFoundError
 from clawd.wire.methods import (
     CheckProvider,
@@ -16,6 +18,7 @@ from clawd.wire.methods import (
     Status,
 )
 from clawd.wire.reports import ConfigText, Done, EstopReport, ProviderList, StatusReport
+from clawd.wire.status_reports import ServerLine
 
 
 class ServiceHandlers(Handler):
@@ -23,7 +26,18 @@ class ServiceHandlers(Handler):
 
     async def status(self, _params: Status, call: Call) -> StatusReport:
         """Report on the daemon, and on what the caller may see of it."""
-        return await self.parts.status(call.principal)
+        report = await self.parts.status(call.principal)
+        mcp, is_admin = self.parts.mcp, call.principal.is_admin
+        servers = tuple(
+            ServerLine(
+                alias=each.alias,
+                link=each.link,
+                tools=len(mcp.catalogue.of(each.alias)),
+                problem=each.problem if is_admin or not each.problem else NOT_SHOWN,
+            )
+            for each in mcp.states()
+        )
+        return msgspec.structs.replace(report, servers=servers)
 
     async def ping(self, _params: Ping, _call: Call) -> Done:
         """Answer at once."""

@@ -1,0 +1,98 @@
+"""`clawctl completion`: what makes TAB work in bash, zsh and fish. Needs no daemon."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.completion_scripts import SCRIPTS
+from clawctl.render import emit_json, say
+from clawd.errors import ForbiddenError
+from clawd.paths import user_home
+
+Shell = Literal["bash", "zsh", "fish"]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "_words"]), metavar="SHELL")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
+@click.option("--install", is_flag=True, help="Write it where the shell looks, for you alone.")
+@json_option
+@pass_app
+@click.pass_context
+def command(
+    context: click.Context,
+    app: App,
+    shell: str,
+    words: tuple[str, ...],
+    *,
+    install: bool,
+    as_json: bool,
+) -> int:
+    """Print the completion of SHELL (bash, zsh or fish), or --install it.
+
+    At TAB it offers commands and options, and live names: conversations, tools, models, providers,
+    keys, MCP servers, plugins, receipts, notes, files. It never starts a daemon and is never slow.
+    """
+    if shell == "_words":
+        return _complete(context, app, words)
+    if words:
+        raise click.UsageError(f"unexpected words after {shell}: {' '.join(words)[:80]}")
+    if install:
+        path, then = _install(shell)
+        if as_json:
+            emit_json({"shell": shell, "path": str(path), "then": then})
+        else:
+            say(f"wrote {path}\n{then}")
+    elif as_json:
+        emit_json({"shell": shell, "script": SCRIPTS[shell]})
+    else:
+        click.echo(SCRIPTS[shell], nl=False)
+    return Exit.DONE
+
+
+def _complete(context: click.Context, app: App, words: tuple[str, ...]) -> int:
+    from clawctl.completion import complete, print_lines
+
+    if words:
+        shell, *typed = words
+        print_lines(complete(context.find_root().command, shell, typed, app))
+    return Exit.DONE
+
+
+def _install(shell: str) -> tuple[Path, str]:
+    """Write the script and return where, and what is still to do.
+
+    Raises:
+        ForbiddenError: it cannot be written.
+    """
+    home = user_home(os.environ)
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    zsh = Path(os.environ.get("ZDOTDIR") or home)
+    path, then = {
+        "bash": (
+            data / "bash-completion/completions/clawctl",
+            "Open a new shell; it needs the package bash-completion, or in ~/.bashrc the line: "
+            'eval "$(clawctl completion bash)"',
+        ),
+        "zsh": (
+            zsh / ".zfunc/_clawctl",
+            f"Put before compinit in {zsh / '.zshrc'}, once: fpath+=({zsh / '.zfunc'})\n"
+            "Then open a new shell.",
+        ),
+        "fish": (config / "fish/completions/clawctl.fish", "It works in the next fish."),
+    }[shell]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.write_text(SCRIPTS[shell], encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise ForbiddenError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"Put it where you can: clawctl completion {shell} > FILE",
+        ) from error
+    return path, then

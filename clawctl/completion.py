@@ -1,0 +1,227 @@
+"""What a shell offers at TAB: commands and options from the command tree, names from the daemon.
+
+`clawctl completion _words bash|zsh|fish -- WORD …` prints a line for each proposal, `value TAB
+help`, for the last word; or one word, `:file` or `:dir`, where the shell knows better. It starts no
+daemon, asks no person, leaves no receipt, and is silent and done within LIMIT_S whatever happens.
+"""
+
+import os
+import signal
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+from typing_extensions import override
+
+from clawctl.app import App
+from clawctl.live_names import SOURCES, Asked
+
+LIMIT_S = 0.25
+MAX_PROPOSALS = 500
+MAX_VALUE = 200
+MAX_HELP = 80
+
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # the older releases that serve as well know no argument
+
+
+class _TooLateError(BaseException):
+    """The time is up; a BaseException, so that no handler on the way takes it for a failure."""
+
+
+class _Live(_Type):
+    """A parameter whose values the daemon knows; all else is as the type behind it says."""
+
+    name = "live"
+
+    def __init__(self, behind: "click.ParamType[Any]", source: str) -> None:
+        self._behind = behind
+        self._source = source
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert as the type behind it."""
+        return self._behind.convert(value, param, ctx)
+
+    @override
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin so; none where the daemon cannot be asked in time."""
+        asked = Asked(
+            socket=ctx.find_root().params.get("socket"),
+            params={name: str(value) for name, value in ctx.params.items() if value},
+        )
+        found = _in_time(SOURCES[self._source](asked))
+        return [CompletionItem(value, help=about) for value, about in found]
+
+
+# Which source knows the values of a parameter: the words of the command, then its name.
+LIVE: dict[tuple[str, str], str] = {
+    ("agent", "conversation_id"): "conversations",
+    ("agent", "provider"): "providers",
+    ("agent", "model"): "models",
+    ("approval approve", "approval_id"): "approvals",
+    ("approval deny", "approval_id"): "approvals",
+    ("approval rules", "rule_id"): "rules",
+    ("conversation compress", "conversation"): "conversations",
+    ("conversation delete", "conversation"): "conversations",
+    ("conversation export", "conversation"): "conversations",
+    ("conversation fork", "conversation"): "conversations",
+    ("conversation rename", "conversation"): "conversations",
+    ("conversation show", "conversation"): "conversations",
+    ("files add", "conversation"): "conversations",
+    ("files delete", "conversation"): "conversations",
+    ("files delete", "name"): "session_files",
+    ("files list", "conversation"): "conversations",
+    ("files save", "conversation"): "conversations",
+    ("files save", "name"): "session_files",
+    ("files show", "conversation"): "conversations",
+    ("files show", "name"): "session_files",
+    ("key revoke", "key"): "keys",
+    ("knowledge append", "keywords"): "knowledge",
+    ("knowledge delete", "keywords"): "knowledge",
+    ("knowledge edit", "keywords"): "knowledge",
+    ("knowledge load", "keywords"): "keywords",
+    ("knowledge save", "keywords"): "knowledge",
+    ("knowledge search", "keywords"): "keywords",
+    ("mcp connect", "alias"): "aliases",
+    ("mcp disconnect", "alias"): "aliases",
+    ("mcp tool", "alias"): "aliases",
+    ("mcp tool", "name"): "mcp_tools",
+    ("mcp tools", "alias"): "aliases",
+    ("memory clear", "conversation"): "conversations",
+    ("memory show", "conversation"): "conversations",
+    ("model load", "name"): "models",
+    ("model unload", "name"): "loaded_models",
+    ("plugin approve", "name"): "plugins",
+    ("plugin remove", "name"): "plugins",
+    ("policy explain", "tool"): "tools",
+    ("provider test", "name"): "providers",
+    ("receipt export", "conversation_id"): "conversations",
+    ("receipt list", "conversation_id"): "conversations",
+    ("receipt list", "tool"): "tools",
+    ("receipt show", "receipt"): "receipts",
+    ("tool run", "name"): "tools",
+    ("tool show", "name"): "tools",
+    ("undo", "conversation"): "conversations",
+}
+
+
+def complete(root: click.Command, shell: str, words: list[str], app: App) -> list[str]:
+    """Return the lines for a shell; `words` are those after `clawctl`, the last is being typed."""
+    try:
+        signal.signal(signal.SIGALRM, _time_is_up)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        glued, cut = _glued(words) if shell == "bash" else (words, 0)
+        *before, incomplete = glued or [""]
+        _make_live(root, before, app)
+        finder = ShellComplete(root, {"obj": app}, "clawctl", "_CLAWCTL_COMPLETE")
+        found = finder.get_completions(before, incomplete)
+        return list(_lines(found, incomplete, cut))
+    except _TooLateError:
+        return []
+    except Exception:  # noqa: BLE001 - a shell that completes is no place for a message
+        return []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _time_is_up(_number: int, _frame: types.FrameType | None) -> NoReturn:
+    raise _TooLateError
+
+
+def _in_time(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what is found before the time is up; commands and options are offered all the same."""
+    found: list[tuple[str, str]] = []
+    try:
+        for each in names:
+            found.append(each)
+            if len(found) >= MAX_PROPOSALS:
+                break
+    except (_TooLateError, Exception):  # noqa: BLE001 - as above
+        return found
+    return found
+
+
+def _glued(words: list[str]) -> tuple[list[str], int]:
+    """Join what bash parts at `=` and `:` and return how much of the last word it has kept.
+
+    `--tool=ti` comes as three words, and what is proposed replaces the last of them only.
+    """
+    glued: list[str] = []
+    joins = False
+    for word in words:
+        is_mark = word in {"=", ":"}
+        if glued and (joins or is_mark) and glued[-1]:
+            glued[-1] += word
+        else:
+            glued.append(word)
+        joins = is_mark
+    last = words[-1] if words else ""
+    kept = "" if last in {"=", ":"} else last
+    return glued, len(glued[-1]) - len(kept) if glued else 0
+
+
+def _make_live(root: click.Command, before: list[str], app: App) -> None:
+    """Give the parameters of the command that is being typed their sources."""
+    path, command = _command_of(root, before, app)
+    for param in command.params:
+        source = LIVE.get((path, param.name or ""))
+        if source is not None and not isinstance(param.type, _Live):
+            param.type = _Live(param.type, source)
+
+
+def _command_of(root: click.Command, before: list[str], app: App) -> tuple[str, click.Command]:
+    context = click.Context(root, info_name="clawctl", obj=app)
+    path: list[str] = []
+    command = root
+    skips = False
+    for word in before:
+        if skips or word.startswith("-"):
+            skips = not skips and word == "--socket"
+            continue
+        if not isinstance(command, click.Group):
+            break
+        below = command.get_command(context, word)
+        if below is None:
+            break
+        path.append(below.name if path and below.name else word)
+        command = below
+    return " ".join(path), command
+
+
+def _lines(found: list[CompletionItem], incomplete: str, cut: int) -> Iterator[str]:
+    seen: set[str] = set()
+    option, mark, _ = incomplete.partition("=")
+    front = f"{option}{mark}" if mark and option.startswith("--") else ""
+    for item in found:
+        if item.type in {"file", "dir"}:
+            yield f":{item.type}"
+            continue
+        value = f"{front}{item.value}"
+        if value in seen or not value.startswith(incomplete) or not _is_harmless(value):
+            continue
+        seen.add(value)
+        about = " ".join(str(item.help or "").split())[:MAX_HELP]
+        yield f"{value[cut:]}\t{about if about.isprintable() else ''}"
+
+
+def _is_harmless(value: str) -> bool:
+    """Tell whether a name may be put into a command line: one line, nothing hidden, no option."""
+    return 0 < len(value) <= MAX_VALUE and value.isprintable()
+
+
+def print_lines(lines: list[str]) -> None:
+    """Print for the shell; a reader that is gone is none of our business."""
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

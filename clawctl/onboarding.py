@@ -1,0 +1,193 @@
+"""What `onboard` asks, and what the answers make of a config. Nothing is done here."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+
+from clawctl.config_text import has_section, with_section, with_value
+from clawctl.render import say
+from clawd.paths import Layout, expanded
+
+Source = Literal["keep", "embedded", "gguf", "openai", "anthropic"]
+Autonomy = Literal["readonly", "supervised", "full"]
+
+SOURCES: dict[str, Source] = {"1": "embedded", "2": "gguf", "3": "openai", "4": "anthropic"}
+ADDRESS = "http://localhost:8080/v1"
+CLAUDE = "claude-opus-5-5"
+CLAUDE_KEY = "ANTHROPIC_API_KEY"
+MAX_NAMES = 100
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted; `keep` and "" leave what the config says.
+
+    Attributes:
+        model: a GGUF file or a model's name, or a server's model.
+        key_variable: the name of the variable that holds the key, never the key.
+        service: whether clawd shall run as the user's service.
+    """
+
+    source: Source = "keep"
+    model: str = ""
+    base_url: str = ""
+    key_variable: str = ""
+    workspace: str = ""
+    autonomy: str = ""
+    service: bool = False
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """What the config says now, to be offered as what is kept by an empty answer."""
+
+    provider: str
+    workspace: str
+    autonomy: str
+    is_new: bool
+
+
+def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
+    """Ask at most five things, each explained; what was given by an option is not asked."""
+    total = 4 + may_serve
+    answers = given
+    if given.source == "keep":
+        answers = _ask_source(answers, now, where, total)
+    if not given.workspace:
+        _explain(
+            3,
+            total,
+            "Which folder may the model work in?",
+            "Tools read and write there. Everything else is closed to them, or asks first.",
+        )
+        folder = click.prompt("Folder", default=now.workspace)
+        answers = msgspec.structs.replace(answers, workspace=str(expanded(folder).absolute()))
+    if not given.autonomy:
+        _explain(
+            4,
+            total,
+            "What may it do without asking?",
+            "  readonly    look only\n"
+            "  supervised  look freely, ask before it changes anything (recommended)\n"
+            "  full        everything that no rule blocks, without asking",
+        )
+        choice = click.Choice(["readonly", "supervised", "full"])
+        word = click.prompt("Autonomy", type=choice, default=now.autonomy, show_choices=False)
+        answers = msgspec.structs.replace(answers, autonomy=word)
+    if may_serve and not given.service:
+        _explain(
+            5,
+            total,
+            "Shall clawd start by itself when you log in?",
+            "As a service of yours by systemd. Otherwise the first command starts it.",
+        )
+        wanted = click.confirm("Install the service?", default=False)
+        answers = msgspec.structs.replace(answers, service=wanted)
+    return answers
+
+
+def changed(text: str, answers: Answers, model: str) -> str:
+    """Return the config's text with the answers in it; `model` is the name of a local model.
+
+    Raises:
+        ConfigError: it is written in a way that is not ours to change.
+    """
+    if answers.workspace:
+        text = with_value(text, "workspace_dir", answers.workspace)
+    if answers.autonomy:
+        text = with_value(text, "security.autonomy", answers.autonomy)
+    match answers.source:
+        case "keep":
+            return text
+        case "embedded" | "gguf":
+            if not has_section(text, "providers.models.local"):
+                values = {"kind": "local", "model": "embedded"}
+                text = with_section(text, "providers.models.local", values)
+            text = with_value(text, "default_provider", "local")
+            return with_value(text, "default_model", model)
+        case "openai" | "anthropic":
+            name = _free_name(text, "server" if answers.source == "openai" else "claude")
+            kind = "openai-compatible" if answers.source == "openai" else "anthropic"
+            values = {
+                "kind": kind,
+                "model": answers.model,
+                "base_url": answers.base_url,
+                "api_key_env": answers.key_variable,
+            }
+            text = with_section(text, f"providers.models.{name}", values)
+            text = with_value(text, "default_provider", name)
+            return with_value(text, "default_model", "")
+
+
+def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answers:
+    kept = "" if now.is_new else f"\n  0  keep what the config says: {now.provider}"
+    _explain(
+        1,
+        total,
+        "Where shall the answers come from?",
+        "  1  the embedded model: tiny, works at once and offline, for trying the tools\n"
+        "  2  a model file (GGUF) on this machine\n"
+        "  3  a server that speaks the OpenAI API: llama-server, vLLM, Ollama, a cloud\n"
+        f"  4  Anthropic{kept}",
+    )
+    choices = [*SOURCES] if now.is_new else ["0", *SOURCES]
+    default = choices[0]
+    chosen = click.prompt("Choose", type=click.Choice(choices), default=default)
+    source: Source = SOURCES.get(chosen, "keep")
+    answers = msgspec.structs.replace(answers, source=source)
+    if source == "gguf":
+        return _ask_file(answers, where, total)
+    if source in {"openai", "anthropic"}:
+        return _ask_server(answers, total)
+    return answers
+
+
+def _ask_file(answers: Answers, where: Layout, total: int) -> Answers:
+    names = sorted(path.stem for path in where.models.glob("*.gguf"))[:MAX_NAMES]
+    there = f"In {where.models}: {', '.join(names) or 'nothing yet'}."
+    _explain(2, total, "Which model?", f"{there}\nA path adds that file to them, by a link.")
+    model = click.prompt("Model or file", default=names[0] if names else None)
+    return msgspec.structs.replace(answers, model=model)
+
+
+def _ask_server(answers: Answers, total: int) -> Answers:
+    """Ask for all that names a server, in one line."""
+    if answers.source == "openai":
+        form, example = "ADDRESS MODEL [VARIABLE]", f"{ADDRESS} gpt-oss-20b"
+    else:
+        form, example = "MODEL VARIABLE", f"{CLAUDE} {CLAUDE_KEY}"
+    _explain(
+        2,
+        total,
+        f"Which one? Write: {form}",
+        "VARIABLE is the name of the environment variable that holds the key; keys do not\n"
+        f"belong into a config. As in: {example}",
+    )
+    default = None if answers.source == "openai" else example
+    while True:
+        words = click.prompt("Server", default=default).split()
+        url = words.pop(0) if answers.source == "openai" and words else ""
+        if 1 <= len(words) <= 2 and (not url or url.startswith(("http://", "https://"))):
+            break
+        say(f"That is not {form}, as in: {example}")
+    return msgspec.structs.replace(
+        answers, base_url=url, model=words[0], key_variable=words[1] if len(words) > 1 else ""
+    )
+
+
+def _explain(number: int, total: int, question: str, text: str) -> None:
+    say(f"\n[{number}/{total}] {question}\n{text}")
+
+
+def _free_name(text: str, wanted: str) -> str:
+    """Return a name for a provider that no section has yet."""
+    name, number = wanted, 1
+    while has_section(text, f"providers.models.{name}"):
+        number += 1
+        name = f"{wanted}{number}"
+    return name
+
+
+def is_file(model: str) -> bool:
+    """Tell whether a model was named by its file rather than by its name."""
+    return "/" in model or Path(model).suffix.lower() == ".gguf"

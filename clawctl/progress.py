@@ -1,0 +1,157 @@
+"""One line on stderr that tells how far something is, once it has taken a second.
+
+Nothing is written where stderr is no terminal, nor with --quiet: a log or a pipe gets no bars.
+
+    with Progress("copying tiny.gguf", unit="bytes") as bar:
+        bar.show(done, total)
+
+    copying tiny.gguf  ███████░░░░░░░░░  45 %  1.2 GB of 2.6 GB  3 s left
+    loading tiny ⠹ 12 s
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, TextIO, TypeVar
+
+import click
+
+from clawctl.app import App
+from clawctl.client import Client
+from clawctl.render import display_width, duration, size
+from clawd.errors import UnreachableError
+from clawd.wire.method import Method, method_name
+from clawd.wire.safe_text import visible_line
+
+PATIENCE_S = 1.0
+REDRAW_S = 0.1
+BAR_CELLS = 20
+NAME_LIMIT = 40
+TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PLAIN_TURNING = "|/-\\"
+
+R = TypeVar("R")
+
+
+class Progress:
+    """Draws one line in place; takes it away when it is left. `what` says what goes on."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        unit: Literal["bytes", "count"] = "count",
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = visible_line(what, NAME_LIMIT)
+        self._unit = unit
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._began_at = clock()
+        self._due_at = self._began_at + PATIENCE_S
+        self._width = 0
+        self._drawn = 0
+        self.is_shown = not quiet and self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        encoding = (getattr(self._stream, "encoding", None) or "").lower()
+        self._is_plain = "utf" not in encoding
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def show(self, done: int, total: int) -> None:
+        """Draw how much of a known total is done, if it is time to."""
+        if self._is_due():
+            self._draw(self._measured(done, max(total, done)))
+
+    def tick(self, done: int | None = None) -> None:
+        """Draw that it goes on, with how much is done where only that is known."""
+        if not self._is_due():
+            return
+        signs = PLAIN_TURNING if self._is_plain else TURNING
+        sign = signs[self._drawn % len(signs)]
+        count = "" if done is None else f"  {self._amount(done)}"
+        self._draw(f"{self._what} {sign} {duration(self._clock() - self._began_at)}{count}")
+
+    def clear(self) -> None:
+        """Take it off the terminal."""
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=self._stream, flush=True)
+            self._width = 0
+
+    def _is_due(self) -> bool:
+        if not self.is_shown or self._clock() < self._due_at:
+            return False
+        self._due_at = self._clock() + REDRAW_S
+        return True
+
+    def _measured(self, done: int, total: int) -> str:
+        share = done / total if total else 1.0
+        filled = round(share * BAR_CELLS)
+        full, empty = ("#", ".") if self._is_plain else ("█", "░")
+        bar = full * filled + empty * (BAR_CELLS - filled)
+        amount = f"{self._amount(done)} of {self._amount(total)}"
+        passed = self._clock() - self._began_at
+        left = f"  {duration(passed / share - passed)} left" if 0 < share < 1 else ""
+        return f"{self._what}  {bar}  {100 * share:.0f} %  {amount}{left}"
+
+    def _amount(self, count: int) -> str:
+        return size(count) if self._unit == "bytes" else str(count)
+
+    def _draw(self, text: str) -> None:
+        # A line that wraps could not be drawn anew in place.
+        columns = _columns(self._stream)
+        while display_width(text) >= columns:
+            text = text[:-1]
+        width = display_width(text)
+        pad = " " * max(0, self._width - width)
+        print(f"\r{text}{pad}", end="", file=self._stream, flush=True)
+        self._width = width
+        self._drawn += 1
+
+
+def progress_of_command(what: str, *, unit: Literal["bytes", "count"] = "count") -> Progress:
+    """Return the line of the command that runs, which may have been told to be quiet."""
+    context = click.get_current_context(silent=True)
+    app = context.find_object(App) if context is not None else None
+    return Progress(what, unit=unit, quiet=app is not None and app.is_quiet)
+
+
+def call(client: Client, params: Method[R], bar: Progress, *, limit_s: float) -> R:
+    """Call a method that may take long, with the line drawn meanwhile.
+
+    Raises:
+        ClawError: the daemon refused it, or did not answer in time.
+    """
+    stream = client.stream(params)
+    deadline = time.monotonic() + limit_s
+    with bar:
+        while not stream.is_done:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise UnreachableError(
+                    f"the daemon (pid {client.welcome.pid}) did not answer "
+                    f"{method_name(type(params))} within {limit_s:g} s",
+                    hint="It may hang: see clawctl logs, or end it.",
+                )
+            stream.wait(min(left, REDRAW_S))
+            bar.tick()
+    return stream.result
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return max(os.get_terminal_size(stream.fileno()).columns, 2)
+    except (OSError, ValueError, AttributeError):
+        return 80

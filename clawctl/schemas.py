@@ -1,0 +1,294 @@
+"""What `--json` of each command prints, as types; `clawctl COMMAND --json-schema` shows the schema.
+
+A command that fails prints `{"error": {"code", "message", "hint", "data"}}` instead. Fields may be
+added; none is renamed or taken away within a major version.
+"""
+
+from types import UnionType
+from typing import Any, get_args
+
+import msgspec
+
+from clawctl.checks.finding import Finding
+from clawctl.commands.onboard import Onboarded
+from clawctl.commands.receipt import Verdict
+from clawctl.config_edit import Edited
+from clawctl.receipt_bundle import About
+from clawd.wire.changes import ChangeLine
+from clawd.wire.conversation_reports import CompressionReport, ConversationLine, MessageLine
+from clawd.wire.events import TurnFinished
+from clawd.wire.extension_reports import PluginLine, ToolProblem
+from clawd.wire.key_reports import KeyLine, NewKey
+from clawd.wire.knowledge_reports import KnowledgeOutcome
+from clawd.wire.log_reports import LogLine
+from clawd.wire.mcp_reports import McpServerLine, McpServerList, McpToolDetail, McpToolList
+from clawd.wire.memory_methods import MemoryCheck
+from clawd.wire.metric_reports import MetricsReport
+from clawd.wire.policy_reports import PolicyCaseLine, PolicyExplanation, PolicyReplay
+from clawd.wire.prompt_reports import PromptText
+from clawd.wire.reports import (
+    ApprovalLine,
+    Done,
+    EstopReport,
+    LoadedModel,
+    MemoryHit,
+    ModelList,
+    ProviderLine,
+    ReceiptDetail,
+    ReceiptHead,
+    ReceiptLine,
+    RuleLine,
+    ToolLine,
+    ToolOutcome,
+)
+from clawd.wire.session_reports import SessionFileLine
+from clawd.wire.status_reports import StatusReport
+
+
+class Answer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
+    """The end of a turn, with the calls, notices and hops that were seen on the way."""
+
+    tool_calls: list[dict[str, Any]]
+    notices: list[str]
+    hops: list[dict[str, Any]]
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval, the word that was given, and what came of it."""
+
+    approval: ApprovalLine
+    answer: str
+    message: str
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion script."""
+
+    shell: str
+    script: str
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion script that was written, and what is still to do."""
+
+    shell: str
+    path: str
+    then: str
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A config that is valid, or that is not, with a line for each problem."""
+
+    ok: bool
+    path: str = ""
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    problems: list[str] = []
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Every value in force, by section, and for each key that was set, dotted, who set it."""
+
+    path: str
+    values: dict[str, Any]
+    sources: dict[str, str]
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation with its messages, oldest first."""
+
+    conversation: ConversationLine
+    messages: list[MessageLine]
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """Conversations written out."""
+
+    format: str
+    text: str
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """Conversations written into a file."""
+
+    format: str
+    path: str
+
+
+class FileText(msgspec.Struct, frozen=True, kw_only=True):
+    """A session file and its text."""
+
+    file: SessionFileLine
+    text: str
+
+
+class FileSaved(msgspec.Struct, frozen=True, kw_only=True):
+    """A session file and where it was saved."""
+
+    file: SessionFileLine
+    path: str
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What was created or kept, a sentence each."""
+
+    done: list[str]
+
+
+class ModelAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is in the folder now."""
+
+    name: str
+    path: str
+    size_bytes: int
+    how: str
+    replaced: bool
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done."""
+
+    ok: bool
+    message: str
+
+
+class ProviderTested(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider that was asked, null for the default one, and what it said."""
+
+    ok: bool
+    provider: str | None
+    message: str
+
+
+class ReceiptsExported(msgspec.Struct, frozen=True, kw_only=True):
+    """An export of receipts and whether it verifies."""
+
+    folder: str
+    ok: bool
+    problem: str
+    about: About
+
+
+class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+    """The protocol versions that this client speaks, and the one that it speaks with the daemon."""
+
+    min: int
+    max: int
+    spoken: int | None
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions; null for what is not there."""
+
+    clawctl: str
+    clawd: str | None
+    protocol: Spoken
+    llama_cpp: str | None
+    python: str
+
+
+TYPES: dict[str, Any] = {
+    "agent": Answer,
+    "agent show-prompt": PromptText,
+    "approval allow": Answered,
+    "approval approve": Answered,
+    "approval deny": Answered,
+    "approval list": list[ApprovalLine],
+    "approval revoke": Done,
+    "approval rules": list[RuleLine] | Done,
+    "completion": Script | Installed,
+    "config edit": Edited,
+    "config schema": dict[str, Any],
+    "config show": Shown,
+    "config validate": Checked,
+    "conversation compress": CompressionReport,
+    "conversation delete": Done,
+    "conversation export": Export | Exported,
+    "conversation fork": ConversationLine,
+    "conversation list": list[ConversationLine],
+    "conversation rename": ConversationLine,
+    "conversation show": Conversation,
+    "doctor": list[Finding],
+    "estop": EstopReport,
+    "files add": SessionFileLine,
+    "files delete": Done,
+    "files list": list[SessionFileLine],
+    "files save": FileSaved,
+    "files show": FileText,
+    "init": Made,
+    "key create": NewKey,
+    "key list": list[KeyLine],
+    "key revoke": Done,
+    "knowledge append": KnowledgeOutcome,
+    "knowledge delete": KnowledgeOutcome,
+    "knowledge edit": KnowledgeOutcome,
+    "knowledge keywords": KnowledgeOutcome,
+    "knowledge list": KnowledgeOutcome,
+    "knowledge load": KnowledgeOutcome,
+    "knowledge save": KnowledgeOutcome,
+    "knowledge search": KnowledgeOutcome,
+    "logs": list[LogLine],
+    "mcp connect": McpServerLine,
+    "mcp disconnect": McpServerLine,
+    "mcp list": McpServerList,
+    "mcp tool": McpToolDetail | ToolOutcome,
+    "mcp tools": McpToolList,
+    "memory backup": Done,
+    "memory check": MemoryCheck,
+    "memory clear": Done,
+    "memory export": Export | Exported,
+    "memory list": list[ConversationLine],
+    "memory search": list[MemoryHit],
+    "memory show": Conversation,
+    "metrics": MetricsReport,
+    "model add": ModelAdded,
+    "model list": ModelList,
+    "model load": LoadedModel,
+    "model ps": list[LoadedModel],
+    "model unload": Confirmed,
+    "onboard": Onboarded,
+    "plugin approve": PluginLine | None,
+    "plugin install": PluginLine | None,
+    "plugin list": list[PluginLine],
+    "plugin reload": Done,
+    "plugin remove": Done,
+    "policy explain": PolicyExplanation,
+    "policy replay": PolicyReplay,
+    "policy test": list[PolicyCaseLine],
+    "provider list": list[ProviderLine],
+    "provider test": ProviderTested,
+    "receipt accept": Done,
+    "receipt export": ReceiptsExported,
+    "receipt head": ReceiptHead,
+    "receipt list": list[ReceiptLine],
+    "receipt show": ReceiptDetail,
+    "receipt verify": Verdict,
+    "status": StatusReport,
+    "tool list": list[ToolLine],
+    "tool problems": list[ToolProblem],
+    "tool reload": Done,
+    "tool run": ToolOutcome,
+    "tool show": ToolLine,
+    "undo": ToolOutcome | list[ChangeLine],
+    "version": Versions,
+}
+
+
+def schema_of(path: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a command prints with --json.
+
+    Raises:
+        KeyError: it prints no JSON.
+    """
+    kind = TYPES[path]
+    # msgspec makes no one schema of several structs without tags.
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    parts, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    found = parts[0] if len(parts) == 1 else {"anyOf": list(parts)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"clawctl {path} --json",
+        **found,
+        **({"$defs": components} if components else {}),
+    }

@@ -1,0 +1,129 @@
+"""How `status` is drawn: one screen, the state first, then what is wrong, then the facts."""
+
+import sys
+from collections.abc import Iterator
+
+from clawctl.render import Palette, duration, show_fields
+from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.status_reports import ServerLine, StatusReport, WorkerLine
+
+Warned = tuple[str, str]
+
+
+def show_status(report: StatusReport) -> None:
+    """Print a report for people."""
+    palette = Palette.of(sys.stdout)
+    warned = list(warnings(report))
+    if report.estop:
+        mark, state = palette.red("■"), "tools are stopped"
+    elif warned:
+        mark, state = palette.yellow("▲"), "runs, with something to look at"
+    else:
+        mark, state = palette.green("●"), "is ready" if not report.turns_running else "is at work"
+    since = f"pid {report.pid}, up {duration(report.uptime_s)}"
+    head = f"clawd {report.version} {state}"
+    print(f"{mark} {palette.bold(visible_line(head))}  {palette.dim(since)}")
+    for says, then in warned:
+        print(f"  {palette.yellow('!')} {visible_line(says)}")
+        print(f"    {palette.dim('→')} {visible_line(then)}")
+    print()
+    show_fields(list(_facts(report)))
+
+
+def warnings(report: StatusReport) -> Iterator[Warned]:
+    """Yield what a person should know first, each with what to do about it."""
+    if report.estop:
+        reason = report.estop_reason or "no reason given"
+        yield f"the emergency stop is SET: {reason}", "allow tools again: clawctl estop --clear"
+    if not report.receipts_enabled:
+        yield "receipts are OFF: nothing is recorded", "set enabled = true in [receipts]"
+    elif report.receipts_problem:
+        yield f"receipts: {report.receipts_problem}", "see what is broken: clawctl receipt verify"
+    if report.sandbox == "none":
+        reason = report.sandbox_reason or "it cannot be had here"
+        yield f"there is no sandbox: {reason}", "see what is missing: clawctl doctor"
+    if report.rules_problem:
+        yield f"no stored approval rule is in force: {report.rules_problem}", "clawctl doctor"
+    if report.approvals_pending:
+        count = report.approvals_pending
+        what = "call waits" if count == 1 else "calls wait"
+        yield f"{count} {what} for your approval", "answer: clawctl approval list"
+    yield from _broken(report)
+
+
+def _broken(report: StatusReport) -> Iterator[Warned]:
+    for worker in report.workers:
+        if worker.state == "stopped":
+            yield (
+                f"the worker of model {worker.alias} died",
+                "the next request starts it again; clawctl logs says why",
+            )
+    for server in report.servers:
+        if server.link == "waiting":
+            why = server.problem or "it does not answer"
+            then = f"try it now: clawctl mcp connect {server.alias}"
+            yield f"MCP server {server.alias}: {why}", then
+
+
+def _facts(report: StatusReport) -> Iterator[tuple[str, object]]:
+    model = f" ({report.default_model})" if report.default_model else ""
+    yield "provider", f"{report.default_provider}{model}"
+    if report.workers:
+        yield "models", "\n".join(_worker(each) for each in report.workers)
+    else:
+        yield "models", "none loaded; the first request loads one"
+    yield "autonomy", report.autonomy
+    yield "sandbox", _sandbox(report)
+    stop = f"SET: {report.estop_reason or 'no reason given'}" if report.estop else "not set"
+    yield "estop", stop
+    yield "receipts", _receipts(report)
+    yield "approvals", _approvals(report)
+    work = f"{report.turns_running} running, {report.turns_queued} waiting"
+    yield "turns", f"{work}; {report.conversations} conversations kept"
+    if report.restored:
+        yield "restored", report.restored
+    yield "gateway", report.gateway or "off"
+    yield "mcp servers", ", ".join(_server(each) for each in report.servers) or "none"
+    yield "workspace", report.workspace
+    yield "home", report.home
+    yield "config", report.config
+    yield "socket", report.socket
+
+
+def _worker(worker: WorkerLine) -> str:
+    context = f", context {worker.context_size}" if worker.context_size else ""
+    fence = f", fence {worker.fence}" if worker.fence else ""
+    running = f", {worker.running} running" if worker.running else ""
+    line = f"{worker.alias}: {worker.state}{running}{context}{fence}, pid {worker.pid}"
+    return visible_line(terminal_safe(line))
+
+
+def _server(server: ServerLine) -> str:
+    tools = f" ({server.tools} tools)" if server.link == "ready" else ""
+    return f"{server.alias} {server.link}{tools}"
+
+
+def _sandbox(report: StatusReport) -> str:
+    layers = f": {', '.join(report.sandbox_layers)}" if report.sandbox_layers else ""
+    reason = f" ({report.sandbox_reason})" if report.sandbox_reason else ""
+    line = f"{report.sandbox}{layers}{reason}"
+    if report.sandbox_unbounded:
+        line += f"; not bounded: {', '.join(report.sandbox_unbounded)}"
+    return line
+
+
+def _receipts(report: StatusReport) -> str:
+    if not report.receipts_enabled:
+        return "OFF: nothing is recorded"
+    if report.receipts_problem:
+        return f"{report.receipts}, PROBLEM: {report.receipts_problem}"
+    if not report.receipts:
+        return "none yet; the chain stands"
+    return f"{report.receipts}, the chain stands, head {report.receipts_head[:16]}"
+
+
+def _approvals(report: StatusReport) -> str:
+    line = f"{report.approvals_pending} pending, {report.rules} rules in force"
+    if not report.rules_problem:
+        return line
+    return f"{line}, PROBLEM: no stored rule is in force: {report.rules_problem}"

@@ -1,0 +1,33 @@
+"""What `clawd --checkup --json` prints: facts for `clawctl doctor`, found without a daemon."""
+
+import msgspec
+
+
+class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+    """How this clawd stands by its config; all but `problems` is empty when that is not valid.
+
+    Attributes:
+        problems: what is wrong with the config, a line each.
+        sandbox: the level that was found by trying it, with what it holds and what it does not.
+        model: the local model that the default provider answers from, and why it cannot be had.
+        gateway: host and port where the HTTP gateway would listen; port 0 for off.
+    """
+
+    config: str
+    config_exists: bool = False
+    problems: tuple[str, ...] = ()
+    hint: str = ""
+    sandbox: str = ""
+    sandbox_reason: str = ""
+    sandbox_layers: tuple[str, ...] = ()
+    sandbox_unbounded: tuple[str, ...] = ()
+    workspace: str = ""
+    memory: str = ""
+    receipts: str = ""
+    receipts_enabled: bool = True
+    provider: str = ""
+    provider_kind: str = ""
+    key_variable: str = ""
+    model: str = ""
+    model_problem: str = ""
+    gateway: tuple[str, int] = ("", 0)

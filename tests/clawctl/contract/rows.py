@@ -1,0 +1,120 @@
+"""What every command does with good words and with bad ones: one row each."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+USAGE, FAILED, DONE = 2, 1, 0
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """`words` follow the command's name and work; `bad` do not and end with `bad_code`.
+
+    Attributes:
+        code: how it ends when it works.
+        says: stands in what a person is shown.
+        why: stands in what a person is told of `bad`; the hint as well, where one is due.
+        json_words: what asks for JSON.
+        json_code: how it ends then, where that differs.
+        needs_daemon: whether it is refused where none runs and none may be started.
+    """
+
+    words: Sequence[str] = ()
+    code: int = DONE
+    says: str = ""
+    bad: Sequence[str] = ("--nonsense",)
+    bad_code: int = USAGE
+    why: str = "No such option"
+    stdin: str = ""
+    json_words: Sequence[str] = ("--json",)
+    needs_daemon: bool = True
+
+
+NO_CONVERSATION = "no conversation"
+
+ROWS: dict[str, Row] = {
+    "agent": Row(words=["-m", "hello"], says="an answer", bad=["--continue", "--conversation", "x", "-m", "x"], why="exclude each other"),
+    "agent show-prompt": Row(says="clawd", bad=["-C", "{folder}", "--here"], why="exclude each other"),
+    "approval allow": Row(words=["{an_approval}"], says="file_write", bad=["nothing"], bad_code=FAILED, why="pending"),
+    "approval approve": Row(words=["{an_approval}"], says="file_write", bad=["{an_approval}", "--days", "3"], why="--days goes with --always"),
+    "approval deny": Row(words=["{an_approval}"], says="file_write", bad=["nothing"], bad_code=FAILED, why="pending"),
+    "approval list": Row(says=""),
+    "approval revoke": Row(words=["{a_rule}"], says="rule", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "approval rules": Row(says="", bad=["--revoke", "nothing"], bad_code=FAILED, why="nothing"),
+    "completion": Row(words=["bash"], says="complete -F", bad=["csh"], why="csh", needs_daemon=False),
+    "config edit": Row(says="Nothing was changed", bad=["--file", "{new}"], bad_code=FAILED, why="clawctl init", needs_daemon=False),
+    "config schema": Row(says="properties", needs_daemon=False),
+    "config show": Row(says="default_provider", bad=["--file", "{new}"], bad_code=FAILED, why="", needs_daemon=False),
+    "config validate": Row(says="valid", bad=["--file", "{new}"], bad_code=FAILED, why="", needs_daemon=False),
+    "conversation compress": Row(words=["{a_long_conversation}"], says="A summary stands", bad=["{conversation}", "--undo", "--undo-last"], why="exclude each other"),
+    "conversation delete": Row(words=["{a_conversation}", "--yes"], says="deleted", bad=["{conversation}"], why="--yes"),
+    "conversation export": Row(words=["{conversation}"], says="hello", bad=["nothing"], bad_code=FAILED, why=NO_CONVERSATION),
+    "conversation fork": Row(words=["{conversation}"], says="messages of", bad=["{conversation}", "--at", "0"], why="--at"),
+    "conversation list": Row(says="TITLE", bad=["--limit", "0"], why="--limit"),
+    "conversation rename": Row(words=["{a_conversation}", "a", "title"], says="a title", bad=["nothing", "t"], bad_code=FAILED, why=NO_CONVERSATION),
+    "conversation show": Row(words=["{conversation}"], says="hello", bad=["nothing"], bad_code=FAILED, why=NO_CONVERSATION),
+    "doctor": Row(says="sandbox", needs_daemon=False),
+    "estop": Row(words=["--status"], says="not set", bad=["now"], why="unexpected extra argument", needs_daemon=False),
+    "files add": Row(words=["{table}", "-c", "{conversation}"], says="added", bad=["-", "-c", "{conversation}"], why="--name"),
+    "files delete": Row(words=["{a_file}", "-c", "{conversation}"], says="deleted", bad=["nothing", "-c", "{conversation}"], bad_code=FAILED, why="nothing"),
+    "files list": Row(words=["-c", "{conversation}"], says="", bad=[], why="--conversation"),
+    "files save": Row(words=["{file}", "{new}", "-c", "{conversation}"], says="saved", bad=["{file}", "{table}", "-c", "{conversation}"], bad_code=FAILED, why="Name a new file"),
+    "files show": Row(words=["{file}", "-c", "{conversation}"], says="text", bad=["nothing", "-c", "{conversation}"], bad_code=FAILED, why="nothing"),
+    "init": Row(says="kept", needs_daemon=False),
+    "key create": Row(words=["--name", "k"], says="clawd_", bad=["--scope", "everything"], bad_code=FAILED, why="everything"),
+    "key list": Row(says=""),
+    "key revoke": Row(words=["{a_key}"], says="", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "knowledge append": Row(words=["{note}", "more"], says="updated", bad=["/", "x"], bad_code=FAILED, why="keyword"),
+    "knowledge delete": Row(words=["{note}"], says="", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "knowledge edit": Row(words=["{note}"], says="Nothing was changed", bad=[], why="KEYWORDS"),
+    "knowledge keywords": Row(says="", bad=["--limit", "0"], why="--limit"),
+    "knowledge list": Row(says="", bad=["--limit", "0"], why="--limit"),
+    "knowledge load": Row(words=["{note}"], says="text", bad=["nothing"], bad_code=FAILED, why=""),
+    "knowledge save": Row(words=["new", "-"], stdin="from a pipe", says="", bad=["/", "x"], bad_code=FAILED, why="keyword"),
+    "knowledge search": Row(words=["{note}"], says="note", bad=["x", "--page", "0"], why="--page"),
+    "logs": Row(says="INFO", bad=["--level", "loud"], why="loud", needs_daemon=False),
+    "mcp connect": Row(words=["{server}"], says="hand is ready", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "mcp disconnect": Row(words=["{server}"], says="hand is off", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "mcp list": Row(says="hand"),
+    "mcp serve": Row(words=[], says="", bad=["x"], why="unexpected extra argument", json_words=()),
+    "mcp tool": Row(words=["{server}", "echo"], says="hand__echo", bad=["hand", "echo", "--json", "["], why="is not JSON", json_words=("--output", "json")),
+    "mcp tools": Row(words=["{server}"], says="hand__echo", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "memory backup": Row(words=["{new}"], says="wrote", bad=["{table}"], bad_code=FAILED, why="policy.toml"),
+    "memory check": Row(says="is good"),
+    "memory clear": Row(words=["{a_conversation}", "--yes"], says="deleted", bad=[], why="--yes"),
+    "memory export": Row(says="hello", bad=["-o", "{table}"], bad_code=FAILED, why="is not there yet"),
+    "memory list": Row(says="TITLE", bad=["--limit", "0"], why="--limit"),
+    "memory search": Row(words=["hello"], says="hello", bad=[], why="WORDS"),
+    "memory show": Row(words=["{conversation}"], says="hello", bad=["nothing"], bad_code=FAILED, why=NO_CONVERSATION),
+    "metrics": Row(says="clawd_"),
+    "model add": Row(words=["{gguf}"], says="is in", bad=["{table}"], bad_code=FAILED, why="is no GGUF"),
+    "model list": Row(says="embedded"),
+    "model load": Row(words=["embedded"], says="loaded embedded", bad=["nothing"], bad_code=FAILED, why="clawctl model add"),
+    "model ps": Row(says=""),
+    "model unload": Row(words=["{a_loaded_model}"], says="unloaded", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "onboard": Row(words=["--yes", "--no-test"], says="Ready", bad=["--base-url", "http://x"], why="belong together", needs_daemon=False),
+    "plugin approve": Row(words=["{plugin}", "--yes"], says="probe", bad=["nothing", "--yes"], bad_code=FAILED, why="nothing"),
+    "plugin install": Row(words=["{plugin_source}", "--yes"], says="probe", bad=["{new}"], why="does not exist"),
+    "plugin list": Row(words=[], says=""),
+    "plugin reload": Row(says=""),
+    "plugin remove": Row(words=["{plugin}", "--yes"], says="probe", bad=["nothing", "--yes"], bad_code=FAILED, why="nothing"),
+    "policy explain": Row(words=["time"], says="allow", bad=["time", "["], bad_code=FAILED, why="is no JSON object"),
+    "policy replay": Row(says="calls would be decided", bad=["--since", "soon"], why="7d"),
+    "policy test": Row(words=["{table}"], says="1 of 1", bad=["{new}"], why="does not exist"),
+    "provider list": Row(says="mock"),
+    "provider test": Row(words=["mock"], says="mock", bad=["nothing"], bad_code=FAILED, why="configured"),
+    "receipt accept": Row(words=["--yes"], says="", bad=[], why="--yes"),
+    "receipt export": Row(words=["{new}"], says="receipts", bad=["{folder}"], bad_code=FAILED, why="Name a new folder"),
+    "receipt head": Row(says="first public key", needs_daemon=False),
+    "receipt list": Row(says="", bad=["--status", "odd"], why="odd"),
+    "receipt show": Row(words=["{receipt}"], says="time", bad=["receipt-nothing"], bad_code=FAILED, why="receipt-nothing"),
+    "receipt verify": Row(says="head: receipt", bad=["--anchor", "x"], bad_code=FAILED, why="SEQ:HASH", needs_daemon=False),
+    "status": Row(says="clawd 0.1.0"),
+    "tool list": Row(says="time"),
+    "tool problems": Row(says=""),
+    "tool reload": Row(says=""),
+    "tool run": Row(words=["time"], says="20", bad=["time", "--json", "["], why="is not JSON", json_words=("--output", "json")),
+    "tool show": Row(words=["time"], says="example: clawctl tool run time", bad=["nothing"], bad_code=FAILED, why="the tools are"),
+    "undo": Row(words=["--list"], says="", bad=["0"], why="0"),
+    "version": Row(says="llama.cpp", needs_daemon=False),
+}  # fmt: skip

@@ -1,0 +1,254 @@
+"""A real daemon with something of everything in it, and names for what rows need."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from clawctl.client import Client, connect
+from clawctl.main import main
+from clawd.wire.events import ApprovalRequested
+from clawd.wire.key_methods import CreateKey
+from clawd.wire.mcp_methods import ConnectMcp, ListMcpServers
+from clawd.wire.method import Method
+from clawd.wire.methods import (
+    AnswerApproval,
+    ListApprovals,
+    ListRules,
+    LoadModel,
+    RunTool,
+    SendMessage,
+)
+from clawd.wire.session_methods import WriteSessionFile
+from tests.plugins.plugin_files import plugin
+from tests.support.home import Home
+
+LIMIT_S = 30.0
+SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    code: int
+    out: str
+    err: str
+
+
+class World:
+    """The names in a row's words: `{conversation}` is one that is there, `{a_key}` a new one."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.home = home
+        self.folder = folder
+        self._count = 0
+        self._open: list[Client] = []
+        self._kept: dict[str, str] = {}
+        words = json.dumps([sys.executable, str(SERVER)])
+        seen = json.dumps([str(SERVER.parent), sys.prefix, sys.base_prefix])
+        home.configure(
+            {"text": "an answer"},
+            tables=f"[mcp.servers.hand]\ncommand = {words}\nreadonly_paths = {seen}\n",
+        )
+        home.start()
+        self.socket = home.path / "run" / "clawd.sock"
+        (folder / "policy.toml").write_text(
+            '[[case]]\nname = "a"\ntool = "time"\nexpect = "allow"\n'
+        )
+        (folder / "editor").write_text("#!/bin/sh\nexit 0\n")
+        (folder / "editor").chmod(0o700)
+
+    def fill(self) -> None:
+        """Put a conversation and a receipt there."""
+        assert self.conversation
+        assert self.receipt
+
+    def __getitem__(self, name: str) -> str:
+        return str(getattr(self, name))
+
+    def close(self) -> None:
+        for client in self._open:
+            client.close()
+
+    def call(self, request: Method[Any]) -> Any:
+        with connect(self.socket) as client:
+            stream = client.stream(request)
+            for _event in stream:
+                pass
+            return stream.result
+
+    def run(self, words: list[str], *, stdin: str = "") -> Ended:
+        """Run clawctl in this process: the real command line, client and socket."""
+        if words[:2] == ["mcp", "serve"]:  # it wants descriptors, not streams
+            done = self.home.ctl(*words, stdin=stdin)
+            return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
+        out, err = _text(), _text()
+        sys_in = sys.stdin
+        sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main([word.format_map(self) for word in words])
+        finally:
+            sys.stdin = sys_in
+        return Ended(code=code, out=_value(out), err=_value(err))
+
+    # --- what is there already
+
+    @property
+    def conversation(self) -> str:
+        return self._once("conversation", lambda: self.a_conversation)
+
+    @property
+    def receipt(self) -> str:
+        def made() -> str:
+            self.call(RunTool(name="time"))
+            return str(self.home.receipt_lines()[0]["id"])
+
+        return self._once("receipt", made)
+
+    @property
+    def file(self) -> str:
+        return self._once("file", lambda: self._file("notes.txt"))
+
+    @property
+    def plugin(self) -> str:
+        def made() -> str:
+            source = plugin(self.folder / "plugin source")
+            assert self.run(["plugin", "install", str(source), "--yes"]).code == 0
+            return "probe"
+
+        return self._once("plugin", made)
+
+    @property
+    def server(self) -> str:
+        """The MCP server, connected whatever was done to it before."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            (line,) = self.call(ListMcpServers()).items
+            if line.link == "ready":
+                return "hand"
+            assert time.monotonic() < deadline, line
+            if line.link == "off":
+                self.call(ConnectMcp(alias="hand"))
+            time.sleep(0.05)
+
+    @property
+    def plugin_source(self) -> Path:
+        return plugin(self.new)
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "policy.toml"
+
+    @property
+    def gguf(self) -> Path:
+        path = self.new.with_suffix(".gguf")
+        path.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\0" * 64)
+        return path
+
+    # --- made anew each time
+
+    @property
+    def new(self) -> Path:
+        """A path that is not there."""
+        self._count += 1
+        return self.folder / f"new-{self._count}"
+
+    @property
+    def note(self) -> str:
+        self._count += 1
+        word = f"note{self._count}"
+        assert self.run(["knowledge", "save", word, "text"]).code == 0
+        return word
+
+    @property
+    def a_conversation(self) -> str:
+        sent = self.call(SendMessage(text="hello"))
+        return str(sent.conversation_id)
+
+    @property
+    def a_long_conversation(self) -> str:
+        conversation = self.a_conversation
+        for _ in range(8):
+            self.call(SendMessage(text="word " * 200, conversation_id=conversation))
+        return conversation
+
+    @property
+    def a_file(self) -> str:
+        self._count += 1
+        return self._file(f"file-{self._count}.txt")
+
+    @property
+    def a_key(self) -> str:
+        return str(self.call(CreateKey(name="k", scopes=("chat",))).line.id)
+
+    @property
+    def an_approval(self) -> str:
+        """A call that waits for an answer; its owner stays connected."""
+        self._count += 1
+        arguments = json.dumps({"path": f"f{self._count}.txt", "content": "x"})
+        client = connect(self.socket)
+        self._open.append(client)
+        stream = client.stream(RunTool(name="file_write", arguments=arguments, interactive=True))
+        for event in stream:
+            if isinstance(event, ApprovalRequested):
+                return event.approval_id
+        raise AssertionError("nothing was asked")
+
+    @property
+    def a_rule(self) -> str:
+        wanted = self.an_approval
+        listed = self.call(ListApprovals()).items
+        line = next(each for each in listed if each.id == wanted)
+        self.call(AnswerApproval(approval_id=line.id, digest=line.digest, answer="always"))
+        deadline = time.monotonic() + LIMIT_S
+        while not (rules := self.call(ListRules()).items):
+            assert time.monotonic() < deadline
+        return str(rules[0].id)
+
+    @property
+    def a_loaded_model(self) -> str:
+        self.call(LoadModel(name="embedded"))
+        return "embedded"
+
+    def _once(self, name: str, make: Callable[[], str]) -> str:
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def _file(self, name: str) -> str:
+        self.call(WriteSessionFile(conversation_id=self.conversation, name=name, content=b"text"))
+        return name
+
+
+class _Bytes(io.TextIOWrapper):
+    """A stream of text whose bytes can be read back."""
+
+
+def _text() -> _Bytes:
+    return _Bytes(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _value(stream: _Bytes) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
+
+
+@contextlib.contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Let this process see what the daemon's environment has."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
