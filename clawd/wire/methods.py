@@ -105,7 +105,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     connection closes, unless `detach`. `interactive` says that approvals and questions can be
     asked here. `preset` names how this turn samples; empty is the agent's or the model's way.
     `hints` are for a router (`model`, `cost`, `privacy`, `size`); the conversation
-    keeps them until an empty one takes its name back.
+    keeps them until an empty one takes its name back. `untrusted` names where text in the message
+    came from that nobody vouches for, as `terminal output`: the conversation counts as holding it.
     """
 
     streams: ClassVar[bool] = True
@@ -119,6 +120,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     interactive: bool = False
     detach: bool = False
     hints: dict[str, str] = msgspec.field(default_factory=dict)
+    untrusted: tuple[str, ...] = ()
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ ONE_SHOT = [
     "policy",
     "provider",
     "receipt",
+    "shell",
     "status",
     "tool",
     "undo",
