@@ -72,7 +72,7 @@ class Pump:
         self._status: int | None = None
         self._pid, self._master = _spawn(plan, terminal, self._modes)
         os.set_inheritable(self._master, False)  # noqa: FBT003 - takes no name
-        os.set_blocking(self._master, False)  # noqa: FBT003
+        os.set_blocking(self._master, False)
 
     def run(self) -> int:
         """Pump until the shell ends; return its status, 128 and the signal where one ended it."""
@@ -197,7 +197,7 @@ class Pump:
     def _signals(self) -> Iterator[int]:
         """Handle signals; yield a descriptor that can be read when one came."""
         wakes, wake = os.pipe()
-        os.set_blocking(wake, False)  # noqa: FBT003
+        os.set_blocking(wake, False)
         handlers: dict[signal.Signals, Any] = {
             signal.SIGCHLD: lambda *_: None,
             signal.SIGWINCH: lambda *_: self._resize(),
