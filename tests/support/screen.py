@@ -1,0 +1,343 @@
+"""A terminal for tests: a program on a pty of its own, and the screen that a person would see.
+
+    with TerminalScreen(["bash", "--norc"], environ, lines=24, columns=80) as screen:
+        screen.type("echo hello\\r")
+        screen.wait_for("hello")
+        screen.press("C-c")
+        screen.resize(24, 40)
+        screen.type("exit\\r")
+        assert screen.exit_code() == 0
+
+Nothing sleeps: every wait reads what the program writes until it is true, within a limit. The
+terminal answers where its cursor is, and has the second screen that vim and less draw on.
+"""
+
+import contextlib
+import copy
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pexpect
+import pyte
+
+LIMIT_S = 30.0
+SETTLED_S = 0.3
+SCROLLBACK = 20_000
+READ_BYTES = 65_536
+SECOND_SCREEN = {47, 1047, 1049}
+
+KEYS = {
+    "Enter": "\r",
+    "Tab": "\t",
+    "Escape": "\x1b",
+    "Backspace": "\x7f",
+    "Up": "\x1b[A",
+    "Down": "\x1b[B",
+    "Right": "\x1b[C",
+    "Left": "\x1b[D",
+    "Home": "\x1b[H",
+    "End": "\x1b[F",
+    "Delete": "\x1b[3~",
+    "PageUp": "\x1b[5~",
+    "PageDown": "\x1b[6~",
+    "S-Tab": "\x1b[Z",
+    "A-Enter": "\x1b\r",
+    "C-\\": "\x1c",
+    **{f"C-{letter}": chr(ord(letter) - 96) for letter in "abcdefghijklmnopqrstuvwxyz"},
+}
+
+# What a person can wait for: a text, a pattern, or a claim about the screen.
+Awaited = str | re.Pattern[str] | Callable[["TerminalScreen"], bool]
+
+
+class TerminalScreen:
+    """One program on a terminal, from its start to its end.
+
+    Attributes:
+        raw: every byte that the program wrote so far.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: dict[str, str],
+        *,
+        lines: int = 24,
+        columns: int = 80,
+        cwd: Path | None = None,
+    ) -> None:
+        self.raw = bytearray()
+        self._screen = _Screen(columns, lines, self._answer)
+        self._stream = pyte.ByteStream(self._screen)
+        self._child: Any = pexpect.spawn(
+            argv[0],
+            list(argv[1:]),
+            env={"TERM": "xterm-256color", **environ},
+            cwd=cwd,
+            timeout=LIMIT_S,
+            dimensions=(lines, columns),
+        )
+        self._has_ended = False
+
+    def __enter__(self) -> "TerminalScreen":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return int(self._child.pid)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines on the screen, without the blanks at their ends."""
+        return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def text(self) -> str:
+        """The screen as text, without the empty lines at its end."""
+        return "\n".join(self.lines).rstrip("\n")
+
+    @property
+    def all_text(self) -> str:
+        """The screen, and before it all that has scrolled off."""
+        return "\n".join([*self._screen.scrolled_off(), *self.lines]).rstrip("\n")
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Line and column of the cursor, from 0."""
+        return self._screen.cursor.y, self._screen.cursor.x
+
+    @property
+    def line(self) -> str:
+        """The line that the cursor is in."""
+        return self.lines[self.cursor[0]]
+
+    def cell(self, line: int, column: int) -> Any:
+        """Return a character with its colours: `data`, `fg`, `bg`, `bold`, `reverse`."""
+        return self._screen.buffer[line][column]
+
+    def cell_of(self, text: str) -> Any:
+        """Return the first character of a text that is on the screen."""
+        for number, line in enumerate(self._screen.display):
+            if text in line:
+                return self.cell(number, line.index(text))
+        raise AssertionError(f"{text!r} is not on the screen:\n{self.text}")
+
+    def type(self, text: str) -> None:
+        """Type a text as it is; a carriage return is the Enter key."""
+        data = text.encode()
+        while data:
+            # A program that is fed faster than it reads also writes: both have to go on.
+            readable, writable, _ = select.select([self._fd], [self._fd], [], LIMIT_S)
+            assert readable or writable, f"the program takes no input\n{self.text}"
+            if readable and not self._read():
+                raise AssertionError(f"the program has ended\n{self.text}")
+            if writable:
+                data = data[os.write(self._fd, data[:1024]) :]
+
+    def press(self, *keys: str) -> None:
+        """Press keys by name, as `C-c`, `Up`, `A-Enter`; other texts are typed as they are."""
+        self.type("".join(KEYS.get(key, key) for key in keys))
+
+    def paste(self, text: str) -> None:
+        """Paste a text as a terminal does that brackets pastes."""
+        self.type(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, lines: int, columns: int) -> None:
+        """Give the window another size."""
+        self._screen.resize(lines, columns)
+        self._child.setwinsize(lines, columns)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send the program a signal."""
+        os.kill(self.pid, number)
+
+    def hang_up(self) -> None:
+        """Take the terminal away, as a lost connection does."""
+        if not self._has_ended:
+            os.close(self._fd)
+            self._child.child_fd = -1
+            self._child.closed = True
+        self._has_ended = True
+
+    def wait_for(
+        self, awaited: Awaited, *, limit_s: float = LIMIT_S, anywhere: bool = False
+    ) -> None:
+        """Wait until something is on the screen, or (`anywhere`) was and has scrolled off."""
+        self._wait(awaited, anywhere=anywhere, limit_s=limit_s, wanted=True)
+
+    def wait_gone(self, awaited: Awaited, *, limit_s: float = LIMIT_S) -> None:
+        """Wait until something is no longer on the screen."""
+        self._wait(awaited, anywhere=False, limit_s=limit_s, wanted=False)
+
+    def settle(self, quiet_s: float = SETTLED_S) -> None:
+        """Read until the program writes nothing for a moment."""
+        while not self._has_ended and self._pump(quiet_s):
+            pass
+
+    def exit_code(self, limit_s: float = LIMIT_S) -> int:
+        """Wait for the end of the program and return its exit code; -N for signal N."""
+        deadline = time.monotonic() + limit_s
+        while not self._has_ended:
+            assert time.monotonic() < deadline, f"the program does not end\n{self.text}"
+            self._pump(0.1)
+        while self._child.isalive():
+            assert time.monotonic() < deadline, f"the program does not end\n{self.text}"
+            select.select([], [], [], 0.01)
+        if self._child.exitstatus is not None:
+            return int(self._child.exitstatus)
+        return -int(self._child.signalstatus)
+
+    def close(self) -> None:
+        """End the program by force, if it runs, and close the terminal."""
+        with contextlib.suppress(pexpect.ExceptionPexpect, OSError):
+            if self._child.isalive():
+                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGCONT)
+                self._child.wait()
+        if self._child.child_fd >= 0:
+            self._child.close(force=True)
+
+    @property
+    def _fd(self) -> int:
+        return int(self._child.child_fd)
+
+    def _wait(self, awaited: Awaited, *, anywhere: bool, limit_s: float, wanted: bool) -> None:
+        deadline = time.monotonic() + limit_s
+        while self._is(awaited, anywhere=anywhere) is not wanted:
+            left = deadline - time.monotonic()
+            if left <= 0 or (self._has_ended and not self._pump(0)):
+                what = awaited if isinstance(awaited, str) else repr(awaited)
+                why = "the program has ended" if self._has_ended else f"after {limit_s:g} s"
+                never = "never came" if wanted else "never went"
+                raise AssertionError(f"{what!r} {never} ({why}); the screen is:\n{self.text}")
+            self._pump(left)
+
+    def _is(self, awaited: Awaited, *, anywhere: bool) -> bool:
+        if callable(awaited):
+            return awaited(self)
+        text = self.all_text if anywhere else self.text
+        if isinstance(awaited, str):
+            # A text may end with a blank, as a prompt does.
+            return awaited in text or awaited in "\n".join(self._screen.display)
+        return awaited.search(text) is not None
+
+    def _pump(self, limit_s: float) -> bool:
+        """Read once; False when nothing came."""
+        if self._has_ended:
+            return False
+        if not select.select([self._fd], [], [], limit_s)[0]:
+            return False
+        return self._read()
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except OSError:  # Linux says so when the last process has closed its side
+            data = b""
+        if not data:
+            self._has_ended = True
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+    def _answer(self, text: str) -> None:
+        if not self._has_ended:
+            with contextlib.suppress(OSError):
+                os.write(self._fd, text.encode())
+
+
+def clawctl_screen(
+    environ: dict[str, str], *arguments: str, lines: int = 24, columns: int = 80
+) -> TerminalScreen:
+    """Start clawctl on a terminal; the place of its cursor is told, as a real one does."""
+    told = {name: value for name, value in environ.items() if name != "PROMPT_TOOLKIT_NO_CPR"}
+    argv = [sys.executable, "-m", "clawctl", *arguments]
+    return TerminalScreen(argv, told, lines=lines, columns=columns)
+
+
+class _Screen(pyte.HistoryScreen):
+    """A pyte screen that tells its cursor's place and has a second screen."""
+
+    def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
+        self._reply = answer
+        self._first: tuple[Any, Any] | None = None
+        super().__init__(columns, lines, history=SCROLLBACK)
+
+    def write_process_input(self, data: str) -> None:
+        self._reply(data)
+
+    def scrolled_off(self) -> list[str]:
+        return [
+            "".join(row[column].data for column in range(self.columns)).rstrip()
+            for row in self.history.top
+        ]
+
+    def set_mode(self, *modes: int, **kwargs: Any) -> None:
+        if kwargs.get("private") and SECOND_SCREEN & set(modes) and self._first is None:
+            self._first = copy.deepcopy(self.buffer), copy.copy(self.cursor)
+            self.erase_in_display(2)
+        super().set_mode(*modes, **kwargs)
+
+    def reset_mode(self, *modes: int, **kwargs: Any) -> None:
+        super().reset_mode(*modes, **kwargs)
+        if kwargs.get("private") and SECOND_SCREEN & set(modes) and self._first is not None:
+            self.buffer, self.cursor = self._first
+            self._first = None
+            self.dirty.update(range(self.lines))
+
+    def index(self) -> None:
+        # What scrolls on the second screen is no history.
+        if self._first is None:
+            super().index()
+        else:
+            pyte.Screen.index(self)
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        """Resize, and keep the cursor in its line when lines go at the top."""
+        lost = self.lines - (lines or self.lines)
+        # A terminal takes lines away below the cursor first.
+        above = max(self.cursor.y - (lines or self.lines) + 1, 0) if lost > 0 else 0
+        for _ in range(above):
+            self.history.top.append(self.buffer[0])
+            self._drop_first_line()
+        if lost > 0:
+            self.lines = lines or self.lines
+            for number in [y for y in self.buffer if y >= self.lines]:
+                del self.buffer[number]
+        super().resize(lines, columns)
+        self.cursor.y = min(self.cursor.y, self.lines - 1)
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+
+    def _drop_first_line(self) -> None:
+        moved = {y - 1: row for y, row in self.buffer.items() if y > 0}
+        self.buffer.clear()
+        self.buffer.update(moved)
+        self.cursor.y = max(self.cursor.y - 1, 0)
+
+    def select_graphic_rendition(self, *attrs: int, **kwargs: Any) -> None:
+        if not kwargs:
+            super().select_graphic_rendition(*attrs)
+
+    def report_device_attributes(self, *args: Any, **kwargs: Any) -> None:
+        """Do not say what we are: nobody of ours asks."""
+
+    def report_device_status(self, mode: int = 0, **kwargs: Any) -> None:
+        if not kwargs:
+            super().report_device_status(mode)
