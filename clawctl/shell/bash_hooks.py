@@ -7,6 +7,7 @@ tell of prompt and start; a line counts as ours only between a prompt and the ne
 """
 
 BASH = r"""
+__clawd_ps1=$PS1
 [[ -r ~/.bashrc ]] && . ~/.bashrc
 if [[ $- == *i* && ${BASH_VERSINFO[0]}${BASH_VERSINFO[1]} -ge 44 ]]; then
 __clawd_folder=@FOLDER@
@@ -63,14 +64,14 @@ else
   PROMPT_COMMAND="__clawd_prompt${PROMPT_COMMAND:+; $PROMPT_COMMAND}"
 fi
 PS0="${PS0-}\e]7717;@NONCE@;start;\a"
-[[ $PS1 == '\s-\v\$ ' ]] && PS1='\w \$ '
+[[ $PS1 == "$__clawd_ps1" ]] && PS1='\w \$ '
 for __clawd_map in emacs-standard vi-insert vi-command; do
   builtin bind -m "$__clawd_map" -x '"\e[7717~": __clawd_enter'
   builtin bind -m "$__clawd_map" '"\e[7718~": accept-line'
   builtin bind -m "$__clawd_map" '"\C-m": "\e[7717~\e[7718~"'
   builtin bind -m "$__clawd_map" '"\C-j": "\e[7717~\e[7718~"'
 done
-unset __clawd_map
+unset __clawd_map __clawd_ps1
 fi
 """
 

@@ -29,7 +29,10 @@ function __clawd_on_start --on-event fish_preexec
 end
 function __clawd_remember
     test -z "$fish_private_mode"; or return
-    history append -- $argv[1] 2>/dev/null; and return
+    if test (string split -m1 . -- $version)[1] -ge 4
+        history append -- $argv[1]
+        return
+    end
     set -l name fish
     set -q fish_history; and set name $fish_history
     test -n "$name"; or return
@@ -51,7 +54,8 @@ function __clawd_enter
         __clawd_remember $line
         __clawd_mark ask "$line"
         read -l answer <$__clawd_folder/answer
-        commandline -r -- (printf %b "$answer" | string collect)
+        set answer (printf %b "$answer" | string collect)
+        commandline -r -- "$answer"
         commandline -f end-of-buffer
         commandline -f repaint
     else

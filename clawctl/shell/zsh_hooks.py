@@ -18,6 +18,7 @@ if [[ -n ${__clawd_zdotdir+x} ]]; then ZDOTDIR=$__clawd_zdotdir; else unset ZDOT
 unset __clawd_zdotdir
 # What the system's files took from the folder that we led zsh to.
 [[ ${HISTFILE-} == @FOLDER@/* ]] && HISTFILE=${ZDOTDIR:-$HOME}/${HISTFILE:t}
+__clawd_ps1=$PS1
 [[ -r ${ZDOTDIR:-$HOME}/.zshrc ]] && source ${ZDOTDIR:-$HOME}/.zshrc
 __clawd_folder=@FOLDER@
 __clawd_mark() {
@@ -53,7 +54,6 @@ __clawd_ask() {
   IFS= read -r answer <"$__clawd_folder/answer"
   builtin printf -v BUFFER %b "$answer"
   CURSOR=$#BUFFER
-  zle reset-prompt
 }
 __clawd_accept_line() {
   if __clawd_is_ours; then __clawd_ask; else zle __clawd_own_accept_line; fi
@@ -63,6 +63,6 @@ zle -N accept-line __clawd_accept_line
 typeset -ga precmd_functions preexec_functions
 precmd_functions=(__clawd_precmd $precmd_functions)
 preexec_functions+=(__clawd_preexec)
-[[ $PS1 == '%m%# ' ]] && PS1='%~ $ '
-true
+[[ $PS1 == $__clawd_ps1 ]] && PS1='%~ %(!.#.$) '
+unset __clawd_ps1
 """
