@@ -14,27 +14,41 @@ _FULL_SCREEN = re.compile(
 _SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI
     rb"|[\]PX^_][^\x07\x1b]{0,65536}(?:\x07|\x1b\\|\Z)"  # OSC, DCS, SOS, PM, APC
-    rb"|[ -/]{1,4}[0-~]|[0-~]|\Z)"
+    rb"|[ -/]{1,4}[0-~]|[0-OQ-WYZ\\`-~]|\Z)"
 )
 _BEGUN = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,4})?\Z")
-_OVERSTRUCK = re.compile(r"[^\b\n]\x08")
+_ERASE = re.compile(rb"\x1b\[([02]?)K")
+# Not in any text: the two ways of erasing a line.
+_TO_END, _ALL = "\x0b", "\x0c"
 
 
 def plain_text(data: bytes) -> str:
     """Return the text; what is no UTF-8 is replaced."""
-    data = _FULL_SCREEN.sub(b"\n", data)
+    data = _FULL_SCREEN.sub(b"\n", data.replace(b"\x0b", b"").replace(b"\x0c", b""))
+    data = _ERASE.sub(lambda match: b"\x0c" if match[1] == b"2" else b"\x0b", data)
     data = _BEGUN.sub(b"", _SEQUENCE.sub(b"", data))
     text = data.decode(errors="replace").replace("\r\n", "\n")
-    lines = [_last_drawn(line) for line in text.split("\n")]
+    lines = [_as_drawn(line) for line in text.split("\n")]
     return without_hidden(paragraph("\n".join(lines)))
 
 
-def _last_drawn(line: str) -> str:
-    if "\r" in line:
-        line = next((part for part in reversed(line.split("\r")) if part.strip()), "")
-    while "\b" in line:
-        shorter = _OVERSTRUCK.sub("", line)
-        if shorter == line:
-            return line.replace("\b", "")
-        line = shorter
-    return line
+def _as_drawn(line: str) -> str:
+    """Return what a line shows after all that was drawn over it."""
+    if not any(sign in line for sign in ("\r", "\b", _TO_END, _ALL)):
+        return line
+    cells: list[str] = []
+    at = 0
+    for character in line:
+        match character:
+            case "\r":
+                at = 0
+            case "\b":
+                at = max(at - 1, 0)
+            case "\x0b":
+                del cells[at:]
+            case "\x0c":
+                cells[:] = [" "] * at
+            case _:
+                cells[at : at + 1] = [character]
+                at += 1
+    return "".join(cells).rstrip()

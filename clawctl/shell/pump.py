@@ -213,7 +213,9 @@ class Pump:
         finally:
             signal.set_wakeup_fd(wake_before)
             for number, does in before.items():
-                signal.signal(number, does)
+                # Who was told to end is told again when the terminal goes: it must get to its end.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, does)
             os.close(wakes)
             os.close(wake)
 

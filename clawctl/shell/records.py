@@ -77,8 +77,9 @@ class Records:
         self.cwd = ""
 
     def line(self, text: str) -> None:
-        """Take in a line of the command that is being entered."""
-        if sum(map(len, self._lines)) < MAX_COMMAND_CHARS:
+        """Take in a line of the command that is being entered; what a program reads is none."""
+        is_program_s = self._marks_starts and self._running is not None
+        if not is_program_s and sum(map(len, self._lines)) < MAX_COMMAND_CHARS:
             self._lines.append(text[:MAX_COMMAND_CHARS])
 
     def started(self) -> None:

@@ -36,7 +36,8 @@ _BASE64_LINES = re.compile(
     re.MULTILINE,
 )
 _KEY_END = re.compile(
-    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/=]{1,100}[ \t]*\n){1,400}[ \t|]{0,8}-----END [A-Z0-9 ]{1,60}-----",
+    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{40,100}={0,2}[ \t]*\n){0,400}"
+    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{1,100}={0,2}[ \t]*\n)?[ \t|]{0,8}-----END [A-Z0-9 ]{1,60}-----",
     re.MULTILINE,
 )
 _TOKEN = re.compile(
@@ -139,7 +140,12 @@ def _looks_random(text: str) -> bool:
     kinds = [_kind(character) for character in body]
     if not {"digit", "upper", "lower"} <= set(kinds):
         return False
-    changes = sum(1 for before, after in pairwise(kinds) if before != after)
+    # A word that begins with a capital is no change, or names like this one would be keys.
+    changes = sum(
+        1
+        for before, after in pairwise(kinds)
+        if before != after and (before, after) != ("upper", "lower")
+    )
     return changes >= len(body) * 0.3 and _entropy(body) >= _LEAST_ENTROPY
 
 

@@ -83,6 +83,8 @@ class Session:
             return self._pump.run()
         finally:
             self._asking.close()
+            # Before the guard goes: what ends this process from here on leaves nothing behind.
+            shutil.rmtree(self._folder, ignore_errors=True)
             guard.dismiss()
 
     def _take(self, mark: Mark) -> None:

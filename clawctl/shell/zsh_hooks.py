@@ -52,6 +52,8 @@ __clawd_ask() {
   zle -I
   __clawd_mark ask "$BUFFER"
   IFS= read -r answer <"$__clawd_folder/answer"
+  # The line being edited comes after the question now, so that Up finds that first.
+  HISTNO=$HISTCMD
   builtin printf -v BUFFER %b "$answer"
   CURSOR=$#BUFFER
 }
