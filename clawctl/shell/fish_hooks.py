@@ -40,6 +40,7 @@ function __clawd_remember
     set -q XDG_DATA_HOME[1]; and set base $XDG_DATA_HOME
     set -l text (string replace -a \\ \\\\ -- $argv[1] | string collect)
     set text (string join \\n -- (string split \n -- $text))
+    test -d $base/fish; or command mkdir -p -m 700 $base/fish
     printf '%s\n  when: %s\n' "- cmd: $text" (date +%s) >>$base/fish/{$name}_history 2>/dev/null
     and builtin history merge
 end

@@ -169,7 +169,7 @@ def test_a_restarted_daemon_is_told_and_asked(
     shells: Shells, daemon: FakeDaemon, home: Path
 ) -> None:
     def dying(call: Call) -> None:
-        call.emit(STARTED, TextDelta(text="half an ans"))
+        call.emit(STARTED, TextDelta(text="half of it"))
         call.hang_up()
         call.gone.wait(20)
 

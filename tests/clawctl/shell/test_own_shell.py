@@ -145,7 +145,7 @@ def _wait_for_sleep(pid: int) -> list[psutil.Process]:
     """Return all that runs below a process, once `sleep` does."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        below = psutil.Process(pid).children(recursive=True)
+        below: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
         with contextlib.suppress(psutil.Error):
             if any(process.name() == "sleep" for process in below):
                 return below
@@ -176,7 +176,7 @@ def _pass(folder: Path, environ: dict[str, str], *argv: str) -> tuple[float, int
             size, tail = size + len(data), (tail + data)[-100:]
         took = time.monotonic() - began
         assert size > OUTPUT_BYTES
-        text = Path(f"/proc/{child.pid}/status").read_text()
+        text = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
         return took, int(text.partition("VmHWM:")[2].split()[0])
     finally:
         child.close(force=True)
