@@ -41,6 +41,7 @@ COMMANDS = {
     "provider": "List and test the sources of answers.",
     "receipt": "List, show and verify the receipts of tool calls.",
     "service": "Install, start, stop and watch clawd as a service of systemd.",
+    "shell": "Run your own shell, in which `> text` asks the model.",
     "status": "Say what the daemon is and does.",
     "tool": "List the tools and run one.",
     "top": "Show what the daemon does just now, live.",

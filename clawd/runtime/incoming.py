@@ -10,6 +10,7 @@ from clawd.providers.presets import check_preset
 from clawd.providers.routing import check_hints
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+MAX_UNTRUSTED = 8
 
 Door = Literal["socket", "http"]
 
@@ -25,6 +26,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         system: instead of clawd's own system prompt; None for that one.
         sampling: goes before the preset of the agent.
         tool_choice: of the first request to the model; the later ones are free.
+        untrusted: where text in the message came from that nobody vouches for; it taints.
     """
 
     text: str
@@ -41,13 +43,15 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     sampling: Sampling | None = None
     tool_choice: str = "auto"
+    untrusted: tuple[str, ...] = ()
 
 
 def check(incoming: IncomingMessage) -> None:
     """Refuse a message that cannot be answered whatever the configuration.
 
     Raises:
-        InvalidRequestError: it is empty or too long, or names an unknown preset or hint.
+        InvalidRequestError: it is empty or too long, or names an unknown preset or hint, or too
+            many untrusted sources or one without a name.
     """
     check_preset(incoming.preset)
     size = len(incoming.text.encode(errors="replace"))
@@ -59,3 +63,8 @@ def check(incoming: IncomingMessage) -> None:
             hint="Put long text into a file of the workspace and name the file.",
         )
     check_hints(incoming.hints)
+    if len(incoming.untrusted) > MAX_UNTRUSTED or not all(map(str.strip, incoming.untrusted)):
+        raise InvalidRequestError(
+            f"untrusted names {len(incoming.untrusted)} sources; it takes at most {MAX_UNTRUSTED}, "
+            "each with a name"
+        )

@@ -26,6 +26,7 @@ from clawd.tools.offer import Offer, specs
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
+from clawd.wire.safe_text import single_line
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ class Preparation:
         offer = _chosen_of(incoming, offered())
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
-        self._facts.mark(live.record.id, block)
+        self._facts.mark(live.record.id, _with_untrusted(block, incoming))
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
@@ -278,6 +279,12 @@ def _inputs(
         tools=tools,
         workspace=str(workspace),
     )
+
+
+def _with_untrusted(block: Block, incoming: IncomingMessage) -> Block:
+    """Return the block with what the message itself brings from outside."""
+    brought = tuple(single_line(each) for each in incoming.untrusted)
+    return msgspec.structs.replace(block, untrusted=(*block.untrusted, *brought))
 
 
 def _words(

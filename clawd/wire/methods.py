@@ -106,6 +106,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     `hints` are for a router (`model`, `cost`, `privacy`, `size`); the conversation
     keeps them until an empty one takes its name back. `system` goes in place of clawd's own system
     prompt, for this message.
+    keeps them until an empty one takes its name back. `untrusted` names where text in the message
+    came from that nobody vouches for, as `terminal output`: the conversation counts as holding it.
     """
 
     streams: ClassVar[bool] = True
@@ -120,6 +122,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     detach: bool = False
     hints: dict[str, str] = msgspec.field(default_factory=dict)
     system: str | None = None
+    untrusted: tuple[str, ...] = ()
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ ONE_SHOT = [
     "provider",
     "receipt",
     "service",
+    "shell",
     "status",
     "tool",
     "top",

@@ -1,0 +1,42 @@
+"""`clawctl shell`: your own shell, in which a line that begins with `>` asks the model."""
+
+import click
+
+from clawctl.app import App, pass_app
+from clawctl.choice import Choice
+
+
+@click.command()
+@click.option("--shell", metavar="PROGRAM", default="", help="The shell to run [env: SHELL].")
+@click.option(
+    "--continue", "resume", is_flag=True, help="Go on with the conversations that folders remember."
+)
+@click.option(
+    "--no-local-session",
+    "no_file",
+    is_flag=True,
+    help="Neither read nor write the file .clawd_session of a folder.",
+)
+@click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
+@click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
+@click.option("--model", metavar="NAME", default="", help="A model of the provider.")
+@pass_app
+def command(app: App, /, shell: str, **options: object) -> int:
+    """Run your own shell; `> text` asks the model, `?` explains the last failure.
+
+    Aliases, completion, job control, editors and ssh work as ever: what you type goes to your
+    shell, what it prints goes to your terminal. A command that the model proposes is put into your
+    prompt for you to edit and run. Ends with the status of the shell.
+    """
+    resume, keeps_file = bool(options["resume"]), not options["no_file"]
+    if resume and not keeps_file:
+        raise click.UsageError("--continue reads what --no-local-session leaves alone: choose one")
+    from clawctl.shell.session import run_shell
+
+    choice = Choice(
+        resume=resume,
+        agent=str(options["agent"]),
+        provider=str(options["provider"]),
+        model=str(options["model"]),
+    )
+    return run_shell(app, choice, shell=shell, keeps_file=keeps_file)

@@ -1,0 +1,310 @@
+"""The shell on its pseudo-terminal, and the pump between that and the person's terminal.
+
+Every byte that is typed goes to the shell and every byte it prints goes to the terminal, but for
+the marks that its hooks make (`shell.marks`). The terminal is raw while the pump runs; it has its
+own modes back in `aside`, when the pump ends, and when the process is told to end or to stop.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pty
+import select
+import signal
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from clawctl.shell.guard import put_right
+from clawctl.shell.hooks import Launch
+from clawctl.shell.marks import Mark, MarkReader
+from clawd.errors import ClawError
+
+READ_BYTES = 64 * 1024
+PENDING_BYTES = 64 * 1024
+DRAIN_S = 0.2
+CANNOT_RUN = 127
+
+_PASTE_ON, _PASTE_OFF, _PASTE = b"\x1b[?2004h", b"\x1b[?2004l", b"\x1b[?2004"
+
+
+class ToldToEnd(BaseException):
+    """SIGTERM or SIGHUP came; `number` says which. No Exception: nothing on the way may keep it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Pump:
+    """One shell and one terminal.
+
+    Args:
+        plan: what starts the shell.
+        terminal: descriptor to read keys from.
+        out: descriptor to show on.
+        reader: finds the marks.
+        on_output: gets all that is shown, before it is.
+        on_mark: gets each mark, at its place in the output.
+    """
+
+    def __init__(
+        self,
+        plan: Launch,
+        reader: MarkReader,
+        *,
+        on_output: Callable[[bytes], None],
+        on_mark: Callable[[Mark], None],
+        terminal: int = 0,
+        out: int = 1,
+    ) -> None:
+        self._terminal, self._out = terminal, out
+        self._reader = reader
+        self._on_output = on_output
+        self._on_mark = on_mark
+        self._modes = termios.tcgetattr(terminal)
+        self._is_raw = False
+        self._pastes = False
+        self._pending = bytearray()
+        self._keys_ended = False
+        self._status: int | None = None
+        self._pid, self._master = _spawn(plan, terminal, self._modes)
+        os.set_inheritable(self._master, False)  # noqa: FBT003 - takes no name
+        os.set_blocking(self._master, False)
+
+    def run(self) -> int:
+        """Pump until the shell ends; return its status, 128 and the signal where one ended it."""
+        with self._signals() as wakes:
+            try:
+                self._raw()
+                while self._status is None:
+                    self._once(wakes)
+                self._drain()
+            except ToldToEnd as told:
+                return 128 + told.number
+            finally:
+                self._close()
+        return self._status
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the terminal to others, in its own modes, while the shell waits."""
+        if self._pastes:
+            _write(self._out, _PASTE_OFF)
+        self._cooked()
+        try:
+            yield
+        finally:
+            self._resize()
+            self._raw()
+            if self._pastes:
+                _write(self._out, _PASTE_ON)
+
+    def _once(self, wakes: int) -> None:
+        readers = [self._master, wakes]
+        if not self._keys_ended and len(self._pending) < PENDING_BYTES:
+            readers.append(self._terminal)
+        writers = [self._master] if self._pending else []
+        readable, writable, _ = select.select(readers, writers, [])
+        if self._terminal in readable:
+            self._take_keys()
+        if writable or self._pending:
+            self._send()
+        if self._master in readable:
+            self._show(self._read())
+        if wakes in readable:
+            os.read(wakes, 4096)
+            self._look_after_shell()
+
+    def _take_keys(self) -> None:
+        try:
+            keys = os.read(self._terminal, READ_BYTES)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            keys = b""
+        if not keys:  # the terminal is gone
+            raise ToldToEnd(signal.SIGHUP)
+        self._pending += keys
+
+    def _send(self) -> None:
+        try:
+            del self._pending[: os.write(self._master, self._pending)]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads there any more
+            self._pending.clear()
+
+    def _read(self) -> bytes:
+        """Return what the shell printed; empty when there is nothing now."""
+        parts, size = list[bytes](), 0
+        while size < READ_BYTES:
+            try:
+                data = os.read(self._master, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:  # the last one that had it open is gone: the shell ends
+                if not parts:
+                    self._wait_for_shell()
+                break
+            if not data:
+                break
+            parts.append(data)
+            size += len(data)
+        return b"".join(parts)
+
+    def _show(self, data: bytes) -> None:
+        for part in self._reader.feed(data):
+            if isinstance(part, Mark):
+                self._on_mark(part)
+            else:
+                if _PASTE in part:
+                    self._pastes = part.rfind(_PASTE_ON) > part.rfind(_PASTE_OFF)
+                self._on_output(part)
+                _write(self._out, part)
+
+    def _drain(self) -> None:
+        """Show what the shell printed last; a job that it left there may print for ever."""
+        while select.select([self._master], [], [], 0)[0] and (data := self._read()):
+            self._show(data)
+            if len(data) < READ_BYTES:
+                break
+        _write(self._out, self._reader.rest())
+
+    def _look_after_shell(self) -> None:
+        try:
+            pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            self._status = self._status or 0
+            return
+        if pid and os.WIFSTOPPED(status):  # `suspend`: this process stops as well
+            self._stop()
+            os.kill(self._pid, signal.SIGCONT)
+        elif pid:
+            self._ended(status)
+
+    def _wait_for_shell(self) -> None:
+        if self._status is None:
+            self._ended(os.waitpid(self._pid, 0)[1])
+
+    def _ended(self, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        self._status = code if code >= 0 else 128 - code
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[int]:
+        """Handle signals; yield a descriptor that can be read when one came."""
+        wakes, wake = os.pipe()
+        os.set_blocking(wake, False)
+        handlers: dict[signal.Signals, Any] = {
+            signal.SIGCHLD: lambda *_: None,
+            signal.SIGWINCH: lambda *_: self._resize(),
+            signal.SIGTERM: self._tell_to_end,
+            signal.SIGHUP: self._tell_to_end,
+            signal.SIGTSTP: lambda *_: self._stop(),
+        }
+        before = {number: signal.signal(number, does) for number, does in handlers.items()}
+        wake_before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        try:
+            self._look_after_shell()  # it may have ended before the first signal was heard
+            yield wakes
+        finally:
+            signal.set_wakeup_fd(wake_before)
+            for number, does in before.items():
+                # Who was told to end is told again when the terminal goes: it must get to its end.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, does)
+            os.close(wakes)
+            os.close(wake)
+
+    def _tell_to_end(self, number: int, _frame: object) -> None:
+        for other in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(other, signal.SIG_IGN)
+        raise ToldToEnd(number)
+
+    def _stop(self) -> None:
+        was_raw = self._is_raw
+        self._cooked()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._resize()
+        if was_raw:
+            self._raw()
+
+    def _resize(self) -> None:
+        """Give the shell's terminal the size of the person's."""
+        with contextlib.suppress(OSError):
+            size = fcntl.ioctl(self._terminal, termios.TIOCGWINSZ, bytes(8))
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+
+    def _raw(self) -> None:
+        with contextlib.suppress(termios.error):
+            tty.setraw(self._terminal, termios.TCSADRAIN)
+            self._is_raw = True
+
+    def _cooked(self) -> None:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._modes)
+        self._is_raw = False
+
+    def _close(self) -> None:
+        """End the shell if it runs, and give the terminal back."""
+        is_alive = self._status is None
+        if is_alive:
+            for number in (signal.SIGHUP, signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, number)
+        os.close(self._master)  # the kernel tells all of its session
+        if is_alive:
+            put_right(self._terminal, self._modes)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, os.WNOHANG)
+        else:
+            self._cooked()
+
+
+def _spawn(plan: Launch, terminal: int, modes: list[Any]) -> tuple[int, int]:
+    """Start the shell on a new pseudo-terminal with the modes and size of this one.
+
+    Returns:
+        Its pid and the other end of its terminal.
+    """
+    size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
+    try:
+        pid, master = pty.fork()
+    except OSError as error:
+        raise ClawError(f"there is no pseudo-terminal to be had: {error}") from error
+    if pid == 0:
+        _become(plan, modes, size)
+    return pid, master
+
+
+def _become(plan: Launch, modes: list[Any], size: bytes) -> NoReturn:
+    try:
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, modes)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, size)
+        # Python ignores these; a shell would hand that on to all it runs.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execve(plan.argv[0], plan.argv, plan.environ)  # noqa: S606 - the person's own shell
+    except OSError as error:
+        os.write(2, f"{plan.argv[0]}: {error.strerror}\r\n".encode(errors="replace"))
+    finally:
+        os._exit(CANNOT_RUN)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it; a terminal that is gone is found out by reading."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError as error:
+            if error.errno in {errno.EIO, errno.EPIPE}:
+                return
+            raise

@@ -1,0 +1,136 @@
+"""What counts as a secret in terminal text, and what does not."""
+
+import base64
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawctl.shell.redact import TAG, is_secret_name, known_secrets, redacted
+
+WORD = "correct-horse"
+RANDOM = base64.urlsafe_b64encode(hashlib.sha256(b"seed").digest()).decode()
+KEY_LINES = "\n".join(
+    base64.b64encode(hashlib.sha512(str(n).encode()).digest()).decode()[:64] for n in range(4)
+)
+KIND = "PRIVATE " + "KEY"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"PASSWORD={WORD}",
+        f"export DB_PASSWORD='{WORD}'",
+        f'DB_PASSWORD="{WORD} with blanks"',
+        f"MYSQL_ROOT_PASSWORD: {WORD}",
+        f'{{"client_secret": "{WORD}"}}',
+        f"api_key = {WORD}",
+        f"apiKey: {WORD}",
+        f"AWS_SECRET_ACCESS_KEY={WORD}",
+        f"my.service.token={WORD}",
+        f"curl --password {WORD} https://example.org",
+        f"tool --api-key={WORD}",
+        f"Authorization: Bearer {WORD}",
+        f"authorization: Basic {WORD}",
+        f"-H 'X-Api-Key: {WORD}'",
+        f"Cookie: session={WORD}; other={WORD}",
+        f"Bearer {WORD}-and-more",
+        f"https://user:{WORD}@example.org/path",
+        f"postgres://app:{WORD}@db/app",
+        f"machine x login me password {WORD}",
+    ],
+)
+def test_a_value_that_is_named_a_secret_is_taken_out(text: str) -> None:
+    shown = redacted(text)
+    assert WORD not in shown
+    assert TAG in shown
+
+
+@pytest.mark.parametrize(
+    "begin",
+    ["sk-", "ghp_", "github_pat_", "glpat-", "xoxb-", "hf_", "pypi-", "AKIA", "sk_live_", "npm_"],
+)
+def test_tokens_are_known_by_their_shape(begin: str) -> None:
+    token = begin + ("ABCDEFGH23456789" if begin == "AKIA" else "a1b2c3d4e5" * 4)
+    if begin == "npm_":
+        token = begin + "a1" * 18
+    assert redacted(f"using {token} now") == f"using {TAG} now"
+
+
+def test_a_web_token_is_taken_out() -> None:
+    token = ".".join(
+        base64.urlsafe_b64encode(part).decode().rstrip("=")
+        for part in (b'{"alg":"none"}', b'{"sub":"me"}', b"signature")
+    )
+    assert redacted(f"got {token}") == f"got {TAG}"
+
+
+@pytest.mark.parametrize("prefix", ["", "OPENSSH ", "RSA ", "EC ", "ENCRYPTED "])
+def test_a_private_key_is_taken_out_whole_or_cut(prefix: str) -> None:
+    begin, end = f"-----BEGIN {prefix}{KIND}-----", f"-----END {prefix}{KIND}-----"
+    for text in (
+        f"{begin}\n{KEY_LINES}\n{end}\n",
+        f"{begin}\n{KEY_LINES}\n",
+        f"{KEY_LINES}\n{end}\n",
+        f"{KEY_LINES}\n",
+    ):
+        shown = redacted(f"what was before\n{text}")
+        assert shown.startswith("what was before\n")
+        for line in KEY_LINES.splitlines():
+            assert line not in shown
+
+
+def test_strings_without_order_are_taken_out() -> None:
+    assert redacted(f"got {RANDOM} back") == f"got {TAG} back"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+        "sha256:" + hashlib.sha256(b"x").hexdigest(),
+        "/usr/lib/python3/dist-packages/some_module/test_connection_pool.py",
+        "E   AssertionError: assert 3 == 4",
+        "drwxr-xr-x 2 root root 4096 Nov 21 23:49 project",
+        "TestClientReconnectsWhenTheServerIsRestarted2Times",
+        "make: *** [Makefile:12: all] Error 2",
+        "error: expected one of `!` or `::`, found `token`",
+        "http://localhost:8080/path?x=1",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "the password is asked for on the terminal",
+        "x86_64-unknown-linux-gnu-gcc-13.2.0-1ubuntu3",
+    ],
+)
+def test_what_a_question_is_about_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_known_values_go_first_and_wherever_they_stand() -> None:
+    assert redacted("it said hunter22!", ["hunter22", "hunter"]) == f"it said {TAG}!"
+    assert redacted("a b", ["a", ""]) == "a b", "short values would match ordinary text"
+
+
+def test_variables_are_secret_by_name_and_places_are_none() -> None:
+    environ = {
+        "DB_PASSWORD": "swordfish",
+        "SSH_AUTH_SOCK": "/run/user/1/agent",
+        "GITHUB_TOKEN": "abcdefgh",
+        "HOME": "/home/ada-lovelace",
+        "KEYBOARD": "qwertyuiop",
+        "MY_KEY": "short",
+    }
+    assert known_secrets(environ) == ("swordfish", "abcdefgh")
+    assert is_secret_name("apiKey")
+    assert not is_secret_name("MONKEY")
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_answered_and_twice_is_as_once(text: str) -> None:
+    once = redacted(text)
+    assert redacted(once) == once
+
+
+@given(st.text(alphabet="abcXYZ012-_/+=. \n", min_size=6, max_size=40).filter(str.strip))
+def test_a_known_value_never_stays(value: str) -> None:
+    assert value not in redacted(f"one {value} two {value}", [value]) or value in TAG
