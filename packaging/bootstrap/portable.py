@@ -98,7 +98,7 @@ def compile_library(source: Path, build: Path) -> None:
     """Configures and compiles libllama and all modules, at a low priority."""
     options = {**MACHINE_OPTIONS, **dict.fromkeys(LEFT_OUT, "OFF")}
     # No path of this machine in what is shipped, whatever folder it was built in.
-    flags = f'"-ffile-prefix-map={source}=llama.cpp" "-ffile-prefix-map={build}=build"'
+    flags = f'"-ffile-prefix-map={source}=." "-ffile-prefix-map={build}=."'
     options |= {"CMAKE_C_FLAGS": flags, "CMAKE_CXX_FLAGS": flags}
     words = [f"-D{name}={value}" for name, value in options.items()]
     configure = ["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *words]
