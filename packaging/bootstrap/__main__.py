@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bootstrap.clients import prepare_clients
 from bootstrap.debian import build_package, update_lock
+from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.steps import SetupError, announce
@@ -54,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "dist": build_distributions,
         "deb": build_package,
         "deb-lock": update_lock,
         "clean": clean,

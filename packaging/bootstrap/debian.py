@@ -25,6 +25,7 @@ from bootstrap.steps import SetupError, announce, run_step
 from bootstrap.system import Need, ensure_needs, has_compilers, has_programs
 
 PYTHON = "/usr/bin/python3"
+RELEASE = Path("/etc/os-release")
 FOLDER = SETUP / "deb"
 OUTPUT = ROOT / "build" / "deb"
 LOG = SETUP / "deb.log"
@@ -83,8 +84,7 @@ def update_lock() -> int:
 
 def check_system() -> None:
     """Raises SetupError where the package cannot be built, with what to do instead."""
-    release = Path("/etc/os-release")
-    text = release.read_text(encoding="utf-8") if release.exists() else ""
+    text = RELEASE.read_text(encoding="utf-8") if RELEASE.exists() else ""
     words = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
     if (words.get("ID"), words.get("VERSION_ID")) != ("debian", "12"):
         here = words.get("PRETTY_NAME") or platform.platform()

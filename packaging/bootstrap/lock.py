@@ -67,7 +67,7 @@ def resolve(python: Path, wanted: list[str], machine: str) -> dict[str, Any]:
 
 def resolve_engine(python: Path) -> tuple[str, str, str]:
     """Gives name, version and hash of the engine's source."""
-    options = ["--no-binary", ":all:", "--no-deps", "--no-build-isolation"]
+    options = ["--no-binary", ":all:", "--no-deps"]
     report = report_of(python, "the engine", *options, engine_requirement())
     return next(installs(report))
 

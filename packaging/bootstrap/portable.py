@@ -78,7 +78,7 @@ def fetch_source(python: Path, folder: Path) -> Path:
         return source
     wanted = folder / "engine.txt"
     wanted.write_text(pinned_lines(ENGINE), encoding="utf-8")
-    where = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
+    where = ["--no-deps", "--no-binary", ":all:", "--require-hashes"]
     title = f"downloading the source of {ENGINE} {pinned()[ENGINE]}"
     pip(python, title, "download", *where, "-d", str(folder), "-r", str(wanted))
     archives = sorted(folder.glob("*.tar.gz"))
