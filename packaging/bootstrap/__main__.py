@@ -104,6 +104,8 @@ def run_tests() -> int:
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
+    if os.environ.get("CI"):
+        build_package()
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()

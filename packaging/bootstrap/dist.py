@@ -1,7 +1,7 @@
 """`make dist`: the sdist and, from it, the wheel, into dist/; the same sources give the same bytes.
 
-    .setup/dist/venv/    an environment with setuptools alone
-    dist/                clawd-X.tar.gz, clawd-X-py3-none-any.whl
+.setup/dist/venv/    an environment with setuptools alone
+dist/                clawd-X.tar.gz, clawd-X-py3-none-any.whl
 """
 
 import gzip

@@ -67,7 +67,7 @@ def resolve(python: Path, wanted: list[str], machine: str) -> dict[str, Any]:
 
 def resolve_engine(python: Path) -> tuple[str, str, str]:
     """Gives name, version and hash of the engine's source."""
-    options = ["--no-binary", ":all:", "--no-deps"]
+    options = ["--no-binary", ":all:", "--no-deps", "--no-build-isolation"]
     report = report_of(python, "the engine", *options, engine_requirement())
     return next(installs(report))
 
@@ -97,7 +97,12 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def entries() -> list[str]:
+    """Reads the lock: each package with its hashes, in one line."""
+    lines = LOCK.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def pinned() -> dict[str, str]:
     """Reads the lock: each name with its version."""
-    text = LOCK.read_text(encoding="utf-8")
-    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
+    return dict(entry.split()[0].split("==") for entry in entries())

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bootstrap.environment import ENGINE, SETUP, build_jobs, digest, pip
-from bootstrap.lock import LOCK, pinned
+from bootstrap.lock import entries, pinned
 from bootstrap.peer import unpack
 from bootstrap.steps import SetupError, run_step
 
@@ -78,7 +78,7 @@ def fetch_source(python: Path, folder: Path) -> Path:
         return source
     wanted = folder / "engine.txt"
     wanted.write_text(pinned_lines(ENGINE), encoding="utf-8")
-    where = ["--no-deps", "--no-binary", ":all:", "--require-hashes"]
+    where = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
     title = f"downloading the source of {ENGINE} {pinned()[ENGINE]}"
     pip(python, title, "download", *where, "-d", str(folder), "-r", str(wanted))
     archives = sorted(folder.glob("*.tar.gz"))
@@ -90,8 +90,7 @@ def fetch_source(python: Path, folder: Path) -> Path:
 
 def pinned_lines(name: str) -> str:
     """Gives what the lock says of one package."""
-    blocks = LOCK.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
-    return next(line for line in blocks if line.startswith(f"{name}==")) + "\n"
+    return next(entry for entry in entries() if entry.startswith(f"{name}==")) + "\n"
 
 
 def compile_library(source: Path, build: Path) -> None:

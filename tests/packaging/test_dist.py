@@ -1,10 +1,9 @@
-"""sdist and wheel: what is in them, that they install, that the same sources give the same bytes."""
+"""sdist and wheel: what is in them, that they install and that they come out the same again."""
 
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -135,7 +134,7 @@ def test_same_sources_give_the_same_bytes(built: tuple[Path, Path], tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh environment with the wheel; its libraries are those of the tests."""
+    """The bin folder of a fresh environment with the wheel, which borrows the tests' libraries."""
     venv = tmp_path_factory.mktemp("fresh") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
     python = venv / "bin" / "python"
@@ -144,7 +143,8 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     subprocess.run(command, check=True, timeout=120)
     site = next(venv.glob("lib/python*/site-packages"))
     # Behind its own, so that clawd is the one of the wheel.
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    borrowed = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "borrowed.pth").write_text("\n".join(borrowed) + "\n", encoding="utf-8")
     return venv / "bin"
 
 
