@@ -36,10 +36,12 @@ def show_status(report: StatusReport, servers: Sequence[McpServerLine]) -> None:
     sandbox = f"{report.sandbox}{layers}{reason}"
     if report.sandbox_unbounded:
         sandbox += f"; not bounded: {', '.join(report.sandbox_unbounded)}"
+    found = [("at start", "\n".join(report.found_at_start))] if report.found_at_start else []
     model = f" ({report.default_model})" if report.default_model else ""
     show_fields(
         [
             ("clawd", f"{report.version}, pid {report.pid}, up {duration(report.uptime_s)}"),
+            *found,
             ("home", report.home),
             ("socket", report.socket),
             ("gateway", report.gateway or "off"),

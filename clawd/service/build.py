@@ -50,6 +50,7 @@ from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.chain_check import check_of
 from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
+from clawd.service.last_run import LastRun
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics
 from clawd.service.receipts import open_receipts, reopen_receipts
@@ -94,6 +95,7 @@ class Daemon:
         self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
+        self._last_run = LastRun(loaded.layout.home)
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
@@ -148,11 +150,15 @@ class Daemon:
 
     async def _open(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
+        await asyncio.to_thread(self._last_run.look)
+        self._stack.callback(self._last_run.end)
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
-        self.chain, self.anchor = await open_receipts(self.loaded, self.memory.ledger, self._stack)
+        self.chain, self.anchor = await open_receipts(
+            self.loaded, self.memory.ledger, self._stack, self._last_run
+        )
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
         self._stack.callback(self.estop.close)
@@ -228,6 +234,7 @@ class Daemon:
         self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
         await self.mcp.open(self.state.loaded, self._offer_tools)
+        await asyncio.to_thread(self._last_run.begin)
 
     async def _tools(self, taint: TaintBook) -> Registry:
         layout, sessions = self.loaded.layout, self.memory.session_files
@@ -322,6 +329,7 @@ class Daemon:
             approvals=self.approvals,
             rules=self.rules,
             gateway=lambda: self.gateway_address,
+            last_run=self._last_run,
         )
 
     def _metrics(self) -> DaemonMetrics:

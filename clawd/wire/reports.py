@@ -40,6 +40,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon is and does.
 
     `gateway` is where the HTTP gateway listens, empty where it does not.
+    `found_at_start` are sentences: a crash before this start, and what was put right after it.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     """
 
@@ -72,6 +73,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_layers: tuple[str, ...] = ()
     sandbox_unbounded: tuple[str, ...] = ()
     gateway: str = ""
+    found_at_start: tuple[str, ...] = ()
 
 
 # --- approvals
