@@ -60,6 +60,7 @@ class Storm:
         self._number = 0
         self._key = ""
         self._killed: set[int] = set()
+        self._gates: set[Process] = set()
         self._is_torn: bool | None = False
 
     @property
@@ -84,6 +85,8 @@ class Storm:
         with self._answering() as client:
             self.oracle.check(client, killed=self._killed, is_torn=self._is_torn)
             self._is_torn = False
+            assert not [each for each in self._gates if _is_running(each)]
+            self._gates.clear()
             if not self._key:
                 self._key = client.call(CreateKey(name="storm")).key
             report = client.call(Status())
@@ -149,7 +152,10 @@ class Storm:
         self._home.daemon = None
         self.kills += 1
         self._killed.add(daemon.pid)
-        wait_for(lambda: not [each for each in below if _is_running(each)], below)
+        # A sandbox whose command has not begun waits at its gate: it is the next start that ends it.
+        self._gates |= {each for each in below if _name(each) == "bwrap"}
+        others = [each for each in below if each not in self._gates]
+        wait_for(lambda: not [each for each in others if _is_running(each)], others)
 
     def _tear(self) -> None:
         """Leave what a machine leaves that went down in the middle of a write."""
@@ -198,6 +204,12 @@ def _below(pid: int) -> list[Process]:
         children = psutil.Process(pid).children(recursive=True)
         return [(child.pid, child.create_time()) for child in children]
     return []
+
+
+def _name(process: Process) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process[0]}/comm").read_text().strip()
+    return ""
 
 
 def _is_running(process: Process) -> bool:
