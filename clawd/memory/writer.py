@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from clawd.errors import ClawError, StorageError
-from clawd.memory.schema import prepare
+from clawd.memory.schema import RESTORE, prepare
 from clawd.receipts.groupcommit import GroupCommit
 
 MAX_WAITING_WRITES = 1024
@@ -223,14 +223,19 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 _ADVICE = {
+    # Longer names first: the first that fits is told.
+    "SQLITE_CORRUPT_VTAB": (
+        "its search index is damaged",
+        "No message is lost. Make the index anew with: clawctl memory check --repair",
+    ),
     "SQLITE_FULL": ("the disk (or the file's quota) is full", "Make room on that disk."),
     "SQLITE_CORRUPT": (
         "the file is damaged",
-        "Move it away and restore a backup; without one memory starts empty.",
+        RESTORE,
     ),
     "SQLITE_NOTADB": (
-        "it is no SQLite file",
-        "Point [memory] path to another file, or move this one away.",
+        "its beginning is damaged, or it is no SQLite file",
+        f"Does [memory] path name the right file? {RESTORE}",
     ),
     "SQLITE_READONLY": ("it may not be written", "It must belong to the daemon's user."),
     "SQLITE_CANTOPEN": ("it cannot be opened", "Its folder must be there and be writable."),

@@ -150,7 +150,7 @@ class Daemon:
 
     async def _open(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        await asyncio.to_thread(self._last_run.look)
+        await asyncio.to_thread(self._last_run.look, self.loaded)
         self._stack.callback(self._last_run.end)
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)

@@ -9,10 +9,12 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from clawd.config.load import Loaded
 from clawd.errors import StorageError
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.durable import read_private, sync_folder, write_private
@@ -44,8 +46,13 @@ class LastRun:
         self._path = home / FILE
         self._has_begun = False
 
-    def look(self) -> None:
-        """Find out whether the last run ended in order; blocks for a moment."""
+    def look(self, loaded: Loaded) -> None:
+        """Find out whether the last run ended in order, and what is gone; blocks for a moment."""
+        self._look_at_mark()
+        for sentence in _what_is_gone(loaded):
+            self.tell(sentence)
+
+    def _look_at_mark(self) -> None:
         try:
             data = read_private(self._path, MAX_BYTES)
         except StorageError as error:
@@ -108,6 +115,28 @@ def _how_it_ended(data: bytes) -> str:
     if mark.boot and mark.boot != _boot():
         return f"{who} did not end in order: the machine went down with it"
     return f"{who} did not end in order: it was killed or it crashed"
+
+
+def _what_is_gone(loaded: Loaded) -> Iterator[str]:
+    memory, receipts = loaded.config.memory.path, loaded.config.receipts.path
+    if _is_empty(memory) and not _is_empty(receipts):
+        state = "is empty" if memory.exists() else "is gone"
+        yield (
+            f"memory {memory} {state}, though there are receipts: it begins anew, without the "
+            "conversations of before. To have them back end clawd and put a backup in its place"
+        )
+    if not loaded.path.exists() and not _is_empty(memory):
+        yield (
+            f"there is no config file {loaded.path}: built-in values are in force. Put it back, or "
+            "write one with: clawctl init"
+        )
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return True
 
 
 def _counted(calls: int) -> str:

@@ -1,7 +1,6 @@
 """What must be true after a kill: nothing told is lost, and all that was done is recorded."""
 
 import contextlib
-import json
 import re
 import sqlite3
 from collections import Counter
@@ -24,7 +23,7 @@ from clawd.wire.methods import (
 from clawd.wire.receipt_methods import VerifyReceipts
 from clawd.wire.session_methods import ReadSessionFile
 from tests.fault.lanes import MARK
-from tests.fault.told import Told
+from tests.fault.told import ANY, Told
 from tests.support.home import Home
 from tests.support.second_verifier import verify as verify_again
 
@@ -181,7 +180,7 @@ class Oracle:
         titles = list(told.titles.items())[-3:]
         for conversation, title in titles:
             shown: ConversationDetail = client.call(ShowConversation(conversation_id=conversation))
-            assert shown.conversation.title in title
+            assert ANY in title or shown.conversation.title in title
             self._check_goes_on(client, conversation)
 
     def _check_goes_on(self, client: Client, conversation: str) -> None:
@@ -201,8 +200,3 @@ def _content(memory: sqlite3.Connection, digest: str) -> str:
     row = memory.execute("SELECT content FROM contents WHERE hash = ?", (digest,)).fetchone()
     assert row is not None, f"what a receipt hashed is gone: {digest}"
     return bytes(row[0]).decode()
-
-
-def as_json(text: str) -> Any:
-    """Return what a text of JSON says."""
-    return json.loads(text)

@@ -152,7 +152,7 @@ class Storm:
         self._home.daemon = None
         self.kills += 1
         self._killed.add(daemon.pid)
-        # A sandbox whose command has not begun waits at its gate: it is the next start that ends it.
+        # A sandbox whose command has not begun waits at its gate until the next start ends it.
         self._gates |= {each for each in below if _name(each) == "bwrap"}
         others = [each for each in below if each not in self._gates]
         wait_for(lambda: not [each for each in others if _is_running(each)], others)
@@ -208,7 +208,7 @@ def _below(pid: int) -> list[Process]:
 
 def _name(process: Process) -> str:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process[0]}/comm").read_text().strip()
+        return Path(f"/proc/{process[0]}/comm").read_text(encoding="utf-8").strip()
     return ""
 
 

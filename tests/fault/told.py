@@ -1,11 +1,11 @@
 """What the clients of a daemon were told as done, by all lanes of a storm: the oracle holds it."""
 
 import threading
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-Word = Literal["receipts", "deleted", "rules", "undone", "denied"]
+ANY = "*"  # of a title that nobody was told of
 
 
 class Told:
@@ -63,7 +63,7 @@ class Told:
 
     def try_title(self, conversation: str, title: str) -> None:
         """Note that a conversation is about to be renamed."""
-        self.titles[conversation] = [*self.titles.get(conversation, []), title]
+        self.titles[conversation] = [*self.titles.get(conversation, [ANY]), title]
 
     def note_title(self, conversation: str, title: str) -> None:
         """Note that it was told as renamed."""
