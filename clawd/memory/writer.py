@@ -63,6 +63,11 @@ class Database:
         )
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="memory reader")
 
+    @property
+    def failure(self) -> str:
+        """Why its writing thread has ended; empty while it runs, and when it was closed."""
+        return self._writer.failure if self._writer is not None else ""
+
     async def write(self, act: Act[_T], *, durable: bool = True) -> _T:
         """Run the function in the writing thread and return its result when it is durable.
 

@@ -128,7 +128,7 @@ class ReceiptChain:
     @property
     def failure(self) -> str:
         """Why nothing is taken any more; empty while all is well."""
-        return self._failure
+        return self._failure or (self._writer.failure if self._writer is not None else "")
 
     async def reopen(self) -> None:
         """Look at the file anew after a failed write, and take receipts again.

@@ -40,6 +40,7 @@ from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.background import Background, problem_of
 from clawd.service.bounds import (
     change_limits_of,
     dispatch_settings_of,
@@ -100,6 +101,7 @@ class Daemon:
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
         self.hub = Hub()
+        self.background = Background()
         self.activity = Activity()
         self.state: State
         self.memory: Memory
@@ -136,9 +138,9 @@ class Daemon:
             raise
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether it can do its work: a chain that cannot be written is none."""
-        return self.chain is None or not self.chain.failure
+    def problem(self) -> str:
+        """Why it cannot do its work; empty while it can."""
+        return problem_of(self.chain, self.memory, self.background)
 
     async def drain(self) -> None:
         """Refuse new turns, give running ones their grace, then cancel them."""
@@ -150,8 +152,7 @@ class Daemon:
 
     async def _open(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        await asyncio.to_thread(self._last_run.look, self.loaded)
-        self._stack.callback(self._last_run.end)
+        await self._last_run.look(self.loaded, self._stack)
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         self.keys = KeyBook(self.memory.keys)
@@ -227,7 +228,7 @@ class Daemon:
             rules=rules,
             limits=lambda: keep_limits_of(self.state.loaded),
         )
-        self.keeper.start()
+        self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
         self.estop.add_listener(tell_estop(self.hub))

@@ -5,11 +5,13 @@ While a daemon runs its home holds `last_run.json`; the end in order removes it:
     {"pid":4711,"started_at":"2026-11-21T08:00:00Z","boot":"1f0c…"}
 """
 
+import asyncio
 import contextlib
 import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -46,8 +48,12 @@ class LastRun:
         self._path = home / FILE
         self._has_begun = False
 
-    def look(self, loaded: Loaded) -> None:
-        """Find out whether the last run ended in order, and what is gone; blocks for a moment."""
+    async def look(self, loaded: Loaded, stack: AsyncExitStack) -> None:
+        """Find out how the last run ended and what is gone; this one ends with the stack."""
+        await asyncio.to_thread(self._look, loaded)
+        stack.callback(self.end)
+
+    def _look(self, loaded: Loaded) -> None:
         self._look_at_mark()
         for sentence in _what_is_gone(loaded):
             self.tell(sentence)

@@ -151,7 +151,7 @@ async def _feed_watchdog(daemon: Daemon, systemd: Systemd) -> None:
     """Send a sign of life from the main loop for as long as the daemon can do its work."""
     interval = systemd.watchdog_interval_s()
     while interval is not None:
-        if daemon.is_healthy:
+        if not daemon.problem:
             systemd.notify("WATCHDOG=1")
         await asyncio.sleep(interval)
 

@@ -12,6 +12,8 @@ from clawd.security.approval_rules import RuleBook
 
 INTERVAL_S = 3600.0
 
+Watch = Callable[[asyncio.Task[Any], str], None]
+
 _log = logging.getLogger(__name__)
 
 
@@ -44,9 +46,11 @@ class MemoryKeeper:
         self._wakes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look, now and then every hour."""
+    def start(self, watch: Watch | None = None) -> None:
+        """Begin to look, now and then every hour; `watch` is told of the task and its name."""
         self._task = asyncio.create_task(self._keep())
+        if watch is not None:
+            watch(self._task, "memory's housekeeping")
 
     def erase_soon(self) -> None:
         """Erase what was just deleted as soon as there is time; never blocks."""
@@ -121,3 +125,5 @@ class MemoryKeeper:
             await work
         except ClawError as error:
             _log.warning("memory could not be kept in order: %s", error.message)
+        except Exception:  # noqa: BLE001 - the task must go on: there is no other housekeeping
+            _log.exception("memory could not be kept in order, by a defect; it is tried again")

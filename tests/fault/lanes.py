@@ -10,8 +10,9 @@ import random
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from clawctl.client import Client, connect
@@ -47,6 +48,7 @@ TURNS = 12
 CALLS = 2
 MOST = 400
 LIMIT_S = 60.0
+ANSWERS: tuple[Literal["once", "deny", "always"], ...] = ("once", "deny", "always")
 PAUSE_S = 0.005
 MARK = re.compile(r"mark-r\d+-[a-z]+-[a-z0-9]+(?:-c\d)?")
 GONE = {"unreachable"}
@@ -144,14 +146,14 @@ def know(place: Place, dice: random.Random) -> None:
             keywords = f"storm r{place.number} n{number}"
             content = f"note {number} of round {place.number}\n"
             save = SaveKnowledge(keywords=keywords, content=content, interactive=True)
-            saved = _tried(place, lambda save=save: _drained(client, save))
+            saved = _tried(place, partial(_drained, client, save))
             if _was_done(place, saved):
                 told.knowledge[keywords] = content
                 told.count("notes")
             if keywords in told.knowledge and number % 3 == 2:
                 content = told.knowledge.pop(keywords)
                 delete = DeleteKnowledge(keywords=keywords, interactive=True)
-                gone = _tried(place, lambda delete=delete: _drained(client, delete))
+                gone = _tried(place, partial(_drained, client, delete))
                 if _was_done(place, gone):
                     told.deleted.add(keywords)
                 elif gone is not None and gone.call.status == "denied":
@@ -170,13 +172,13 @@ def keep_files(place: Place, dice: random.Random) -> None:
             content = dice.randbytes(dice.randrange(1, 20_000))
             told.files.pop((conversation, name), None)
             write = WriteSessionFile(conversation_id=conversation, name=name, content=content)
-            if _tried(place, lambda write=write: client.call(write)) is not None:
+            if _tried(place, partial(client.call, write)) is not None:
                 told.files[conversation, name] = content
                 told.count("files")
             title = f"title {number} of round {place.number}"
             told.try_title(conversation, title)
             rename = RenameConversation(conversation_id=conversation, title=title)
-            if _tried(place, lambda rename=rename: client.call(rename)) is not None:
+            if _tried(place, partial(client.call, rename)) is not None:
                 told.note_title(conversation, title)
             _turn(
                 client,
@@ -288,7 +290,7 @@ def approve(place: Place, dice: random.Random) -> None:
     with _client(place) as client:
         while True:
             for asked in client.call(ListApprovals()).items:
-                answer = dice.choices(("once", "deny", "always"), (12, 3, 1))[0]
+                answer = dice.choices(ANSWERS, (12, 3, 1))[0]
                 say = AnswerApproval(approval_id=asked.id, digest=asked.digest, answer=answer)
                 try:
                     client.call(say)

@@ -174,9 +174,9 @@ class Oracle:
             assert texts == [content.strip()], (keywords, texts)
         for keywords in list(told.deleted)[-KNOWLEDGE_AT_ONCE:]:
             assert client.call(LoadKnowledge(keywords=keywords)).entries == ()
-        for (conversation, name), content in list(told.files.items())[-KNOWLEDGE_AT_ONCE:]:
+        for (conversation, name), data in list(told.files.items())[-KNOWLEDGE_AT_ONCE:]:
             ask = ReadSessionFile(conversation_id=conversation, name=name)
-            assert client.call(ask).data == content
+            assert client.call(ask).data == data
         titles = list(told.titles.items())[-3:]
         for conversation, title in titles:
             shown: ConversationDetail = client.call(ShowConversation(conversation_id=conversation))

@@ -216,5 +216,6 @@ def _is_running(process: Process) -> bool:
     pid, created = process
     with contextlib.suppress(psutil.Error):
         found = psutil.Process(pid)
-        return found.create_time() == created and found.status() != psutil.STATUS_ZOMBIE
+        is_same: bool = found.create_time() == created
+        return is_same and found.status() != psutil.STATUS_ZOMBIE
     return False

@@ -24,7 +24,7 @@ WRITE = {"when": "write", "tool_calls": [APPEND]}
 ANSWER = {"text": "answer to {{last_user}}"}
 FULL = '[security]\nautonomy = "full"\n'
 
-Damage = Callable[[Home], None]
+Damage = Callable[[Home], object]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
+from clawd.service.background import Background
 from clawd.service.upkeep import MemoryKeeper
 from tests.memory.samples import ANNA, begun, said
 
@@ -161,3 +162,35 @@ async def test_what_a_killed_daemon_deleted_is_erased_by_the_next_one(house: _Ho
     await house.keeper.close()
     assert b"xyloquartz" not in _files(house.memory)
     assert await house.memory.search.find("plain", owner=ANNA)
+
+
+class _Defective(Upkeep):
+    """Upkeep that fails as nobody foresaw, once."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        super().__init__(upkeep._database)
+        self.failed = False
+
+    @override
+    async def erase(self) -> None:
+        if not self.failed:
+            self.failed = True
+            raise ValueError("a defect")
+        await super().erase()
+
+
+async def test_a_defect_in_the_housekeeping_does_not_end_it(
+    house: _House, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep = _Defective(house.memory.upkeep)
+    house.keeper._upkeep = upkeep
+    background = Background()
+    house.keeper.start(background.watch)
+    house.keeper.erase_soon()
+    async with asyncio.timeout(LIMIT_S):
+        while not upkeep.failed:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert background.problem == ""
+    await house.keeper.close()
+    assert "by a defect" in caplog.text
