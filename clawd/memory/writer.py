@@ -244,6 +244,10 @@ _ADVICE = {
     ),
     "SQLITE_READONLY": ("it may not be written", "It must belong to the daemon's user."),
     "SQLITE_CANTOPEN": ("it cannot be opened", "Its folder must be there and be writable."),
+    "SQLITE_IOERR": (
+        "its disk cannot be read or written",
+        "Is that disk full (df), read-only (mount) or failing (dmesg)? Then start clawd again.",
+    ),
     "SQLITE_BUSY": ("another program keeps it locked", "End the program that has it open."),
 }
 

@@ -52,5 +52,10 @@ async def reopen_receipts(chain: ReceiptChain | None, anchor: Anchor | None) -> 
             f"the config was reloaded, but receipts still cannot be written: {error.message}",
             hint=error.hint,
         ) from error
-    _log.warning("receipts are written again", extra={"path": str(chain.path)})
+    # These calls ran, or were refused, when no receipt could be written; nobody was told more.
+    unwritten = frozenset(chain.unwritten)
+    closed = sum(await close_interrupted(chain, anchor.ledger, chain.path, only=unwritten))
+    chain.unwritten -= unwritten
+    told = {"path": str(chain.path), "closed": closed}
+    _log.warning("receipts are written again", extra=told)
     return "receipts are written again" + (anchor.problem and f", but {anchor.problem}")

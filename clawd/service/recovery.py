@@ -1,6 +1,7 @@
 """What is put right at start: calls that a crash cut off get their receipt, then work begins."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from clawd.receipts.chain import ReceiptChain
@@ -15,14 +16,19 @@ TEXT_WAITING = "denied: interrupted: clawd ended before anybody approved this ca
 _log = logging.getLogger(__name__)
 
 
-async def close_interrupted(chain: ReceiptChain, ledger: Ledger, log: Path) -> tuple[int, int]:
+async def close_interrupted(
+    chain: ReceiptChain, ledger: Ledger, log: Path, *, only: Collection[str] | None = None
+) -> tuple[int, int]:
     """Write an `interrupted` receipt for every intent without one; return how many failed, denied.
 
     What may have run has failed, what waited for an approval is denied. An intent whose receipt
-    was written just before the crash is only removed.
+    was written just before the crash is only removed. With `only`, no other intents are looked at:
+    their calls may still run.
     """
     failed = denied = 0
     for intent in await ledger.open_intents():
+        if only is not None and intent.id not in only:
+            continue
         content = (TEXT if _was_let_through(intent) else TEXT_WAITING).encode()
         receipt = find_receipt(log, intent.id)
         if receipt is None:
