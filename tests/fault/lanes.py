@@ -60,6 +60,7 @@ EXPECTED = GONE | {
     "worker_died",
     "model_load",
     "invalid_request",
+    "not_found",  # of a model that is not loaded
     "stopping",
     "rate_limited",
 }

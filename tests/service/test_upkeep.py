@@ -1,6 +1,7 @@
 """Memory is kept within its limits while the daemon runs, and what is deleted is erased soon."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
@@ -194,3 +195,15 @@ async def test_a_defect_in_the_housekeeping_does_not_end_it(
     assert background.problem == ""
     await house.keeper.close()
     assert "by a defect" in caplog.text
+
+
+async def test_a_clock_that_jumped_ahead_deletes_nothing_before_the_next_look(
+    house: _House, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = await house.aged("xyloquartz")
+    house.limits = KeepLimits(max_age_days=1)
+    await house.memory.upkeep.note_look(time.time() - 40 * 86_400)
+    assert await house.keeper.look() == 0
+    assert "the clock is 40 days ahead" in caplog.text
+    assert (await house.memory.conversations.get(old.id, owner=None)).id == old.id
+    assert await house.keeper.look() == 1
