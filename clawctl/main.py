@@ -15,6 +15,7 @@ from clawd.errors import ClawError
 COMMANDS = {
     "agent": "Talk to the model: one message, or a conversation.",
     "approval": "List, answer and revoke approvals.",
+    "backup": "Make, look at, check and put back backups of a home.",
     "config": "Check and show the configuration.",
     "conversation": "List, show, rename, fork, compress, export and delete conversations.",
     "doctor": "Say what protects this machine and what does not.",
@@ -32,6 +33,7 @@ COMMANDS = {
     "policy": "Say what the policy answers to a call, or to a table of cases.",
     "provider": "List and test the sources of answers.",
     "receipt": "List, show and verify the receipts of tool calls.",
+    "service": "Install, start, stop and watch clawd as a service of systemd.",
     "status": "Say what the daemon is and does.",
     "tool": "List the tools and run one.",
     "undo": "Take back what tools changed in files.",

@@ -43,6 +43,7 @@ def show_status(report: StatusReport, servers: Sequence[McpServerLine]) -> None:
             ("clawd", f"{report.version}, pid {report.pid}, up {duration(report.uptime_s)}"),
             *found,
             ("home", report.home),
+            *([("restored", report.restored)] if report.restored else []),
             ("socket", report.socket),
             ("gateway", report.gateway or "off"),
             ("mcp servers", ", ".join(f"{each.alias} {each.link}" for each in servers) or "none"),

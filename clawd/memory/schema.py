@@ -303,6 +303,15 @@ def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None
     part = copy.with_name(f"{copy.name}.part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    connection.execute("VACUUM INTO ?", (str(part),))
-    part.rename(copy)
+    try:
+        connection.execute("VACUUM INTO ?", (str(part),))
+        part.rename(copy)
+    except (sqlite3.Error, OSError) as error:
+        part.unlink(missing_ok=True)  # half a copy would take the room that is missing
+        raise StorageError(
+            f"memory {path} has the old schema {version}, and the copy that is kept before it is "
+            f"changed cannot be written: {error}",
+            hint="Nothing was changed. Free as much room as the file takes and start again, or go "
+            "back to the clawd that wrote it.",
+        ) from error
     _log.info("memory is migrated; a copy was kept", extra={"copy": str(copy)})

@@ -21,6 +21,7 @@ from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox
 from clawd.service.anchor import Anchor
 from clawd.service.last_run import LastRun
+from clawd.service.restored import restored_from
 from clawd.service.state import State
 from clawd.wire.reports import StatusReport, WorkerLine
 
@@ -85,6 +86,7 @@ class DaemonStatus:
             receipts=head.seq if head is not None else 0,
             receipts_head=head.receipt_hash if head is not None else "",
             receipts_problem=self._receipts_problem(),
+            restored=restored_from(layout.home),
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,

@@ -41,6 +41,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `gateway` is where the HTTP gateway listens, empty where it does not.
     `found_at_start` are sentences: a crash before this start, and what was put right after it.
+    `restored` says which backup the home came from, empty where it did not.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     """
 
@@ -74,6 +75,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_unbounded: tuple[str, ...] = ()
     gateway: str = ""
     found_at_start: tuple[str, ...] = ()
+    restored: str = ""
 
 
 # --- approvals

@@ -1,0 +1,253 @@
+"""`clawctl backup`: make, look at, check and put back backups of a home. Needs no daemon."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+import msgspec
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.backup_archive import ArchiveReader, Manifest, Progress
+from clawctl.render import emit_json, note, say, show_fields, size
+from clawd.errors import ClawError, ForbiddenError, NotFoundError
+from clawd.paths import Layout, layout
+
+if TYPE_CHECKING:
+    from clawctl.backup_create import Sources
+
+PATIENCE_S = 1.0
+_REDRAW_S = 0.1
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+
+
+class _Values(msgspec.Struct, frozen=True, kw_only=True):
+    receipts: _File
+    memory: _File
+    workspace_dir: str
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    values: _Values
+
+
+@click.group()
+def command() -> None:
+    """Make, look at, check and put back backups of a home. Needs no daemon.
+
+    A backup is one .tar.gz for its owner only. It holds conversations, receipts, config,
+    knowledge, rules and plugins; private keys, models and the workspace only when asked.
+    """
+
+
+@command.command()
+@click.argument("file")
+@click.option("--keys", is_flag=True, help="With private keys, so that the chain can go on.")
+@click.option("--models", is_flag=True, help="With the models.")
+@click.option("--workspace", is_flag=True, help="With the workspace.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@json_option
+@pass_app
+def create(_app: App, /, file: str, **flags: bool) -> int:
+    """Write a backup to FILE, or to stdout for `-`, also while the daemon runs."""
+    from clawctl.backup_create import create as create_backup
+    from clawctl.backup_create import write
+
+    sources = _sources(**{name: flags[name] for name in ("keys", "models", "workspace")})
+    with _progress("backing up") as progress:
+        if file == "-":
+            _refuse_terminal()
+            room = Path(os.environ.get("TMPDIR", "/var/tmp"))  # noqa: S108 a 0700 folder in it
+            write(sources, sys.stdout.buffer, room, progress)
+            return Exit.DONE
+        done = create_backup(sources, Path(file), force=flags["force"], progress=progress)
+    if flags["as_json"]:
+        emit_json({"path": done.path, "size_bytes": done.size_bytes, **_facts(done.manifest)})
+        return Exit.DONE
+    say(f"✓ {done.path}: {len(done.manifest.files)} files, {size(done.size_bytes)}")
+    for line in done.manifest.left_out:
+        note(f"  not in it: {line}")
+    return Exit.DONE
+
+
+@command.command("list")
+@click.argument("file")
+@click.option("--files", "with_files", is_flag=True, help="Name every file.")
+@json_option
+def list_(file: str, *, with_files: bool, as_json: bool) -> int:
+    """Say what a backup is and holds, by its own words; `verify` checks them."""
+    with _opened(file) as stream:
+        manifest = ArchiveReader(stream).manifest
+    if as_json:
+        emit_json({**_facts(manifest), "contents": manifest.files})
+        return Exit.DONE
+    _show(manifest)
+    for entry in manifest.files if with_files else ():
+        say(f"{entry.size:>12}  {entry.path}")
+    return Exit.DONE
+
+
+@command.command()
+@click.argument("file")
+@json_option
+def verify(file: str, *, as_json: bool) -> int:
+    """Read all of a backup: every hash, memory, and the chain of receipts."""
+    from clawctl.backup_restore import check
+
+    room = Path(os.environ.get("TMPDIR", "/var/tmp"))  # noqa: S108 a 0700 folder in it
+    with _opened(file) as stream, _progress("verifying") as progress:
+        checked = check(stream, room, progress)
+    if as_json:
+        facts = _facts(checked.manifest)
+        emit_json({"ok": True, "chain": checked.receipts, "memory": checked.memory, **facts})
+        return Exit.DONE
+    _show(checked.manifest)
+    say(f"✓ every file is what it was; memory: {checked.memory}; receipts: {checked.receipts}")
+    return Exit.DONE
+
+
+@command.command()
+@click.argument("file")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Another home than yours: CLAWD_HOME=DIR uses it.",
+)
+@click.option("--replace", is_flag=True, help="Move what is there aside first.")
+@json_option
+def restore(file: str, into: Path | None, *, replace: bool, as_json: bool) -> int:
+    """Put a backup in place of a home whose daemon does not run.
+
+    All of it is checked before anything is changed. What was there is kept, under another name.
+    """
+    from clawctl.backup_restore import restore as put_back
+
+    target = _target(into)
+    with _opened(file) as stream, _progress("restoring") as progress:
+        done = put_back(stream, target, replace=replace, progress=progress)
+    if as_json:
+        emit_json(done)
+        return Exit.DONE
+    say(f"✓ {done.home}: {done.files} files")
+    if done.old_home:
+        say(f"  what was there: {done.old_home}")
+    say(f"  receipts: {done.receipts}")
+    for line in done.notes:
+        say(f"  {line}")
+    return Exit.DONE
+
+
+def _sources(*, keys: bool, models: bool, workspace: bool) -> "Sources":
+    from clawctl.backup_create import Sources
+    from clawctl.daemon import run_clawd
+
+    where = layout()
+    memory, receipts, folder = where.database, where.receipts, where.workspace
+    done = run_clawd(["--show-config", "--json"], capture=True)
+    try:
+        shown = msgspec.json.decode(done.stdout, type=_Shown)
+    except msgspec.MsgspecError:
+        note("The config cannot be read, so everything is looked for where it lies by default.")
+    else:
+        values = shown.values
+        memory, receipts = Path(values.memory.path), Path(values.receipts.path)
+        folder = Path(values.workspace_dir)
+    return Sources(
+        layout=where,
+        memory=memory,
+        receipts=receipts,
+        workspace=folder,
+        with_keys=keys,
+        with_models=models,
+        with_workspace=workspace,
+    )
+
+
+def _target(into: Path | None) -> Layout:
+    if into is None:
+        return layout()
+    return layout({**os.environ, "CLAWD_HOME": str(into.absolute()), "CLAWD_SOCKET": ""})
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """Open a backup, unless a stranger may have put it there: plugins and config run as you."""
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as stream:
+            about = os.fstat(stream.fileno())
+            if about.st_uid not in {os.geteuid(), 0} or about.st_mode & 0o002:
+                raise ForbiddenError(
+                    f"{file} belongs to uid {about.st_uid} with mode {about.st_mode & 0o777:04o}: "
+                    "somebody else may have changed it",
+                    hint=f"When you know it is yours: cat {file} | clawctl backup … -",
+                )
+            yield stream
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {file}") from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise ForbiddenError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _refuse_terminal() -> None:
+    if sys.stdout.isatty():
+        raise ClawError("a backup is no text for a terminal", hint="Redirect it: … - > FILE")
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    """Tell how far it is on a terminal, once it has taken a second."""
+    began = drawn = time.monotonic()
+    is_terminal, is_drawn = sys.stderr.isatty(), False
+
+    def show(done: int, total: int) -> None:
+        nonlocal drawn, is_drawn
+        now = time.monotonic()
+        if is_terminal and now - began > PATIENCE_S and now - drawn > _REDRAW_S:
+            drawn, is_drawn = now, True
+            share = 100 * done // max(total, 1)
+            print(f"\r{what} {share:3d}% of {size(total)} ", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if is_drawn:
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
+
+
+def _facts(manifest: Manifest) -> dict[str, object]:
+    return {
+        "created_at": manifest.created_at,
+        "version": manifest.version,
+        "host": manifest.host,
+        "home": manifest.home,
+        "with_keys": manifest.with_keys,
+        "schema": manifest.schema,
+        "receipts": manifest.receipts,
+        "files": len(manifest.files),
+        "total_bytes": manifest.total_bytes,
+        "left_out": manifest.left_out,
+    }
+
+
+def _show(manifest: Manifest) -> None:
+    receipts = manifest.receipts
+    show_fields(
+        [
+            ("made", f"{manifest.created_at} on {manifest.host} by clawd {manifest.version}"),
+            ("home", manifest.home),
+            ("files", f"{len(manifest.files)}, {size(manifest.total_bytes)}"),
+            ("receipts", f"{receipts.seq}, head {receipts.hash[:16]}" if receipts.seq else "none"),
+            ("private keys", "in it" if manifest.with_keys else "not in it"),
+            ("left out", "\n".join(manifest.left_out) or "nothing"),
+        ]
+    )
