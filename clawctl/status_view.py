@@ -80,6 +80,8 @@ def _facts(report: StatusReport) -> Iterator[tuple[str, object]]:
     yield "approvals", _approvals(report)
     work = f"{report.turns_running} running, {report.turns_queued} waiting"
     yield "turns", f"{work}; {report.conversations} conversations kept"
+    if report.found_at_start:
+        yield "at start", "\n".join(report.found_at_start)
     if report.restored:
         yield "restored", report.restored
     yield "gateway", report.gateway or "off"

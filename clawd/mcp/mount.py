@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
+from clawd.mcp.loading import load
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -30,7 +32,7 @@ _ANYTHING = b"application/json, text/event-stream"
 async def load_sdk() -> None:
     """Load what serving takes; off the loop, as it takes seconds in which others are answered."""
     for name in _SERVING:
-        await asyncio.to_thread(importlib.import_module, name)
+        await load(name)
 
 
 class _Manager(Protocol):

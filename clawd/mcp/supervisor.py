@@ -6,7 +6,6 @@ first connection is made, not before.
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,6 +16,7 @@ import msgspec
 from clawd.errors import ClawError
 from clawd.mcp.backoff import Backoff
 from clawd.mcp.dialing import ConnectError, Surroundings
+from clawd.mcp.loading import load
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
 from clawd.mcp.trouble import Trouble, shown
 
@@ -263,7 +263,7 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def _dialed(self, trouble: Trouble) -> AsyncIterator[Any]:
         # It loads the SDK: 40 MB, and up to seconds.
-        module = await asyncio.to_thread(importlib.import_module, "clawd.mcp.link")
+        module = await load("clawd.mcp.link")
         async with module.linked(
             self.settings, self._around, trouble, is_legacy=self._is_legacy
         ) as link:

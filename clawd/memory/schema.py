@@ -27,6 +27,12 @@ _log = logging.getLogger(__name__)
 
 Step = Callable[[sqlite3.Connection], None]
 
+RESTORE = (
+    "End clawd and set the file aside together with its -wal and -shm, which belong to it; then "
+    "put a backup in its place (one of `clawctl memory backup`). Without one memory starts empty; "
+    "the receipts are in a file of their own and stay."
+)
+
 _TRIGRAMS = """
 CREATE VIRTUAL TABLE IF NOT EXISTS messages_trigrams USING fts5(
     content, content='messages', content_rowid='id', tokenize='trigram'
@@ -277,7 +283,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step]
     if found != "ok":
         raise StorageError(
             f"memory {path}: the file is damaged ({found})",
-            hint="Move it away and restore a backup; without one memory starts empty.",
+            hint=RESTORE,
         )
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):

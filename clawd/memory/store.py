@@ -72,6 +72,11 @@ class Memory:
         """The SQLite file."""
         return self._database.path
 
+    @property
+    def failure(self) -> str:
+        """Why nothing can be written any more, whatever room there is; empty while all is well."""
+        return self._database.failure
+
     async def changes(self, folder: Path, limits: Callable[[], ChangeLimits]) -> Changes:
         """Return what is kept for undo: rows here, old contents in the folder.
 

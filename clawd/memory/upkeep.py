@@ -22,6 +22,7 @@ from clawd.memory.conversations import ERASE_DUE, forget_conversation
 from clawd.memory.writer import Database
 
 INDEXES = ("messages_fts", "messages_trigrams")
+LOOKED_AT = "memory_looked_at"
 AT_ONCE = 20
 ROOM_LEFT = 0.9  # a quota that is passed is gone below, or every message would prune again
 MERGE_PAGES = 500
@@ -153,6 +154,20 @@ class Upkeep:
             some = [each for each in old[start : start + AT_ONCE] if each.id not in used]
             gone += await self._database.write(_forget(some))
         return gone
+
+    async def looked_at(self) -> float | None:
+        """Return when memory was last looked at for what is too old (seconds, UTC), if ever."""
+        query = "SELECT value FROM settings WHERE name = ?"
+        row = await self._database.read(lambda c: c.execute(query, (LOOKED_AT,)).fetchone())
+        try:
+            return None if row is None else float(row[0])
+        except ValueError:
+            return None
+
+    async def note_look(self, at: float) -> None:
+        """Keep when it was."""
+        query = "REPLACE INTO settings (name, value) VALUES (?, ?)"
+        await self._database.write(lambda c: c.execute(query, (LOOKED_AT, str(at))).rowcount)
 
     async def size(self) -> int:
         """Return how many bytes of the file are in use."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from clawd.errors import ClawError, StorageError
-from clawd.memory.schema import prepare
+from clawd.memory.schema import RESTORE, prepare
 from clawd.receipts.groupcommit import GroupCommit
 
 MAX_WAITING_WRITES = 1024
@@ -62,6 +62,11 @@ class Database:
             "memory", self._commit, error=StorageError, max_waiting=MAX_WAITING_WRITES
         )
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="memory reader")
+
+    @property
+    def failure(self) -> str:
+        """Why its writing thread has ended; empty while it runs, and when it was closed."""
+        return self._writer.failure if self._writer is not None else ""
 
     async def write(self, act: Act[_T], *, durable: bool = True) -> _T:
         """Run the function in the writing thread and return its result when it is durable.
@@ -223,17 +228,26 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 _ADVICE = {
+    # Longer names first: the first that fits is told.
+    "SQLITE_CORRUPT_VTAB": (
+        "its search index is damaged",
+        "No message is lost. Make the index anew with: clawctl memory check --repair",
+    ),
     "SQLITE_FULL": ("the disk (or the file's quota) is full", "Make room on that disk."),
     "SQLITE_CORRUPT": (
         "the file is damaged",
-        "Move it away and restore a backup; without one memory starts empty.",
+        RESTORE,
     ),
     "SQLITE_NOTADB": (
-        "it is no SQLite file",
-        "Point [memory] path to another file, or move this one away.",
+        "its beginning is damaged, or it is no SQLite file",
+        f"Does [memory] path name the right file? {RESTORE}",
     ),
     "SQLITE_READONLY": ("it may not be written", "It must belong to the daemon's user."),
     "SQLITE_CANTOPEN": ("it cannot be opened", "Its folder must be there and be writable."),
+    "SQLITE_IOERR": (
+        "its disk cannot be read or written",
+        "Is that disk full (df), read-only (mount) or failing (dmesg)? Then start clawd again.",
+    ),
     "SQLITE_BUSY": ("another program keeps it locked", "End the program that has it open."),
 }
 

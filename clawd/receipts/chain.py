@@ -57,6 +57,8 @@ class ReceiptChain:
     Attributes:
         path: the current file.
         torn: what was set aside at open, or None.
+        unwritten: ids of the receipts that were refused since then; whoever closes their calls
+            takes them out.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ReceiptChain:
     ) -> None:
         self.path = path
         self.torn: TornLine | None = None
+        self.unwritten: set[str] = set()
         self._key_path = key_path
         self._max_file_bytes = max_file_bytes
         self._checkpoint_interval_s = checkpoint_interval_s
@@ -128,7 +131,15 @@ class ReceiptChain:
     @property
     def failure(self) -> str:
         """Why nothing is taken any more; empty while all is well."""
-        return self._failure
+        return self._failure or (self._writer.failure if self._writer is not None else "")
+
+    def check_writable(self) -> None:
+        """Make sure that no write has failed since the chain was opened.
+
+        Raises:
+            ReceiptError: one has; nothing that needs a receipt may run.
+        """
+        self._check_failure()
 
     async def reopen(self) -> None:
         """Look at the file anew after a failed write, and take receipts again.
@@ -223,6 +234,7 @@ class ReceiptChain:
             try:
                 answers += self._commit_part(rest)
             except ReceiptError as error:
+                self.unwritten |= {draft.id for draft in rest}
                 answers += [error] * len(rest)
         return answers
 

@@ -104,6 +104,6 @@ def _bad_end(path: Path, why: str, what: str = "line") -> ReceiptError:
     return ReceiptError(
         f"the last {what} of {path} is no valid {'receipt' if what == 'line' else what} ({why}); "
         "nothing may follow it",
-        hint="Look at it with `clawctl receipt verify`. To go on with a new chain, move the log "
-        "and its rotated files away and keep them.",
+        hint="Look at it with `clawctl receipt verify`. To go on with a new chain, move the log, "
+        "its rotated files and the checkpoint key away and keep them.",
     )

@@ -57,7 +57,9 @@ class GroupCommit(Generic[_T, _R]):
         self._housekeep = housekeep
         self._queue: deque[_Waiting[_T, _R]] = deque()
         self._changed = threading.Condition()
+        self._taken: list[_Waiting[_T, _R]] = []
         self._is_closed = False
+        self._failure = ""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -74,7 +76,7 @@ class GroupCommit(Generic[_T, _R]):
         future: asyncio.Future[_R] = loop.create_future()
         with self._changed:
             if self._is_closed:
-                raise self._error(f"{self._name} is closed and takes nothing more")
+                raise self._error(self._failure or f"{self._name} is closed and takes nothing more")
             if len(self._queue) >= self._max_waiting:
                 raise self._error(
                     f"{self._name}: {len(self._queue)} writes already wait for the disk",
@@ -91,7 +93,33 @@ class GroupCommit(Generic[_T, _R]):
             self._changed.notify()
         await asyncio.to_thread(self._thread.join)
 
+    @property
+    def failure(self) -> str:
+        """Why the thread has ended though nobody closed it; empty while all is well."""
+        return self._failure
+
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  the outermost handler of the thread
+            # Whoever waits must hear of it, and so must whoever comes: nothing is written any more.
+            _log.critical(
+                "a writing thread has ended", extra={"writer": self._name}, exc_info=error
+            )
+            self._end(f"{self._name}: the writing thread has ended ({error!r}); restart clawd")
+
+    def _end(self, failure: str) -> None:
+        with self._changed:
+            self._failure, self._is_closed = failure, True
+            left = [*self._taken, *self._queue]
+            self._queue.clear()
+        for waiting in left:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+                answers: list[tuple[_Waiting[_T, _R], _R | Exception]]
+                answers = [(waiting, self._error(failure))]
+                waiting.loop.call_soon_threadsafe(_resolve, answers)
+
+    def _work(self) -> None:
         while (batch := self._next_batch()) is not None:
             if not batch:
                 continue
@@ -111,7 +139,9 @@ class GroupCommit(Generic[_T, _R]):
             self._changed.wait_for(lambda: self._queue or self._is_closed, limit_s)
             if self._is_closed and not self._queue:
                 return None
-            return [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
+            count = min(len(self._queue), self._max_batch)
+            self._taken = [self._queue.popleft() for _ in range(count)]
+            return self._taken
 
     def _housekept(self) -> float | None:
         try:

@@ -17,6 +17,8 @@ THINKING_BYTES = 32 * 1024
 class NoTextError(ClawError):
     """The model gave no text; the message says why."""
 
+    default_code = "provider"
+
 
 class Summariser:
     """Asks models for short texts. One of a daemon.
@@ -45,7 +47,11 @@ class Summariser:
             if not done:
                 raise NoTextError(f"the model took longer than {limit_s:g} s")
             if task.cancelled():
-                raise NoTextError("the emergency stop was set")
+                raise NoTextError(
+                    "the emergency stop was set while the model was answering",
+                    hint="An admin clears it with: clawctl estop --clear",
+                    code="estop",
+                )
             text = self.without_secrets(paragraph(task.result())).strip()
         finally:
             self._running.discard(task)

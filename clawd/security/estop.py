@@ -250,6 +250,8 @@ class EmergencyStop:
                 if masks & _LOST:
                     self._fail(f"{self._home} was removed, moved or unmounted")
                     return
+        except FileNotFoundError:
+            self._fail(f"{self._home} was removed, moved or unmounted")
         except Exception as error:  # noqa: BLE001 - a watcher that dies counts as a set stop
             self._fail(f"the watcher failed: {error!r}")
 

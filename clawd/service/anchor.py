@@ -25,12 +25,13 @@ class Anchor:
 
     Attributes:
         problem: what is wrong with the log; empty while it is the one that memory remembers.
+        ledger: what memory keeps beside the log.
     """
 
     def __init__(self, chain: ReceiptChain, ledger: MemoryLedger) -> None:
         self.problem = ""
         self._chain = chain
-        self._ledger = ledger
+        self.ledger = self._ledger = ledger
         self._told = 0
         self._telling: asyncio.Task[None] | None = None
 

@@ -40,6 +40,7 @@ from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
+from clawd.service.background import Background, problem_of
 from clawd.service.bounds import (
     change_limits_of,
     dispatch_settings_of,
@@ -50,6 +51,7 @@ from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.chain_check import check_of
 from clawd.service.facts import fact_sources, taint_of
 from clawd.service.judging import Judging
+from clawd.service.last_run import LastRun
 from clawd.service.log_ring import ring
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics
@@ -95,10 +97,12 @@ class Daemon:
         self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
+        self._last_run = LastRun(loaded.layout.home)
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
         self.hub = Hub()
+        self.background = Background()
         self.activity = Activity()
         self.state: State
         self.memory: Memory
@@ -135,9 +139,9 @@ class Daemon:
             raise
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether it can do its work: a chain that cannot be written is none."""
-        return self.chain is None or not self.chain.failure
+    def problem(self) -> str:
+        """Why it cannot do its work; empty while it can."""
+        return problem_of(self.chain, self.memory, self.background)
 
     async def drain(self) -> None:
         """Refuse new turns, give running ones their grace, then cancel them."""
@@ -149,11 +153,14 @@ class Daemon:
 
     async def _open(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
+        await self._last_run.look(self.loaded, self._stack)
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
-        self.chain, self.anchor = await open_receipts(self.loaded, self.memory.ledger, self._stack)
+        self.chain, self.anchor = await open_receipts(
+            self.loaded, self.memory.ledger, self._stack, self._last_run
+        )
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
         self._stack.callback(self.estop.close)
@@ -222,13 +229,14 @@ class Daemon:
             rules=rules,
             limits=lambda: keep_limits_of(self.state.loaded),
         )
-        self.keeper.start()
+        self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
         self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
         self.estop.add_listener(tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
         await self.mcp.open(self.state.loaded, self._offer_tools)
+        await asyncio.to_thread(self._last_run.begin)
 
     async def _tools(self, taint: TaintBook) -> Registry:
         layout, sessions = self.loaded.layout, self.memory.session_files
@@ -325,6 +333,7 @@ class Daemon:
             approvals=self.approvals,
             rules=self.rules,
             gateway=lambda: self.gateway_address,
+            last_run=self._last_run,
         )
 
     def _metrics(self) -> DaemonMetrics:

@@ -22,9 +22,7 @@ def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
         known = next((each for each in models if path and each.path == path), None)
         is_loading = known is not None and known.state == "loading"
         running, room = _slots(models)
-        problem = LOADING if is_loading else ""
-        if not daemon.is_healthy and daemon.chain is not None:
-            problem = f"receipts cannot be written: {daemon.chain.failure}"
+        problem = daemon.problem or (LOADING if is_loading else "")
         return Health(
             problem=problem,
             model=model,

@@ -1,13 +1,20 @@
 """What a daemon needs of its home before it opens: folders, and what knows its secrets."""
 
+import logging
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded
 from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables, provider_key
-from clawd.errors import ClawError, ConfigError
+from clawd.errors import ClawError, ConfigError, ForbiddenError
 from clawd.security.redact import Redactor, load_or_create_key
 from clawd.tools.external_warnings import is_secret_name
+
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+_log = logging.getLogger(__name__)
 
 
 def make_folders(loaded: Loaded) -> None:
@@ -17,6 +24,7 @@ def make_folders(loaded: Loaded) -> None:
         ClawError: one cannot be made.
     """
     _make_folder(loaded.layout.home, 0o700)
+    _close_home(loaded.layout.home)
     _make_folder(loaded.config.workspace_dir, 0o777)
 
 
@@ -37,6 +45,36 @@ def redactor_of(loaded: Loaded, environ: Mapping[str, str]) -> Redactor:
             continue  # the server itself says so where it is listed
         keys += [value for name, value in variables.items() if is_secret_name(name)]
     return Redactor(filter(None, keys), load_or_create_key(loaded.layout.secret_key))
+
+
+def _close_home(home: Path) -> None:
+    """Make sure that nobody else can put anything into the home, or take anything out of it.
+
+    Raises:
+        ClawError: it belongs to somebody else, or cannot be closed.
+    """
+    try:
+        about = home.stat()
+        if about.st_uid != os.geteuid():
+            raise ForbiddenError(
+                f"the home {home} belongs to uid {about.st_uid}, and clawd runs as uid "
+                f"{os.geteuid()}: its owner could change what clawd keeps there",
+                hint=f"chown -R {os.geteuid()} {home}, run clawd as its owner, or choose another "
+                "home with CLAWD_HOME.",
+            )
+        if about.st_mode & OTHERS_MAY_WRITE:
+            home.chmod(stat.S_IMODE(about.st_mode) & ~(stat.S_IRWXG | stat.S_IRWXO))
+            _log.warning(
+                "the home %s could be written by others (mode %04o): it was closed (0700). Look "
+                "at what lies there; somebody may have changed it",
+                home,
+                stat.S_IMODE(about.st_mode),
+            )
+    except OSError as error:
+        raise ClawError(
+            f"the home {home} cannot be closed to others: {error.strerror}",
+            hint=f"Close it with: chmod 700 {home}",
+        ) from error
 
 
 def _make_folder(folder: Path, mode: int) -> None:

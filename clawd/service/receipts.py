@@ -8,13 +8,14 @@ from clawd.errors import ReceiptError
 from clawd.memory.ledger import MemoryLedger
 from clawd.receipts.chain import ReceiptChain
 from clawd.service.anchor import Anchor
+from clawd.service.last_run import LastRun
 from clawd.service.recovery import close_interrupted
 
 _log = logging.getLogger(__name__)
 
 
 async def open_receipts(
-    loaded: Loaded, ledger: MemoryLedger, stack: AsyncExitStack
+    loaded: Loaded, ledger: MemoryLedger, stack: AsyncExitStack, last_run: LastRun
 ) -> tuple[ReceiptChain | None, Anchor | None]:
     """Open the chain and its anchor, and close what a crash left open; nothing where it is off.
 
@@ -30,7 +31,8 @@ async def open_receipts(
     anchor = Anchor(chain, ledger)
     await anchor.start()
     stack.push_async_callback(anchor.close)
-    await close_interrupted(chain, ledger, config.path)
+    failed, denied = await close_interrupted(chain, ledger, config.path)
+    last_run.tell_of_receipts(chain, failed=failed, denied=denied)
     return chain, anchor
 
 
@@ -50,5 +52,10 @@ async def reopen_receipts(chain: ReceiptChain | None, anchor: Anchor | None) -> 
             f"the config was reloaded, but receipts still cannot be written: {error.message}",
             hint=error.hint,
         ) from error
-    _log.warning("receipts are written again", extra={"path": str(chain.path)})
+    # These calls ran, or were refused, when no receipt could be written; nobody was told more.
+    unwritten = frozenset(chain.unwritten)
+    closed = sum(await close_interrupted(chain, anchor.ledger, chain.path, only=unwritten))
+    chain.unwritten -= unwritten
+    told = {"path": str(chain.path), "closed": closed}
+    _log.warning("receipts are written again", extra=told)
     return "receipts are written again" + (anchor.problem and f", but {anchor.problem}")

@@ -77,7 +77,7 @@ class Reporter:
         interval = min(watchdog_s or LOOK_INTERVAL_S, LOOK_INTERVAL_S)
         while True:
             # A chain that cannot be written is not healed by waiting: systemd starts it anew.
-            if watchdog_s is not None and (self._phase != "serving" or self._daemon.is_healthy):
+            if watchdog_s is not None and (self._phase != "serving" or not self._daemon.problem):
                 self._systemd.notify("WATCHDOG=1")
             if self._may_extend():
                 self._systemd.notify(f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}")

@@ -20,6 +20,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox
 from clawd.service.anchor import Anchor
+from clawd.service.last_run import LastRun
 from clawd.service.restored import restored_from
 from clawd.service.state import State
 from clawd.wire.reports import StatusReport, WorkerLine
@@ -52,6 +53,7 @@ class DaemonStatus:
     approvals: Approvals
     rules: RuleBook
     gateway: Callable[[], str]
+    last_run: LastRun
 
     async def report(self, principal: Principal) -> StatusReport:
         """Return what the daemon is and does; of what has an owner, what the principal may see."""
@@ -69,6 +71,7 @@ class DaemonStatus:
             workspace=str(config.workspace_dir),
             config=str(self.state.loaded.path),
             started_at=self.began.at,
+            found_at_start=self.last_run.found,
             uptime_s=round(time.monotonic() - self.began.monotonic_s, 3),
             autonomy=config.security.autonomy,
             sandbox=sandbox.level if sandbox is not None else "none",

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from clawd.errors import ClawError
 from clawd.memory.upkeep import KeepLimits, Upkeep
@@ -11,6 +14,10 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import RuleBook
 
 INTERVAL_S = 3600.0
+DAY_S = 86_400
+JUMP_S = DAY_S
+
+Watch = Callable[[asyncio.Task[Any], str], None]
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +51,11 @@ class MemoryKeeper:
         self._wakes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look, now and then every hour."""
+    def start(self, watch: Watch | None = None) -> None:
+        """Begin to look, now and then every hour; `watch` is told of the task and its name."""
         self._task = asyncio.create_task(self._keep())
+        if watch is not None:
+            watch(self._task, "memory's housekeeping")
 
     def erase_soon(self) -> None:
         """Erase what was just deleted as soon as there is time; never blocks."""
@@ -69,8 +78,11 @@ class MemoryKeeper:
         Raises:
             StorageError: memory cannot be read or written.
         """
+        limits = self._limits()
+        if limits.max_age_days and not await self._is_clock_settled():
+            limits = msgspec.structs.replace(limits, max_age_days=0)
         try:
-            pruned = await self._upkeep.prune(self._limits(), in_use=self._book.in_use_ids)
+            pruned = await self._upkeep.prune(limits, in_use=self._book.in_use_ids)
         except BaseException:
             self.erase_soon()  # some may be gone already
             raise
@@ -84,6 +96,26 @@ class MemoryKeeper:
             )
             self.erase_soon()
         return len(pruned.conversations)
+
+    async def _is_clock_settled(self) -> bool:
+        """Tell whether the clock has not jumped ahead since the last look.
+
+        A machine whose clock is wrong while it boots must not lose what is young. One that was
+        switched off for days looks alike, so nothing goes until the next look finds the clock
+        where it should be.
+        """
+        now = time.time()
+        before = await self._upkeep.looked_at()
+        await self._upkeep.note_look(now)
+        if before is None or now - before <= JUMP_S + self._interval_s:
+            return True
+        _log.warning(
+            "the clock is %d days ahead of the last look at memory: nothing is deleted for its "
+            "age before the next one",
+            (now - before) // DAY_S,
+            extra={"next_look_s": self._interval_s},
+        )
+        return False
 
     async def _resume(self) -> None:
         """Erase what a daemon before this one deleted and did not get to erase."""
@@ -121,3 +153,5 @@ class MemoryKeeper:
             await work
         except ClawError as error:
             _log.warning("memory could not be kept in order: %s", error.message)
+        except Exception:  # noqa: BLE001 - the task must go on: there is no other housekeeping
+            _log.exception("memory could not be kept in order, by a defect; it is tried again")

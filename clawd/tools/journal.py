@@ -77,9 +77,11 @@ class Journal:
 
         Raises:
             StorageError: it cannot be written; the call must not run.
+            ReceiptError: no receipt could follow; likewise.
         """
         if self._chain is None:
             return
+        self._chain.check_writable()
         stored = self._redactor.data(entry.arguments)
         intent = Intent(
             id=entry.id,

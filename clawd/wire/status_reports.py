@@ -31,6 +31,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon is and does.
 
     `gateway` is where the HTTP gateway listens, empty where it does not.
+    `found_at_start` are sentences: a crash before this start, and what was put right after it.
     `restored` says which backup the home came from, empty where it did not.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     `servers` are the MCP servers in the order of the config.
@@ -65,5 +66,6 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_layers: tuple[str, ...] = ()
     sandbox_unbounded: tuple[str, ...] = ()
     gateway: str = ""
+    found_at_start: tuple[str, ...] = ()
     restored: str = ""
     servers: tuple[ServerLine, ...] = ()

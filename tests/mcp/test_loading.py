@@ -82,3 +82,20 @@ def test_it_is_loaded_beside_the_loop_that_answers_others(how: str) -> None:
         [sys.executable, "-c", OFF_THE_LOOP, how], capture_output=True, text=True, check=False
     )
     assert ran.stdout.split() == ["False"], ran.stderr
+
+
+AT_ONCE = """
+import asyncio
+from clawd.mcp.loading import load
+from clawd.mcp.mount import load_sdk
+
+async def main():
+    await asyncio.gather(load_sdk(), load("clawd.mcp.link"), load_sdk())
+    print("loaded")
+
+asyncio.run(main())
+"""
+
+
+def test_a_client_and_a_server_that_load_it_at_once_both_get_it() -> None:
+    assert said(AT_ONCE) == "loaded\n"

@@ -157,3 +157,25 @@ async def test_housekeeping_that_fails_stops_nobody(caplog: pytest.LogCaptureFix
     assert await writer.submit(2) == 20
     await writer.close()
     assert "housekeeping failed" in caplog.text
+
+
+async def test_a_thread_that_ends_by_a_defect_leaves_nobody_waiting() -> None:
+    disk = Disk()
+
+    def forgets(items: list[int]) -> list[int | Exception]:
+        disk.commit(items)
+        return []
+
+    writer: GroupCommit[int, int] = GroupCommit("disk", forgets, error=StorageError)
+    assert writer.failure == ""
+    first = await _held(disk, writer)
+    others = [asyncio.create_task(writer.submit(item)) for item in (2, 3)]
+    await asyncio.sleep(0)
+    disk.is_ready.set()
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(first, *others, return_exceptions=True)
+        with pytest.raises(StorageError, match="restart clawd"):
+            await writer.submit(4)
+        await writer.close()
+    assert {type(answer) for answer in answers} == {StorageError}
+    assert "the writing thread has ended" in writer.failure

@@ -39,7 +39,7 @@ def intent(tool: str = "file_write") -> Intent:
 
 
 async def recover(bench: Bench) -> int:
-    return await close_interrupted(bench.chain, bench.memory.ledger, bench.log)
+    return sum(await close_interrupted(bench.chain, bench.memory.ledger, bench.log))
 
 
 async def test_an_open_intent_becomes_a_failed_receipt(bench: Bench) -> None:

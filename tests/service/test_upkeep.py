@@ -1,6 +1,7 @@
 """Memory is kept within its limits while the daemon runs, and what is deleted is erased soon."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
+from clawd.service.background import Background
 from clawd.service.upkeep import MemoryKeeper
 from tests.memory.samples import ANNA, begun, said
 
@@ -161,3 +163,47 @@ async def test_what_a_killed_daemon_deleted_is_erased_by_the_next_one(house: _Ho
     await house.keeper.close()
     assert b"xyloquartz" not in _files(house.memory)
     assert await house.memory.search.find("plain", owner=ANNA)
+
+
+class _Defective(Upkeep):
+    """Upkeep that fails as nobody foresaw, once."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        super().__init__(upkeep._database)
+        self.failed = False
+
+    @override
+    async def erase(self) -> None:
+        if not self.failed:
+            self.failed = True
+            raise ValueError("a defect")
+        await super().erase()
+
+
+async def test_a_defect_in_the_housekeeping_does_not_end_it(
+    house: _House, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep = _Defective(house.memory.upkeep)
+    house.keeper._upkeep = upkeep
+    background = Background()
+    house.keeper.start(background.watch)
+    house.keeper.erase_soon()
+    async with asyncio.timeout(LIMIT_S):
+        while not upkeep.failed:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert background.problem == ""
+    await house.keeper.close()
+    assert "by a defect" in caplog.text
+
+
+async def test_a_clock_that_jumped_ahead_deletes_nothing_before_the_next_look(
+    house: _House, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = await house.aged("xyloquartz")
+    house.limits = KeepLimits(max_age_days=1)
+    await house.memory.upkeep.note_look(time.time() - 40 * 86_400)
+    assert await house.keeper.look() == 0
+    assert "the clock is 40 days ahead" in caplog.text
+    assert (await house.memory.conversations.get(old.id, owner=None)).id == old.id
+    assert await house.keeper.look() == 1
