@@ -10,7 +10,7 @@ from typing import TextIO
 from clawctl.repl.cells import width_of, without_codes
 from clawctl.screen import Screen
 
-LEAST_COLUMNS = 8
+LEAST_COLUMNS = 4
 LEAST_LINES = 2
 SYNC_BEGINS, SYNC_ENDS = "\x1b[?2026h", "\x1b[?2026l"
 
@@ -161,6 +161,9 @@ def _rewritten(before: str, row: str) -> str:
     """Return what makes one row of another, from its beginning on."""
     if before and before.isascii() and row.startswith(before):
         return f"\x1b[{_width(before)}C{row[len(before) :]}"
+    if "\t" in row:
+        # A tab only moves: what it passes over must be gone before.
+        return f"\x1b[K{row}" if before else row
     return row + ("\x1b[K" if before else "")
 
 

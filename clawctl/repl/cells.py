@@ -100,7 +100,7 @@ def wrapped(row: Row, width: int, *, indent: str = "") -> list[list[Span]]:
                     continue
             rows[-1].append(Span(word, span.sgr))
             column += size
-    return [piece for each in rows for piece in fitted(each, width)]
+    return [piece for each in rows for piece in fitted(joined(each), width)]
 
 
 def _pieces(text: str, column: int, width: int) -> Iterable[str | None]:

@@ -260,9 +260,8 @@ class DrawnView:
             self._keep(self._splitter.feed(text))
 
     def _keep(self, pieces: list[Piece]) -> None:
-        for piece in pieces:
-            self._hop_is_kept = True
-            self._kept += self._painter.rows(piece, self._canvas.columns)
+        self._hop_is_kept = self._hop_is_kept or bool(pieces)
+        self._kept += self._painter.rows(pieces, self._canvas.columns)
 
     def _hop_reset(self, reason: str) -> None:
         self._end_thoughts()

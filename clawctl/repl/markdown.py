@@ -5,12 +5,13 @@ are written, and rows are made safe once more when they are broken (`cells.fitte
 """
 
 import importlib
+import itertools
 
 from clawctl.repl.blocks import Piece
 from clawctl.repl.cells import Span, fitted, joined, rendered, safe
 from clawctl.repl.theme import Look, Theme
 
-CODE_CONTEXT_LINES = 200
+CODE_CONTEXT_LINES = 40
 _LAID_OUT_BY = "clawctl.repl.rich_layout"
 
 
@@ -23,17 +24,30 @@ class Painter:
         self._block = 0
         self._last: tuple[str, int, list[str]] = ("", 0, [])
 
-    def rows(self, piece: Piece, columns: int) -> list[str]:
-        """Return the rows of a piece that is complete; a line of code is one row, however wide."""
-        gap = [""] if piece.gap else []
-        if piece.kind == "text":
-            return gap + self._text(piece.source, columns)
-        if piece.kind == "fence":
-            return [*gap, rendered([Span(safe(piece.source), self._look.theme.dim)])]
-        if piece.block != self._block:
-            self._block, self._code = piece.block, []
-        self._code = [*self._code[-CODE_CONTEXT_LINES:], safe_code(piece.source)]
-        return [*gap, rendered(highlighted(self._code, piece.language, self._look.theme))]
+    def rows(self, pieces: list[Piece], columns: int) -> list[str]:
+        """Return the rows of pieces that are complete; a line of code is one row, however wide."""
+        found: list[str] = []
+        for _, group in itertools.groupby(pieces, key=lambda piece: (piece.kind, piece.block)):
+            same = list(group)
+            if same[0].kind == "code":
+                found += self._code_rows(same)
+                continue
+            for piece in same:
+                found += [""] if piece.gap else []
+                if piece.kind == "text":
+                    found += self._text(piece.source, columns)
+                else:
+                    found.append(rendered([Span(safe(piece.source), self._look.theme.dim)]))
+        return found
+
+    def _code_rows(self, pieces: list[Piece]) -> list[str]:
+        """Return the rows of lines of one fence; their colours know the lines before."""
+        before = self._code if pieces[0].block == self._block else []
+        self._block = pieces[0].block
+        lines = [safe_code(piece.source) for piece in pieces]
+        self._code = [*before, *lines][-CODE_CONTEXT_LINES:]
+        rows = highlighted([*before, *lines], pieces[0].language, self._look.theme, len(lines))
+        return list(map(rendered, rows))
 
     def live_rows(self, pieces: list[Piece], columns: int) -> list[str]:
         """Return rows of pieces that are still coming, none wider than the terminal."""
@@ -46,8 +60,8 @@ class Painter:
             spans = [Span(safe(piece.source), self._look.theme.dim)]
             if piece.kind == "code":
                 before = self._code if piece.block == self._block else []
-                lines = [*before[-CODE_CONTEXT_LINES:], safe(piece.source)]
-                spans = highlighted(lines, piece.language, self._look.theme)
+                lines = [*before, safe(piece.source)]
+                (spans,) = highlighted(lines, piece.language, self._look.theme)
             found += [rendered(row) for row in fitted(spans, columns)]
         return found
 
@@ -70,18 +84,18 @@ def safe_code(line: str) -> str:
     return "\t".join(safe(part) for part in line.split("\t"))
 
 
-def highlighted(lines: list[str], language: str, theme: Theme) -> list[Span]:
-    """Return the last of the lines in the colours of its language; plain when it is unknown."""
-    line = lines[-1]
-    if not language or not line.strip() or not theme.keyword + theme.string + theme.comment:
-        return [Span(line)]
+def highlighted(lines: list[str], language: str, theme: Theme, count: int = 1) -> list[list[Span]]:
+    """Return the last of the lines in the colours of their language; plain when it is unknown."""
+    plain = [[Span(line)] for line in lines[-count:]]
+    if not language or not theme.keyword + theme.string + theme.comment:
+        return plain
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
     try:
         lexer = get_lexer_by_name(language.lower(), stripnl=False)
     except ClassNotFound:
-        return [Span(line)]
+        return plain
     rows: list[list[Span]] = [[]]
     for kind, text in lexer.get_tokens("\n".join(lines)):
         style = style_of(str(kind), theme)
@@ -90,9 +104,12 @@ def highlighted(lines: list[str], language: str, theme: Theme) -> list[Span]:
                 rows.append([])
             if part:
                 rows[-1].append(Span(part, style))
-    found = joined(rows[len(lines) - 1]) if len(rows) >= len(lines) else []
+    found = [joined(row) for row in rows[len(lines) - count : len(lines)]]
     # A lexer that changes the text is not trusted with it.
-    return found if "".join(span.text for span in found) == line else [Span(line)]
+    is_same = [["".join(span.text for span in row)] for row in found] == [
+        [row[0].text] for row in plain
+    ]
+    return found if is_same else plain
 
 
 def style_of(kind: str, theme: Theme) -> str:

@@ -39,7 +39,8 @@ class ReflowTerminal:
             if final:
                 self._code(parameters, final)
             elif control == "\r":
-                self._column -= self._column % self.columns if self._column else 0
+                # At the end of a full row the cursor is still in it.
+                self._column = max(self._column - 1, 0) // self.columns * self.columns
             elif control == "\n":
                 self._next()
             else:
@@ -87,7 +88,7 @@ class ReflowTerminal:
     def _up(self) -> None:
         if self._row() <= self._top:
             return
-        if self._column >= self.columns:
+        if self._column > self.columns:
             self._column -= self.columns
         else:
             self._line -= 1
