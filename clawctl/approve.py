@@ -37,7 +37,8 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         raw = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
-        self.out = cast("TextIO", Screen(raw, lambda: columns(raw)))
+        self._screen = Screen(raw, lambda: columns(raw))
+        self.out = cast("TextIO", self._screen)
         self.palette = Palette.of(self.out)
 
     @classmethod
@@ -97,6 +98,7 @@ class Terminal:
                 stream.read(0)
                 continue
             line = self._line()
+            self._screen.begin_line()  # the terminal ended the line of the answer by itself
             if line is None or not one_line or not self._has_more():
                 return line
             if not self._forget_typed():

@@ -273,7 +273,7 @@ class Stream(Generic[R]):
             frame = self._client.receive(0) if self._client.has_frames else None
 
     def answer(self, question: str, value: str, digest: str = "", *, arguments: str = "") -> None:
-        """Answer an approval (with the digest that was shown; `edit` with arguments) or question."""
+        """Answer an approval (its digest; arguments go with the word `edit`) or a question."""
         fields = {"question": question, "value": value, "digest": digest, "arguments": arguments}
         self._client.send(Answer(id=self._id, **fields))
 

@@ -36,12 +36,16 @@ def edited_arguments(arguments: str, terminal: int) -> Edited:
         path = Path(folder) / "arguments.json"
         with _private(path) as file:
             os.write(file, before.encode())
-        if problem := _run_editor(path, terminal):
-            return Edited(problem=problem)
-        try:
-            data = path.read_bytes()[: MAX_EDITED_BYTES + 1]
-        except OSError as error:
-            return Edited(problem=f"the file cannot be read: {error.strerror}")
+        problem = _run_editor(path, terminal)
+        return Edited(problem=problem) if problem else _read(path, before)
+
+
+def _read(path: Path, before: str) -> Edited:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_EDITED_BYTES + 1)
+    except OSError as error:
+        return Edited(problem=f"the file cannot be read: {error.strerror}")
     if len(data) > MAX_EDITED_BYTES:
         return Edited(problem=f"the text has over {MAX_EDITED_BYTES} bytes")
     after = _laid_out(data.decode(errors="replace"))
@@ -49,7 +53,7 @@ def edited_arguments(arguments: str, terminal: int) -> Edited:
         return Edited(problem="what was written is no JSON object")
     if after == before:
         return Edited(problem="nothing was changed")
-    return Edited(arguments=data.decode())
+    return Edited(arguments=data.decode(errors="replace"))
 
 
 def _laid_out(text: str) -> str | None:
@@ -83,7 +87,7 @@ def _run_editor(path: Path, terminal: int) -> str:
     try:
         for command in commands:
             with contextlib.suppress(FileNotFoundError):
-                done = subprocess.run(
+                done = subprocess.run(  # noqa: S603 - the person's own editor
                     [*command, str(path)],
                     stdin=terminal,
                     stdout=terminal,

@@ -53,6 +53,10 @@ class Screen:
         """Write the text as it may be shown."""
         return self._pass(text, _OURS)
 
+    def begin_line(self) -> None:
+        """Take note that the cursor is at the beginning of a line, by what others wrote."""
+        self._column, self._tail = 0, ""
+
     def draw(self, picture: str) -> int:
         """Write a part of a drawing: more codes pass. Its texts were made safe one by one."""
         return self._pass(picture, _DRAWN)

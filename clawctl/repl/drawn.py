@@ -282,15 +282,8 @@ class DrawnView:
 
     def _remark(self, text: str, style: str = "dim") -> None:
         sgr = getattr(self._look.theme, style)
-        text = self._marked(text)
         for line in terminal_safe(text).split("\n"):
             self._kept += map(rendered, wrapped([Span(line, sgr)], self._canvas.columns))
-
-    def _marked(self, text: str) -> str:
-        """Return a line of ours in the signs of this terminal."""
-        if self._look.unicode:
-            return text
-        return text.replace("●", self._look.marks.remark).replace("·", self._look.marks.dot)
 
     # --- what is shown
 
@@ -302,15 +295,17 @@ class DrawnView:
         live = self._live(now)
         if live:
             self._echo.off()
-        kept, self._kept = self._kept, []
-        self._canvas.paint(kept, live)
+        self._draw(live)
         self._painted_at = self._clock()
         self._paint_cost_s = self._painted_at - now
 
     def _leave(self) -> None:
-        kept, self._kept = self._kept, []
-        self._canvas.paint(kept, [])
+        self._draw([])
         self._echo.on()
+
+    def _draw(self, live: list[str]) -> None:
+        kept, self._kept = self._kept, []
+        self._canvas.paint([*map(self._look.drawn, kept)], [*map(self._look.drawn, live)])
 
     def _live(self, now: float) -> list[str]:
         columns, lines = self._canvas.columns, self._canvas.lines
@@ -336,7 +331,7 @@ class DrawnView:
             text = "working"
         if not text:
             return ""
-        row = [Span(f"{self._frame(now)} {self._marked(safe(text))}", self._look.theme.dim)]
+        row = [Span(f"{self._frame(now)} {safe(text)}", self._look.theme.dim)]
         return rendered(shortened_row(row, columns, self._look.marks.ellipsis))
 
     def _plan_rows(self, columns: int, limit: int = 0) -> list[str]:

@@ -44,11 +44,7 @@ def laid_out(source: str, columns: int, look: Look) -> list[list[Span]]:
     lines = console.render_lines(_Markdown(source), options, pad=False)
     rows: list[list[Span]] = []
     for line in lines:
-        spans = [
-            Span(look.drawn(segment.text), _sgr(segment.style))
-            for segment in line
-            if not segment.control
-        ]
+        spans = [Span(segment.text, _sgr(segment.style)) for segment in line if not segment.control]
         rows += fitted(joined(spans), columns)
     return _without_empty_ends(rows)
 
@@ -161,6 +157,7 @@ def _console(theme: Theme) -> Console:
         "markdown.hr": theme.dim,
         "markdown.link": theme.link,
         "markdown.link_url": theme.address,
+        "table.header": "",
         "markdown.table.border": theme.dim,
         "markdown.table.header": theme.strong,
         **{f"markdown.h{level}": theme.heading for level in range(1, 7)},

@@ -8,7 +8,6 @@ may stand in `client.toml` in the home, which the environment overrules:
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -87,8 +86,8 @@ UNICODE = Marks()
 ASCII = Marks(
     frames="|/-\\", done="ok", failed="x", remark="*", folded=">", bar="|", ellipsis="...", dot="-"
 )
-# What libraries draw lines with, for terminals that cannot.
-_ASCII_OF = str.maketrans({"•": "*", "─": "-", "━": "-", "╺": "-", "╸": "-", "│": "|", "▌": "|"})
+# What rows of ours and of libraries hold beyond ASCII, for terminals that cannot show it.
+_ASCII_OF = str.maketrans("•─━╺╸│▌…·●▸", "*----||~-*>")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +104,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     unicode: bool = True
 
     def drawn(self, text: str) -> str:
-        """Return lines and bullets of a library as this terminal can show them."""
+        """Return a row with the signs that this terminal can show."""
         return text if self.unicode else text.translate(_ASCII_OF)
 
 
@@ -139,9 +138,5 @@ def _settings() -> dict[str, Any]:
 
     try:
         return tomllib.loads(data.decode(errors="replace"))
-    except tomllib.TOMLDecodeError as error:
-        print(
-            f"{path} is not TOML and is left alone: {error}".encode("ascii", "replace").decode(),
-            file=sys.stderr,
-        )
-        return {}
+    except tomllib.TOMLDecodeError:
+        return {}  # a look is no reason to fail, nor to complain at every turn

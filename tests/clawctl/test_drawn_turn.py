@@ -29,6 +29,10 @@ PLAN = "## Plan\n- [x] 1. look\n- [~] 2. write\n- [ ] 3. test"
 EVALUATED = PromptEvaluated(tokens=10, cached=0, elapsed_ms=100, context_used=10, context_size=2048)
 
 
+def shown_plan(markdown: str) -> list[str]:
+    return [line.removeprefix("- ") for line in markdown.split("\n")]
+
+
 def drawing(columns: int = 80, **changes: object) -> Drawing:
     options = ViewOptions(details=True)
     return Drawing(PyteTerminal(columns, 24), options=options, **changes)  # type: ignore[arg-type]
@@ -149,10 +153,10 @@ def test_a_long_diff_says_what_it_leaves_out(tmp_path: Path) -> None:
 def test_the_plan_stands_below_and_stays_once() -> None:
     turn = drawing()
     turn.show(PlanChanged(markdown=PLAN), TextDelta(text="Working on it.\n\nMore"))
-    assert turn.terminal.text == ["Working on it.", "", "More", *PLAN.split("\n")]
+    assert turn.terminal.text == ["Working on it.", "", "More", *shown_plan(PLAN)]
     turn.show(PlanChanged(markdown=PLAN.replace("[~]", "[x]")), TextDelta(text=" text."))
     turn.finish("Working on it.\n\nMore text.")
-    lines = PLAN.replace("[~]", "[x]").split("\n")
+    lines = shown_plan(PLAN.replace("[~]", "[x]"))
     assert turn.terminal.text == ["Working on it.", "", "More text.", *lines]
 
 

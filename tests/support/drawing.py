@@ -12,7 +12,6 @@ from clawctl.repl.theme import DARK, Look
 from clawctl.screen import Screen
 from clawctl.turn import ViewOptions
 from clawd.wire.events import Event
-from tests.support.reflow import ReflowTerminal
 
 
 class Tty(io.StringIO):
@@ -68,12 +67,22 @@ class PyteTerminal:
         return lines
 
 
+class Nowhere:
+    """A terminal that nobody looks at: what it was sent is what matters."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.columns, self.lines = columns, lines
+
+    def feed(self, data: str) -> None:
+        pass
+
+
 class Drawing:
     """A drawn view on a terminal; `bytes_written` counts what it cost."""
 
     def __init__(
         self,
-        terminal: PyteTerminal | ReflowTerminal,
+        terminal: Any,
         *,
         options: ViewOptions | None = None,
         look: Look | None = None,
