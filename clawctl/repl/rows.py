@@ -16,6 +16,7 @@ DIFF_LINES = 24
 ARGUMENT_LIMIT = 400
 PROGRESS_LIMIT = 4_000
 ID_LIMIT = 40
+SUBJECTS = ("command", "path", "url", "query", "pattern")
 
 
 class CallRow(msgspec.Struct, kw_only=True):
@@ -36,7 +37,7 @@ class CallRow(msgspec.Struct, kw_only=True):
 
 
 def short_arguments(arguments: str) -> str:
-    """Return arguments on one line: the value of an only one, else `name=value` of each."""
+    """Return arguments on one line: what the call is about, then `name=value` of the others."""
     try:
         values = json.loads(arguments)
     except ValueError:
@@ -44,11 +45,12 @@ def short_arguments(arguments: str) -> str:
     if not isinstance(values, dict):
         return visible_line(arguments, ARGUMENT_LIMIT)
     shown = {name: value for name, value in values.items() if value not in (None, "")}
-    if len(shown) == 1:
+    first = next((name for name in SUBJECTS if name in shown), "")
+    words = [_value(shown.pop(first))] if first else []
+    if not words and len(shown) == 1:
         return _value(next(iter(shown.values())))
-    return visible_line(
-        " ".join(f"{name}={_value(value)}" for name, value in shown.items()), ARGUMENT_LIMIT
-    )
+    words += [f"{name}={_value(value)}" for name, value in shown.items()]
+    return visible_line(" ".join(words), ARGUMENT_LIMIT)
 
 
 def live_call(call: CallRow, now: float, frame: str, columns: int, look: Look) -> list[str]:

@@ -182,7 +182,7 @@ def test_a_pause_leaves_the_terminal_clean_and_the_call_comes_back_as_it_was_edi
     turn.finish(None)
     rows = turn.terminal.text
     assert rows[:3] == ["I write", "Approve? [y/N] y", "  approved (once) by uid 1"]
-    assert rows[3] == "✓ file_write  content=2 path=b  120 ms  receipt-1"
+    assert rows[3] == "✓ file_write  b content=2  120 ms  receipt-1"
 
 
 def test_warnings_stay_and_the_block_under_way_goes_on_below() -> None:

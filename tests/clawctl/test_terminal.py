@@ -172,7 +172,7 @@ class TestApproval:
         self, daemon: FakeDaemon, spawn: Spawn, tmp_path: Path
     ) -> None:
         (tmp_path / "a.txt").write_text("first\nsecond\nthird\n")
-        values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202end"}
+        values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202eb"}
         request = msgspec.structs.replace(
             REQUEST, tool="file_edit", arguments=json.dumps(values), workspace=str(tmp_path)
         )
@@ -180,9 +180,9 @@ class TestApproval:
         child = spawn("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         shown = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", child.before).splitlines()]
-        assert 'new_text: "2‹U+202E›nd"' in shown
+        assert 'new_text: "2‹U+202E›b"' in shown
         at = shown.index("changes  a.txt  +1 -1")
-        assert shown[at + 1 : at + 5] == ["1   first", "2 - second", "2 + 2‹U+202E›nd", "3   third"]
+        assert shown[at + 1 : at + 5] == ["1   first", "2 - second", "2 + 2‹U+202E›b", "3   third"]
 
     def test_is_never_read_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path
