@@ -4,6 +4,7 @@ The answer is read from the controlling terminal, never from standard input. Wha
 the question could be read is thrown away: all until `SETTLE_S` after the call is shown. Several
 lines at once are a paste and no answer, and high risk or untrusted text take a whole word. While it
 waits it also listens to the daemon: somebody else may answer, time may run out, the turn may end.
+Arguments that are edited go back to the daemon, which judges them and asks about them anew.
 """
 
 import errno
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 from clawctl.client import Stream
+from clawctl.diffs import diffs_of
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
@@ -26,6 +28,7 @@ ANSWERS = WORDS | {"y": "once", "Y": "once", "a": "conversation", "A": "always"}
 SETTLE_S = 0.4
 MAX_LINE_BYTES = 4_096
 WRITTEN_OUT = "‹U+"
+DIFF_LINES = 60
 
 
 class Terminal:
@@ -34,7 +37,8 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         raw = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
-        self.out = cast("TextIO", Screen(raw, lambda: columns(raw)))
+        self._screen = Screen(raw, lambda: columns(raw))
+        self.out = cast("TextIO", self._screen)
         self.palette = Palette.of(self.out)
 
     @classmethod
@@ -57,6 +61,11 @@ class Terminal:
         """Close it."""
         self.out.close()
         os.close(self._descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        """The terminal's own, for a program that shall have it for a while."""
+        return self._descriptor
 
     def show(self, text: str) -> None:
         """Print a line; the caller made the text safe."""
@@ -89,6 +98,7 @@ class Terminal:
                 stream.read(0)
                 continue
             line = self._line()
+            self._screen.begin_line()  # the terminal ended the line of the answer by itself
             if line is None or not one_line or not self._has_more():
                 return line
             if not self._forget_typed():
@@ -140,6 +150,10 @@ def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any])
         if line in {"d", "D", "details"}:
             _show_details(terminal, request)
             continue
+        if line in {"e", "E", "edit"}:
+            if _edits(terminal, request, stream, is_over):
+                return
+            continue
         answer = answers.get(line or "", "deny")
         if answer == "always" and not _confirms_rule(terminal, request, stream):
             answer = "deny"
@@ -155,8 +169,8 @@ def _question(
     always = bool(request.rule)
     if takes_words:
         words = "whole words: yes, conversation, always" if always else "whole: yes, conversation"
-        return f"Approve? [yes/N]  {palette.dim(f'({words}; d details)')} ", WORDS
-    keys = f"y once, a this conversation{', A always' if always else ''}, d details"
+        return f"Approve? [yes/N]  {palette.dim(f'({words}; e edit, d details)')} ", WORDS
+    keys = f"y once, a this conversation{', A always' if always else ''}, e edit, d details"
     return f"Approve? [y/N]  {palette.dim(f'({keys})')} ", ANSWERS
 
 
@@ -189,8 +203,25 @@ def show_request(show: Callable[[str], None], palette: Palette, request: Approva
     lines = argument_lines(request.arguments)
     for line in lines:
         show(f"    {line}")
+    _show_changes(show, palette, request)
     if any(WRITTEN_OUT in line for line in lines):
         show(palette.red("  the arguments hold characters that cannot be seen, written ‹U+…›"))
+
+
+def _show_changes(
+    show: Callable[[str], None], palette: Palette, request: ApprovalRequested
+) -> None:
+    """Show what files would become: beside the arguments, which say it exactly."""
+    paint = {"+": palette.green, "-": palette.red}
+    for diff in diffs_of(request.tool, request.arguments, request.workspace):
+        kind = "new file" if diff.is_new else "changes"
+        show(f"  {kind}  {visible_line(diff.path)}  +{diff.added} -{diff.removed}")
+        for line in diff.lines[:DIFF_LINES]:
+            number = str(line.number or "").rjust(5)
+            text = f"{number} {line.mark} {visible(line.text)}" if line.mark != "@" else "    …"
+            show(f"  {paint.get(line.mark, palette.dim)(text)}")
+        if len(diff.lines) > DIFF_LINES:
+            show(f"    … {len(diff.lines) - DIFF_LINES} more lines; the arguments have them all")
 
 
 def argument_lines(arguments: str) -> list[str]:
@@ -225,6 +256,31 @@ def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
     show("  exact arguments")
     for line in visible(request.arguments).split("\n"):
         show(f"  | {line}")
+
+
+def _edits(
+    terminal: Terminal,
+    request: ApprovalRequested,
+    stream: Stream[Any],
+    is_over: Callable[[], bool],
+) -> bool:
+    """Let the person edit the arguments; True when that is sent or nobody asks any more."""
+    from clawctl.editing import edited_arguments
+
+    outcome = edited_arguments(request.arguments, terminal.descriptor)
+    # While the editor was open, somebody else may have answered, or time may have run out.
+    known = -1
+    while len(stream.waiting) > known and not stream.has_ended:
+        known = len(stream.waiting)
+        stream.read(0)
+    if is_over():
+        terminal.show("The question was closed while the editor was open; nothing was sent.")
+        return True
+    if outcome.problem:
+        terminal.show(f"{terminal.palette.yellow('not edited')}: {visible_line(outcome.problem)}")
+        return False
+    stream.answer(request.approval_id, "edit", request.digest, arguments=outcome.arguments)
+    return True
 
 
 def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> bool:

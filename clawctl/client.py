@@ -272,9 +272,10 @@ class Stream(Generic[R]):
             self._take(frame)
             frame = self._client.receive(0) if self._client.has_frames else None
 
-    def answer(self, question: str, value: str, digest: str = "") -> None:
-        """Answer an approval (with the digest that was shown) or a question."""
-        self._client.send(Answer(id=self._id, question=question, value=value, digest=digest))
+    def answer(self, question: str, value: str, digest: str = "", *, arguments: str = "") -> None:
+        """Answer an approval (its digest; arguments go with the word `edit`) or a question."""
+        fields = {"question": question, "value": value, "digest": digest, "arguments": arguments}
+        self._client.send(Answer(id=self._id, **fields))
 
     def cancel(self) -> None:
         """Ask the daemon to stop; the stream then ends with a failure `cancelled`."""

@@ -70,6 +70,7 @@ def follow(
                 case None:
                     view.tick()
                 case ApprovalRequested():
+                    view.show(event)
                     view.pause()
                     if terminal is None:
                         stream.answer(event.approval_id, "deny", event.digest)

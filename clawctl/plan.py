@@ -13,11 +13,17 @@ def plan_text(markdown: str, palette: Palette) -> str:
     return "\n".join(_line(line, palette) for line in terminal_safe(markdown).split("\n"))
 
 
-def _line(line: str, palette: Palette) -> str:
+def parts_of(line: str) -> tuple[str, str, str] | None:
+    """Return mark, number and text of an item's line; None for another line."""
     item = _ITEM.fullmatch(line)
+    return None if item is None else (item[1], item[2], item[3])
+
+
+def _line(line: str, palette: Palette) -> str:
+    item = parts_of(line)
     if item is None:
         return line
-    mark, number, text = item.groups()
+    mark, number, text = item
     shown = f"{mark} {number}. {visible_line(text)}"
     match mark[1]:
         case "~":

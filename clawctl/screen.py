@@ -16,12 +16,20 @@ from clawd.wire.safe_text import MARKS_LIMIT, terminal_safe, with_few_marks
 LINE_LIMIT = 1_000
 CONTINUED = "\n↳ "
 
+_LINE_STARTS = frozenset({"\r", "\n", "\x1b[2K"})
 _LEAST_WIDTH = 4  # the mark, a blank and one wide character
 _TAB_COLUMNS = 8
 _EMOJI_SIGN = "\ufe0f"  # makes the character before it wide, in some terminals
 
 # Colours of `render.Palette`, "clear the line", and the return to its beginning.
 _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m|\x1b\[2K|\r|\n)")
+# What a drawing needs beside them: styles but blinking and hidden, "up" and "right" by so many,
+# "clear what follows" in the line and below, and the brackets around one picture.
+_STYLE = r"(?:[0-479]|3[0-7]|9[0-7])"
+_DRAWN = re.compile(
+    rf"(\x1b\[{_STYLE}(?:;{_STYLE}){{0,4}}m|\x1b\[[1-9][0-9]{{0,3}}[AC]|\x1b\[[JK]"
+    r"|\x1b\[\?2026[hl]|\r|\n)"
+)
 
 
 class Screen:
@@ -43,11 +51,22 @@ class Screen:
 
     def write(self, text: str) -> int:
         """Write the text as it may be shown."""
+        return self._pass(text, _OURS)
+
+    def begin_line(self) -> None:
+        """Take note that the cursor is at the beginning of a line, by what others wrote."""
+        self._column, self._tail = 0, ""
+
+    def draw(self, picture: str) -> int:
+        """Write a part of a drawing: more codes pass. Its texts were made safe one by one."""
+        return self._pass(picture, _DRAWN)
+
+    def _pass(self, text: str, ours: re.Pattern[str]) -> int:
         width = max(self._width(), _LEAST_WIDTH)
-        for index, part in enumerate(_OURS.split(text)):
+        for index, part in enumerate(ours.split(text)):
             if index % 2:
                 self._tail = ""
-                self._column = self._column if part.endswith("m") else 0
+                self._column = 0 if part in _LINE_STARTS else self._column
                 self.plain.write(part)
             elif part:
                 self._write(part, width)
@@ -66,11 +85,11 @@ class Screen:
         self._tail = _last_character(self._tail + part)
         rows = []
         for character in shown:
-            if self._column + _columns_of(character, self._column, width) > width:
+            if self._column + columns_of(character, self._column, width) > width:
                 rows.append(CONTINUED)
                 self._column = len(CONTINUED) - 1
             rows.append(character)
-            self._column += _columns_of(character, self._column, width)
+            self._column += columns_of(character, self._column, width)
         self.plain.write("".join(rows))
 
 
@@ -91,7 +110,7 @@ def _shown(text: str) -> str:
     return with_few_marks(terminal_safe(text))
 
 
-def _columns_of(character: str, column: int, width: int) -> int:
+def columns_of(character: str, column: int = 0, width: int = LINE_LIMIT) -> int:
     """Return how many columns a character takes there, or more where terminals differ."""
     if character.isascii():
         # A terminal never wraps at a tab: it stops at the last column.

@@ -59,6 +59,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
         calls: tool calls and what came of them; with `rows` only.
         metrics: progress, prompt evaluation and speed.
         details: reasoning, and the first lines of what tools gave.
+        reasoning: show reasoning whole where it would be folded.
     """
 
     text: bool = True
@@ -66,6 +67,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls: bool = True
     metrics: bool = True
     details: bool = False
+    reasoning: bool = False
 
 
 class TurnView:
@@ -110,7 +112,7 @@ class TurnView:
                 self.conversation_id = event.conversation_id
                 self._progress("thinking")
             case PromptProgress():
-                self._progress(self._thinking(event))
+                self._progress(progress_line(event, self.context_size))
             case PromptEvaluated():
                 self._evaluated(event)
             case ReasoningDelta():
@@ -161,11 +163,7 @@ class TurnView:
             case ContextCompressed():
                 self._row(compressed_line(event))
             case ApprovalResolved():
-                answer = visible_line(event.answer, NAME_LIMIT)
-                word = "denied" if answer == "deny" else f"approved ({answer})"
-                by = f" by {visible_line(event.by)}" if event.by else ""
-                why = f": {visible_line(event.reason)}" if event.reason else ""
-                self._row(self._palette.dim(f"  {word}{by}{why}"))
+                self._row(self._palette.dim(resolved_line(event)))
             case _:
                 # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
                 pass
@@ -221,25 +219,10 @@ class TurnView:
         paint = self._palette.yellow if event.level == "warning" else self._palette.dim
         self._row(paint(f"● {visible_line(event.text)}"), is_warning=event.level == "warning")
 
-    def _thinking(self, event: PromptProgress) -> str:
-        share = 100 * event.processed // max(event.total, 1)
-        if not self.context_size:
-            return f"thinking {share}%"
-        return f"thinking {share}% · ctx {100 * event.total // self.context_size}%"
-
     def _evaluated(self, event: PromptEvaluated) -> None:
         self.context_size = event.context_size or self.context_size
-        fresh = event.tokens - event.cached
-        speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
-        line = f"● prompt eval: {fresh} tok · {event.elapsed_ms:.0f} ms · {speed:.1f} t/s"
-        if event.cached:
-            line += f" · {event.cached} cached"
-        if event.reevaluated > 1:
-            line += f" · {event.reevaluated} known ones again"
-        if event.context_size:
-            line += f" · ctx {100 * event.context_used // event.context_size}%"
         if self._options.metrics:
-            self._row(self._palette.dim(line))
+            self._row(self._palette.dim(evaluation_line(event)))
 
     def _tool_output(self, event: ToolProgress) -> None:
         if not self._options.details:
@@ -316,6 +299,37 @@ def ledger_line(ledger: TokenLedger) -> str:
             parts.append(f"{left_out} of these left out by the chat template")
     about = "about " if ledger.is_estimate else ""
     return f"● context: {about}{' · '.join(parts)}"
+
+
+def progress_line(event: PromptProgress, context_size: int) -> str:
+    """Return how far the prompt is evaluated, and how full the context will be."""
+    share = 100 * event.processed // max(event.total, 1)
+    if not context_size:
+        return f"thinking {share}%"
+    return f"thinking {share}% · ctx {100 * event.total // context_size}%"
+
+
+def evaluation_line(event: PromptEvaluated) -> str:
+    """Return what the evaluation of a prompt cost."""
+    fresh = event.tokens - event.cached
+    speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
+    line = f"● prompt eval: {fresh} tok · {event.elapsed_ms:.0f} ms · {speed:.1f} t/s"
+    if event.cached:
+        line += f" · {event.cached} cached"
+    if event.reevaluated > 1:
+        line += f" · {event.reevaluated} known ones again"
+    if event.context_size:
+        line += f" · ctx {100 * event.context_used // event.context_size}%"
+    return line
+
+
+def resolved_line(event: ApprovalResolved) -> str:
+    """Return how an approval was answered, and by whom."""
+    answer = visible_line(event.answer, NAME_LIMIT)
+    word = {"deny": "denied", "edit": "edited"}.get(answer, f"approved ({answer})")
+    by = f" by {visible_line(event.by)}" if event.by else ""
+    why = f": {visible_line(event.reason)}" if event.reason else ""
+    return f"  {word}{by}{why}"
 
 
 def usage_line(usage: TurnUsage) -> str:

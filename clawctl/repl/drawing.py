@@ -1,11 +1,50 @@
 """How the REPL and the shell draw a turn."""
 
+import os
+import threading
 from typing import TextIO
 
 from clawctl.following import View
+from clawctl.repl.canvas import Canvas, reflows, syncs
+from clawctl.repl.drawn import DrawnView
+from clawctl.repl.markdown import preload
+from clawctl.repl.plain_view import PlainView
+from clawctl.repl.theme import chosen_look
 from clawctl.turn import TurnView, ViewOptions
+
+_UNKNOWN_SIZE = (80, 24)
 
 
 def new_view(out: TextIO, err: TextIO, options: ViewOptions) -> View:
-    """Return what draws one turn: the answer on `out`, everything about it on `err`."""
-    return TurnView(out, err, options)
+    """Return what draws one turn: the answer on `out`, everything about it on `err`.
+
+    On a terminal both are one drawing; words line by line where that is asked for (`CLAWD_PLAIN`)
+    or the terminal cannot be redrawn.
+    """
+    if not (out.isatty() and err.isatty()):
+        return TurnView(out, err, options)
+    look = chosen_look(out)
+    if look.plain:
+        return PlainView(out, options)
+    if os.environ.get("TERM", "") in {"", "dumb"}:
+        return TurnView(out, err, options)
+    canvas = Canvas(
+        out,
+        lambda: _size(out),
+        sync=syncs(os.environ),
+        reflows=reflows(os.environ),
+    )
+    return DrawnView(out, options, look, canvas)
+
+
+def prepare() -> None:
+    """Import in the background what the first block will need; call it when the prompt is up."""
+    threading.Thread(target=preload, name="drawing", daemon=True).start()
+
+
+def _size(out: TextIO) -> tuple[int, int]:
+    try:
+        size = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):
+        return _UNKNOWN_SIZE
+    return size.columns or _UNKNOWN_SIZE[0], size.lines or _UNKNOWN_SIZE[1]

@@ -26,6 +26,7 @@ MAX_PENDING = 100
 MAX_REMEMBERED = 1_000
 
 DENIED_BY_USER = "denied by the user"
+EDITED = "its arguments were edited"
 NOBODY_TO_ASK = "it needs an approval and nobody could be asked"
 NO_ANSWER = "no answer within"
 TOO_MANY = "approvals are already waiting"
@@ -69,6 +70,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         unanswerable: denied because nobody could be asked.
         rule_id: the rule that the answer granted.
         days: how long a rule was asked for; 0 is the configured time.
+        edited: JSON arguments that the person wants in place of those shown. It is a no to those
+            that were; the others are another question.
     """
 
     approval_id: str
@@ -78,6 +81,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     unanswerable: bool = False
     rule_id: str = ""
     days: int = 0
+    edited: str = ""
 
     @property
     def granted(self) -> bool:
@@ -180,12 +184,7 @@ class Approvals:
             ForbiddenError: it is another owner's.
             InvalidRequestError: the digest is not that of the question, or days are too many.
         """
-        entry = self._open_entry(approval_id, principal)
-        if not hmac.compare_digest(digest.encode(), entry.pending.digest.encode()):
-            raise InvalidRequestError(
-                f"the answer to {approval_id} is for other bytes than the ones that wait",
-                hint="look at it again (clawctl approval list) and answer what it shows now",
-            )
+        entry = self._shown_entry(approval_id, principal, digest)
         if not 0 <= days <= MAX_RULE_DAYS:
             raise InvalidRequestError(
                 f"a rule for {days} days cannot be made; 1 to {MAX_RULE_DAYS} can",
@@ -195,6 +194,20 @@ class Approvals:
         by = f"uid {principal.uid}"
         entry.resolve(
             Resolution(approval_id=approval_id, answer=answer, by=by, reason=reason, days=days)
+        )
+
+    def edit(self, approval_id: str, arguments: str, principal: Principal, *, digest: str) -> None:
+        """Take a pending question back because a person wants the call with other arguments.
+
+        Raises:
+            NotFoundError, ForbiddenError, InvalidRequestError: as `answer` does.
+        """
+        entry = self._shown_entry(approval_id, principal, digest)
+        by = f"uid {principal.uid}"
+        entry.resolve(
+            Resolution(
+                approval_id=approval_id, answer="deny", by=by, reason=EDITED, edited=arguments
+            )
         )
 
     def pending(self, principal: Principal) -> list[PendingApproval]:
@@ -211,6 +224,16 @@ class Approvals:
         return sum(
             entry.resolve(_denied(entry.pending.id, reason)) for entry in self._pending.values()
         )
+
+    def _shown_entry(self, approval_id: str, principal: Principal, digest: str) -> _Entry:
+        """Return an open question whose bytes the principal has seen."""
+        entry = self._open_entry(approval_id, principal)
+        if not hmac.compare_digest(digest.encode(), entry.pending.digest.encode()):
+            raise InvalidRequestError(
+                f"the answer to {approval_id} is for other bytes than the ones that wait",
+                hint="look at it again (clawctl approval list) and answer what it shows now",
+            )
+        return entry
 
     def _open_entry(self, approval_id: str, principal: Principal) -> _Entry:
         hint = "clawctl approval list shows what waits"
@@ -301,7 +324,7 @@ def _ending(resolution: Resolution) -> str:
     """Return how a question ended, for whoever answers too late."""
     if not resolution.by:
         return f"was denied: {resolution.reason}"
-    return f"was answered by {resolution.by}: {resolution.answer}"
+    return f"was answered by {resolution.by}: {'edit' if resolution.edited else resolution.answer}"
 
 
 def _owner(entry: _Entry) -> int:

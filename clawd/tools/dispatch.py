@@ -20,7 +20,7 @@ from clawd.errors import (
 )
 from clawd.receipts.record import Status
 from clawd.security.action import Action
-from clawd.security.approvals import ApprovalQuestion, Approvals
+from clawd.security.approvals import ApprovalQuestion, Approvals, Resolution
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny
@@ -38,7 +38,7 @@ from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.settle import cancel_is_wanted, settled
 from clawd.tools.telling import DispatchSettings, Telling
-from clawd.wire.events import ApprovalResolved, ToolStarted
+from clawd.wire.events import ToolStarted
 from clawd.wire.safe_text import shortened
 
 NAME_IN_RECEIPT = 64
@@ -104,7 +104,7 @@ class Dispatcher:
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
-            refusal = await self._permit(prepared, entry, scope)
+            refusal = await self._permit(prepared, entry, request, scope)
         except asyncio.CancelledError:
             await self._refuse(entry, CANCELLED, request, scope)
             raise
@@ -140,15 +140,12 @@ class Dispatcher:
             return denied(f"it could not be read: {type(error).__name__}")
 
     async def _permit(
-        self, prepared: PreparedCall, entry: Entry, scope: CallScope
+        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
-        action = prepared.action
-        if not self._journal.is_recording and action.assessment.risk != "low":
-            return denied("receipts are switched off, so only low-risk tools run")
-        verdict = self._gate.review(action)
+        verdict = self._review(prepared.action)
         if isinstance(verdict, Ask):
-            refusal = await self._ask(action, verdict, entry, scope)
+            refusal = await self._ask(prepared, verdict, entry, request, scope)
             if refusal is not None:
                 return refusal
         elif isinstance(verdict, Deny):
@@ -156,11 +153,21 @@ class Dispatcher:
         else:
             entry.approval = "rule" if verdict.rule_id else "auto"
             entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
-        last = self._gate.may_start(action)
+        last = self._gate.may_start(prepared.action)
         return refused_by(last) if isinstance(last, Deny) else None
 
+    def _review(self, action: Action) -> Allow | Ask | Deny:
+        if not self._journal.is_recording and action.assessment.risk != "low":
+            return Deny(reason="receipts are switched off, so only low-risk tools run")
+        return self._gate.review(action)
+
     async def _ask(
-        self, action: Action, verdict: Ask, entry: Entry, scope: CallScope
+        self,
+        prepared: PreparedCall,
+        verdict: Ask,
+        entry: Entry,
+        request: CallRequest,
+        scope: CallScope,
     ) -> Refused | None:
         """Put the call to a person; None means yes. The intent is on disk while it waits."""
         entry.reason = verdict.reason
@@ -168,22 +175,42 @@ class Dispatcher:
         if cancelled:
             raise asyncio.CancelledError
         question = ApprovalQuestion(
-            action=action, reason=verdict.reason, tainted_by=verdict.tainted_by
+            action=prepared.action, reason=entry.full_reason, tainted_by=verdict.tainted_by
         )
         resolution = await self._approvals.ask(question, deliver=scope.deliver)
-        scope.emit(
-            ApprovalResolved(
-                approval_id=resolution.approval_id,
-                answer=resolution.answer,
-                by=resolution.by,
-                reason=resolution.reason,
-            )
-        )
+        self._telling.resolved(resolution, scope)
+        if resolution.edited:
+            again = self._edited(prepared, resolution, entry, request, scope)
+            if isinstance(again, Refused):
+                return again
+            return await self._ask(prepared, again, entry, request, scope)
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
             return denied(resolution.reason, kind=kind)
         entry.approval, entry.approved_by = "user", resolution.by
         return None
+
+    def _edited(
+        self,
+        prepared: PreparedCall,
+        resolution: Resolution,
+        entry: Entry,
+        request: CallRequest,
+        scope: CallScope,
+    ) -> Ask | Refused:
+        """Take what a person wrote; it is judged like any call, and asked about in any case."""
+        problem = ""
+        try:
+            self._preparer.edit(prepared, resolution.edited, request, scope, entry)
+            entry.edited_by = resolution.by
+        except (NotFoundError, InvalidRequestError) as error:
+            problem = f"it is as before, because the edit cannot be used ({error.message}); "
+        verdict = self._review(prepared.action)
+        if isinstance(verdict, Deny):
+            return refused_by(verdict)
+        if isinstance(verdict, Ask):
+            return msgspec.structs.replace(verdict, reason=problem + verdict.reason)
+        return Ask(reason=f"{problem}edited calls are always asked about")
 
     async def _refuse(
         self, entry: Entry, refused: Refused, request: CallRequest, scope: CallScope
@@ -323,7 +350,7 @@ class Dispatcher:
         result = execution.result
         if not result.success:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
-        said = told(execution)
+        said = self._telling.edited(entry) + told(execution)
         text = self._telling.clip(said, execution.cut_note)
         status: Status = "allowed" if result.success else "failed"
         kept = self._telling.clip(self._journal.without_secrets(said), execution.cut_note)

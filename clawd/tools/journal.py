@@ -23,7 +23,11 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """What is known of a call so far; dispatch fills it in as the call goes on."""
+    """What is known of a call so far; dispatch fills it in as the call goes on.
+
+    Attributes:
+        edited_by: who wrote the arguments in place of the model; empty for nobody.
+    """
 
     id: str = msgspec.field(default_factory=new_id)
     conversation_id: str
@@ -35,6 +39,7 @@ class Entry(msgspec.Struct, kw_only=True):
     approval: Approval = "none"
     approved_by: str = ""
     reason: str = ""
+    edited_by: str = ""
     sandbox: str = ""
     has_intent: bool = False
     started_at: float = msgspec.field(default_factory=time.monotonic)
@@ -43,6 +48,14 @@ class Entry(msgspec.Struct, kw_only=True):
     def duration_ms(self) -> int:
         """Milliseconds since the call was asked for."""
         return int((time.monotonic() - self.started_at) * 1000)
+
+    @property
+    def full_reason(self) -> str:
+        """The reason, and who edited the arguments."""
+        if not self.edited_by:
+            return self.reason
+        edited = f"arguments edited by {self.edited_by}"
+        return f"{edited}; {self.reason}" if self.reason else edited
 
 
 class Journal:
@@ -94,7 +107,7 @@ class Journal:
             workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
-            reason=self._redactor.text(entry.reason),
+            reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
         )
         await self._ledger.open_intent(intent, stored)
@@ -126,7 +139,7 @@ class Journal:
             workspace=self._redactor.text(entry.workspace),
             approval=entry.approval,
             approved_by=entry.approved_by,
-            reason=self._redactor.text(entry.reason),
+            reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
             duration_ms=entry.duration_ms,
             exit_code=exit_code,

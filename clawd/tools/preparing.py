@@ -116,6 +116,31 @@ class CallPreparer:
             raise InvalidRequestError("it takes these arguments in another way now")
         prepared.tool, prepared.arguments, prepared.action = tool, arguments, action
 
+    def edit(
+        self,
+        prepared: PreparedCall,
+        arguments: str,
+        request: CallRequest,
+        scope: CallScope,
+        entry: Entry,
+    ) -> None:
+        """Give a call other arguments, in place: those that a person wrote, as JSON.
+
+        Raises:
+            NotFoundError, InvalidRequestError: it cannot be meant so; it stays as it was.
+        """
+        try:
+            values = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidRequestError(
+                f"the edited arguments are no JSON object: {error}"
+            ) from error
+        tool = self._registry.get(prepared.tool.name)
+        decoded = decode_arguments(values, tool.parameters)
+        action = self._action(tool, decoded, request, scope)
+        prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
+        entry.arguments, entry.risk = action.arguments, action.assessment.risk
+
     def _offer(self, scope: CallScope) -> Offer:
         """Return what the session of a call is offered; kept until the tools change."""
         key = (self._registry.generation, scope.offered, scope.mode)

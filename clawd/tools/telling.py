@@ -5,12 +5,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from clawd.security.approvals import Resolution
 from clawd.tools.journal import Entry
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.session_files import SessionStore
-from clawd.wire.events import ToolFinished
+from clawd.wire.events import ApprovalResolved, ToolFinished
+from clawd.wire.safe_text import shortened
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
+EDITED_SHOWN = 2_000
 
 _TOLD_AS = {"allowed": "completed", "denied": "denied", "failed": "failed"}
 
@@ -62,6 +65,24 @@ class Telling:
                 duration_ms=outcome.duration_ms,
             )
         )
+
+    def resolved(self, resolution: Resolution, scope: CallScope) -> None:
+        """Tell whoever follows a call how its question ended."""
+        scope.emit(
+            ApprovalResolved(
+                approval_id=resolution.approval_id,
+                answer="edit" if resolution.edited else resolution.answer,
+                by=resolution.by,
+                reason="" if resolution.edited else resolution.reason,
+            )
+        )
+
+    def edited(self, entry: Entry) -> str:
+        """Return what the model is told of a call that a person edited; "" when nobody did."""
+        if not entry.edited_by:
+            return ""
+        arguments = shortened(entry.arguments.decode(errors="replace"), EDITED_SHOWN)
+        return f"[the user edited this call; it ran with the arguments {arguments}]\n"
 
     def audit(self, event: str, entry: Entry, **facts: object) -> None:
         """Log a step of a call: names and verdicts, no contents."""

@@ -85,7 +85,11 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
 
 
 class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_resolved"):
-    """An approval was answered, or ran out. `answer` is deny, once, conversation or always."""
+    """An approval was answered, or ran out.
+
+    `answer` is deny, once, conversation or always; `edit` when a person changed the call, which is
+    asked about anew.
+    """
 
     approval_id: str
     answer: str

@@ -46,14 +46,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
 
     Attributes:
         question: the approval's or question's id.
-        value: an approval's word (`deny`, `once`, `conversation`, `always`) or a question's text.
+        value: an approval's word (`deny`, `once`, `conversation`, `always`, `edit`) or a
+            question's text.
         digest: of an approval: the digest that the event carried, proof of what was shown.
+        arguments: of an approval, with the word `edit`: JSON that the call shall have in place of
+            what was shown. It is asked about anew; a daemon that cannot do that takes it as a no.
     """
 
     id: int
     question: str
     value: str
     digest: str = ""
+    arguments: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

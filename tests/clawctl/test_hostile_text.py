@@ -5,6 +5,7 @@ added later is tested by what stands here.
 """
 
 import importlib
+import io
 import json
 import re
 import subprocess
@@ -21,13 +22,15 @@ import pytest
 
 from clawctl.main import COMMANDS
 from clawctl.repl.slash import COMMANDS as SLASH
-from clawctl.screen import LINE_LIMIT
-from clawctl.turn import CLEAR_LINE
+from clawctl.screen import LINE_LIMIT, Screen
+from clawctl.turn import CLEAR_LINE, ViewOptions
+from clawd.wire.events import Event, TextDelta, TurnFailed, TurnFinished
 from clawd.wire.reports import StatusReport
 from clawd.wire.safe_text import MARKS_LIMIT
 from tests.support import hostile_run
+from tests.support.drawing import Drawing, Nowhere
 from tests.support.fake_daemon import Call, FakeDaemon
-from tests.support.hostile import HOSTILE, hostile_daemon, instance
+from tests.support.hostile import HOSTILE, LONG, hostile_daemon, hostile_events, instance
 from tests.support.terminal import PROMPT, REQUEST, STARTED, Spawn, code_of, finished
 
 COLUMNS = 120
@@ -282,6 +285,54 @@ def test_the_repl_lets_no_text_drive_the_terminal(
         assert unicodedata.category(character) not in {"Cf", "Cs", "Zl", "Zp"}, hex(ord(character))
         assert character not in BLANKS
     assert not re.search("L" * (LINE_LIMIT + 1), shown)
+
+
+# All that a drawing may send beside text: see `screen`.
+DRAWING = re.compile(
+    r"\x1b\[(?:[0-479]|3[0-7]|9[0-7])(?:;(?:[0-479]|3[0-7]|9[0-7]))*m|\x1b\[\d{1,4}[AC]|\x1b\[[JK]"
+    r"|\x1b\[1A|\r"
+)
+
+
+def drawn_by(columns: int, *shown: Event, text: str | None = None) -> str:
+    turn = Drawing(Nowhere(columns, 12), options=ViewOptions(details=True, reasoning=True))
+    for event in shown:
+        turn.show(event)
+        turn.tick()
+    turn.pause()
+    turn.finish(text)
+    return turn.raw
+
+
+def test_no_event_drives_the_terminal_that_is_drawn_on() -> None:
+    for event in [*hostile_events(), instance(TurnFinished), instance(TurnFailed)]:
+        raw = drawn_by(60, event)
+        assert problems(DRAWING.sub("", raw)) == [], type(event)
+    everything = drawn_by(60, *hostile_events(), text=HOSTILE)
+    assert problems(DRAWING.sub("", everything)) == []
+
+
+@pytest.mark.parametrize("fence", ["", "```python\n", "- ", "|a|\n|-|\n|"])
+def test_no_text_drives_the_terminal_that_is_drawn_on_however_it_is_split(fence: str) -> None:
+    attack = fence + HOSTILE.replace(LONG, "")
+    for at in range(0, len(attack), 7):
+        turn = Drawing(Nowhere(40, 12))
+        turn.show(TextDelta(text=attack[:at]), TextDelta(text=attack[at:]))
+        assert problems(DRAWING.sub("", turn.raw)) == [], at
+    turn = Drawing(Nowhere(40, 12))
+    turn.show(*(TextDelta(text=character) for character in attack), every_s=0.005)
+    turn.finish(attack)
+    assert problems(DRAWING.sub("", turn.raw)) == []
+
+
+@pytest.mark.parametrize("code", ["\x1b[5A", "\x1b[J", "\x1b[?2026h", "\x1b[3C"])
+def test_what_a_drawing_may_send_no_other_text_may(code: str) -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.write(f"a{code}b")
+    assert "\x1b" not in stream.getvalue()
+    screen.draw(f"{code}\x1b[8m\x1b[2J\x1b]0;t\x07\x1b[?25l\x1b[5B")
+    assert stream.getvalue().count("\x1b") == 1
 
 
 def test_an_approval_shows_all_of_its_arguments_and_no_row_begins_like_ours(

@@ -1,5 +1,6 @@
 """clawctl on a real pseudo-terminal: approvals, questions, Ctrl-C, colour."""
 
+import json
 import re
 import shlex
 import sys
@@ -29,6 +30,13 @@ from tests.support.terminal import (
     endless,
     finished,
 )
+
+
+def editor(folder: Path, script: str) -> str:
+    path = folder / "editor"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 class TestApproval:
@@ -99,6 +107,82 @@ class TestApproval:
         child.expect(r"\r\nApprove\? \[y/N\]  ")
         child.sendline("y")
         child.expect("<a1 once d1>")
+
+    def test_e_sends_what_the_editor_left_and_waits_for_the_next_question(
+        self, daemon: FakeDaemon, environ: dict[str, str], spawn: Spawn, tmp_path: Path
+    ) -> None:
+        answers = []
+
+        def send_message(call: Call) -> TurnFinished:
+            call.emit(STARTED, REQUEST)
+            answers.append(call.answer())
+            call.emit(ApprovalResolved(approval_id="a1", answer="edit", by="uid 1"))
+            again = msgspec.structs.replace(
+                REQUEST, approval_id="a2", digest="d2", arguments=answers[0].arguments
+            )
+            call.emit(again)
+            answers.append(call.answer())
+            return finished("<over>")
+
+        daemon.handlers["send_message"] = send_message
+        environ["VISUAL"] = editor(tmp_path, 'sed -i s/one/three/ "$1"; stat -c %a "$1"')
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("e")
+        child.expect("600")
+        child.expect(r"\| three")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("y")
+        child.expect("<over>")
+        edit, yes = answers
+        assert (edit.question, edit.value, edit.digest) == ("a1", "edit", "d1")
+        values = json.loads(REQUEST.arguments)
+        values["content"] = values["content"].replace("one", "three")
+        assert json.loads(edit.arguments) == values
+        assert (yes.question, yes.value, yes.digest) == ("a2", "once", "d2")
+
+    @pytest.mark.parametrize(
+        ("script", "told"),
+        [
+            ("true", "nothing was changed"),
+            ('echo [] > "$1"', "no JSON object"),
+            ("exit 3", "ended with 3"),
+        ],
+    )
+    def test_an_edit_that_came_to_nothing_asks_again(
+        self,
+        daemon: FakeDaemon,
+        environ: dict[str, str],
+        spawn: Spawn,
+        tmp_path: Path,
+        script: str,
+        told: str,
+    ) -> None:
+        daemon.handlers["send_message"] = asking
+        environ["VISUAL"] = editor(tmp_path, script)
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("e")
+        child.expect(f"not edited.*{told}")
+        child.expect(r"Approve\? \[y/N\]  ")
+        child.sendline("")
+        child.expect("<a1 deny d1>")
+
+    def test_an_edit_shows_what_the_file_becomes_beside_the_arguments(
+        self, daemon: FakeDaemon, spawn: Spawn, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.txt").write_text("first\nsecond\nthird\n")
+        values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202eb"}
+        request = msgspec.structs.replace(
+            REQUEST, tool="file_edit", arguments=json.dumps(values), workspace=str(tmp_path)
+        )
+        daemon.handlers["send_message"] = lambda call: asking(call, request)
+        child = spawn("agent", "-m", "x")
+        child.expect(r"Approve\? \[y/N\]  ")
+        shown = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", child.before).splitlines()]
+        assert 'new_text: "2‹U+202E›b"' in shown
+        at = shown.index("changes  a.txt  +1 -1")
+        assert shown[at + 1 : at + 5] == ["1   first", "2 - second", "2 + 2‹U+202E›b", "3   third"]
 
     def test_is_never_read_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path

@@ -115,3 +115,32 @@ async def test_a_broken_rules_file_is_in_force_nowhere_said_and_kept(tmp_path: P
         rules.unlink()
         await inside.ask(Reload(), OWNER)
         assert (await inside.ask(Status(), OWNER)).rules_problem == ""
+
+
+def test_a_person_edits_a_call_and_approves_what_it_is_then(home: Home, tmp_path: Path) -> None:
+    home.configure(WRITE, TOLD)
+    home.start()
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/hello/goodbye/ "$1"\n')
+    editor.chmod(0o755)
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "clawctl", "agent", "-m", "write it"],
+        env=dict(home.environ, TERM="xterm", VISUAL=str(editor)),
+        cwd=str(home.workspace),
+        encoding="utf-8",
+        timeout=30,
+    )
+    child.expect(r"Approve\? \[y/N\]  ")
+    child.sendline("e")
+    child.expect("edited by uid")
+    child.expect(r"reason +arguments edited by uid \d+; ")
+    child.expect('content: "goodbye"')
+    child.expect(r"Approve\? \[y/N\]  ")
+    assert not (home.workspace / "a.txt").exists()
+    child.sendline("y")
+    assert ended(child) == 0
+    assert (home.workspace / "a.txt").read_text() == "goodbye"
+    (receipt,) = home.receipt_lines()
+    assert (receipt["status"], receipt["approval"]) == ("allowed", "user")
+    assert receipt["reason"].startswith("arguments edited by uid ")

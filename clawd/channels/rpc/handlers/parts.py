@@ -137,8 +137,12 @@ class Handler:
         if self.parts.questions.answer(answer.question, answer.value, principal):
             return
         word: ApprovalWord = next((w for w in APPROVAL_WORDS if w == answer.value), "deny")
+        approvals = self.parts.approvals
         try:
-            self.parts.approvals.answer(answer.question, word, principal, digest=answer.digest)
+            if answer.value == "edit" and answer.arguments:
+                approvals.edit(answer.question, answer.arguments, principal, digest=answer.digest)
+                return
+            approvals.answer(answer.question, word, principal, digest=answer.digest)
         except ClawError as error:
             _log.info("an answer came to nothing: %s", error.message)
 

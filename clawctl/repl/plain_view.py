@@ -1,0 +1,191 @@
+"""Says a turn line by line, in words: for screen readers, and wherever nothing may be redrawn."""
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from clawctl.diffs import FileDiff, diffs_of
+from clawctl.repl.rows import short_arguments
+from clawctl.repl.theme import ASCII, Look
+from clawctl.repl.thoughts import Thoughts
+from clawctl.turn import ViewOptions
+from clawctl.views import compressed_line
+from clawd.wire.events import (
+    ApprovalResolved,
+    ContextCompressed,
+    Event,
+    HopReset,
+    Notice,
+    PlanChanged,
+    PromptEvaluated,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolRequested,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
+
+LINE_LIMIT = 4_000
+_PLAIN = Look(marks=ASCII, plain=True)
+
+
+class PlainView:
+    """Shows a turn's events; see `following.View`. Nothing that it writes moves the cursor."""
+
+    def __init__(
+        self, out: TextIO, options: ViewOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out = out
+        self._options = options
+        self._clock = clock
+        self._partial = ""
+        self._hop_text = ""
+        self._last_text = ""
+        self._thoughts: Thoughts | None = None
+        self._workspace = ""
+        self._diffs: dict[str, list[FileDiff]] = {}
+        self.conversation_id = ""
+        self.context_size = 0
+
+    @property
+    def animates(self) -> bool:
+        """Whether `tick` should be called while nothing happens."""
+        return False
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        if not isinstance(event, ReasoningDelta):
+            self._end_thoughts()
+        match event:
+            case TurnStarted():
+                self.conversation_id, self._workspace = event.conversation_id, event.workspace
+            case TextDelta():
+                self._text(event.text)
+            case ReasoningDelta():
+                if self._thoughts is None:
+                    self._thoughts = Thoughts(self._clock(), is_whole=False)
+                    self._row("Thinking.")
+                self._thoughts.add(event.text)
+            case HopReset():
+                self._partial = ""
+                if self._hop_text:
+                    self._row("The text above is void; it is asked again.")
+                self._hop_text = ""
+                self._row(f"Again: {visible_line(event.reason)}")
+            case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+                self._show_tool(event)
+            case _:
+                self._show_remark(event)
+
+    def tick(self) -> None:
+        """Do nothing: time alone is no event."""
+
+    def pause(self) -> None:
+        """Leave the terminal to somebody else, who asks a question."""
+        self._end_thoughts()
+        self._end_hop()
+
+    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+        """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
+        self._end_thoughts()
+        shown = {self._hop_text or self._last_text, self._last_text + self._hop_text}
+        if text is not None and text not in shown:
+            if not text.startswith(self._hop_text):
+                self._end_hop()
+            self._text(text.removeprefix(self._hop_text))
+        self._end_hop()
+        if finished is not None and self._options.metrics:
+            usage = finished.usage
+            share = 100 * usage.context_used / usage.context_size if usage.context_size else 0.0
+            self._row(
+                f"Context {share:.0f} percent, {usage.context_used} tokens, "
+                f"{usage.tokens_per_s:.1f} tokens per second."
+            )
+
+    def _show_remark(self, event: Event) -> None:
+        match event:
+            case PromptEvaluated():
+                self.context_size = event.context_size or self.context_size
+            case Notice():
+                word = "Warning" if event.level == "warning" else "Notice"
+                self._row(f"{word}: {visible_line(event.text)}", always=event.level == "warning")
+            case PlanChanged():
+                for line in terminal_safe(event.markdown).rstrip("\n").split("\n"):
+                    self._row(f"Plan: {_in_words(line)}")
+            case ContextCompressed():
+                self._row(compressed_line(event).removeprefix("● "))
+            case ApprovalResolved():
+                words = {"deny": "Denied", "edit": "Edited"}
+                by = f" by {visible_line(event.by)}" if event.by else ""
+                why = f": {visible_line(event.reason)}" if event.reason else ""
+                self._row(f"{words.get(event.answer, 'Approved')}{by}{why}.")
+            case _:
+                pass
+
+    def _show_tool(self, event: ToolRequested | ToolStarted | ToolProgress | ToolFinished) -> None:
+        name = visible_line(getattr(event, "tool", ""), NAME_LIMIT)
+        match event:
+            case ToolRequested():
+                self._end_hop()
+                self._diffs[event.call_id] = diffs_of(event.tool, event.arguments, self._workspace)
+                self._row(f"Tool {name} is asked for: {short_arguments(event.arguments)}")
+            case ToolStarted():
+                self._row(f"Tool {name} runs.")
+            case ToolFinished():
+                how = "is done" if event.status == "allowed" else event.status
+                receipt = visible_line(event.receipt_id)
+                self._row(f"Tool {name} {how} after {event.duration_ms} ms, receipt {receipt}.")
+                diffs = self._diffs.pop(event.call_id, [])
+                if event.status != "allowed":
+                    self._row(visible_line(event.output.split("\n", 1)[0]))
+                for diff in diffs if event.status == "allowed" else []:
+                    path = visible_line(diff.path)
+                    self._row(f"Changed {path}: {diff.added} lines added, {diff.removed} removed.")
+            case _:
+                pass  # output comes whole with the end
+
+    def _text(self, text: str) -> None:
+        self._hop_text += text
+        *lines, self._partial = (self._partial + text).split("\n")
+        if len(self._partial) > LINE_LIMIT:
+            lines, self._partial = [*lines, self._partial], ""
+        for line in lines if self._options.text else []:
+            self._write(terminal_safe(line.removesuffix("\r")))
+
+    def _end_hop(self) -> None:
+        if self._partial and self._options.text:
+            self._write(terminal_safe(self._partial))
+        self._partial = ""
+        self._last_text = self._hop_text or self._last_text
+        self._hop_text = ""
+
+    def _end_thoughts(self) -> None:
+        if self._thoughts is not None:
+            summary = self._thoughts.summary(self._clock(), _PLAIN).removeprefix("> t")
+            self._thoughts = None
+            self._row(f"T{summary}.")
+
+    def _row(self, text: str, *, always: bool = False) -> None:
+        if self._options.rows or always:
+            self._write(text)
+
+    def _write(self, line: str) -> None:
+        self._out.write(f"{line}\n")
+        self._out.flush()
+
+
+_STATES = {" ": "to do", "~": "under way", "x": "done", "!": "blocked", "-": "dropped"}
+
+
+def _in_words(line: str) -> str:
+    from clawctl.plan import parts_of
+
+    item = parts_of(line)
+    if item is None:
+        return visible_line(line)
+    mark, number, text = item
+    return f"{number}. {visible_line(text)}, {_STATES.get(mark[1], 'unknown')}"

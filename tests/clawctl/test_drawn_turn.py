@@ -1,0 +1,260 @@
+"""What a turn looks like while it goes on and when it is over, on a terminal of the test."""
+
+import json
+from pathlib import Path
+
+from clawctl.repl.plain_view import PlainView
+from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
+from clawctl.screen import Screen
+from clawctl.turn import ViewOptions
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Notice,
+    PlanChanged,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolRequested,
+    ToolStarted,
+    TurnStarted,
+)
+from tests.support.drawing import Drawing, PyteTerminal, Tty
+from tests.support.terminal import REQUEST, STARTED, finished
+
+PLAN = "## Plan\n- [x] 1. look\n- [~] 2. write\n- [ ] 3. test"
+EVALUATED = PromptEvaluated(tokens=10, cached=0, elapsed_ms=100, context_used=10, context_size=2048)
+
+
+def shown_plan(markdown: str) -> list[str]:
+    return [line.removeprefix("- ") for line in markdown.split("\n")]
+
+
+def drawing(columns: int = 80, **changes: object) -> Drawing:
+    options = ViewOptions(details=True)
+    return Drawing(PyteTerminal(columns, 24), options=options, **changes)  # type: ignore[arg-type]
+
+
+def requested(tool: str, arguments: object, call_id: str = "1") -> ToolRequested:
+    return ToolRequested(call_id=call_id, tool=tool, arguments=json.dumps(arguments))
+
+
+def done(tool: str, output: str, call_id: str = "1", **changes: object) -> ToolFinished:
+    values = {"status": "allowed", "receipt_id": "receipt-1", "duration_ms": 120, **changes}
+    return ToolFinished(call_id=call_id, tool=tool, output=output, **values)  # type: ignore[arg-type]
+
+
+def test_the_spinner_says_how_far_the_prompt_is_and_leaves_no_trace() -> None:
+    turn = drawing()
+    turn.view.context_size = 1000
+    turn.show(STARTED, PromptProgress(processed=43, cached=0, total=100))
+    (row,) = turn.terminal.text
+    assert row[1:] == " thinking 43% · ctx 10%"
+    before = row[0]
+    turn.tick(0.15)
+    assert turn.terminal.text[0][0] != before, "the spinner turns"
+    turn.show(EVALUATED, TextDelta(text="Hello."))
+    turn.finish("Hello.", finished("Hello."))
+    assert turn.terminal.text == [
+        "● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%",
+        "Hello.",
+        "● 25% / 512 tokens  last: 09.5tk/s",
+    ]
+
+
+def test_a_quiet_turn_is_its_text_alone() -> None:
+    quiet = ViewOptions(rows=False, metrics=False)
+    turn = Drawing(PyteTerminal(80, 24), options=quiet)
+    turn.show(STARTED, EVALUATED, requested("shell", {"command": "ls"}), done("shell", "x"))
+    turn.show(PlanChanged(markdown=PLAN), ReasoningDelta(text="hm"), TextDelta(text="Hello."))
+    turn.finish("Hello.", finished("Hello."))
+    assert turn.terminal.text == ["Hello."]
+
+
+def test_reasoning_is_one_line_and_then_folded() -> None:
+    turn = drawing()
+    turn.show(STARTED, ReasoningDelta(text="I should lo"), ReasoningDelta(text="ok at the file"))
+    (row,) = turn.terminal.text
+    assert row.endswith("thinking … I should look at the file")
+    turn.now += 3
+    turn.show(TextDelta(text="Done."))
+    turn.finish("Done.")
+    assert turn.terminal.text == ["▸ thought for 3.1 s (6 words)", "Done."]
+
+
+def test_reasoning_is_shown_whole_where_that_is_wanted() -> None:
+    turn = Drawing(PyteTerminal(80, 24), options=ViewOptions(reasoning=True))
+    turn.show(ReasoningDelta(text="first li"), ReasoningDelta(text="ne\nsecond"))
+    turn.show(TextDelta(text="Done."))
+    turn.finish("Done.")
+    assert turn.terminal.text[:2] == ["│ first line", "│ second"]
+
+
+def test_a_call_shows_its_time_and_the_end_of_its_output_and_then_how_it_went() -> None:
+    turn = drawing()
+    turn.show(requested("shell", {"command": "make test"}))
+    turn.show(ToolStarted(call_id="1", tool="shell"))
+    turn.show(ToolProgress(call_id="1", text="one\ntwo\nthree\nfour\n"))
+    turn.tick(1.9)
+    rows = turn.terminal.text
+    assert rows[0][1:] == " shell  2.0 s  make test"
+    assert rows[1:] == ["  │ two", "  │ three", "  │ four"]
+    turn.show(done("shell", "\n".join(f"line {n}" for n in range(9))))
+    turn.finish(None)
+    assert turn.terminal.text == [
+        "✓ shell  make test  120 ms  receipt-1",
+        *[f"  │ line {n}" for n in range(6)],
+        "  … 3 more lines",
+    ]
+
+
+def test_a_call_that_fails_says_why() -> None:
+    turn = drawing()
+    turn.show(requested("shell", {"command": "x"}), done("shell", "error: no x", status="failed"))
+    turn.finish(None)
+    assert turn.terminal.text == ["✗ shell failed  x  120 ms  receipt-1", "  │ error: no x"]
+
+
+def test_an_edit_is_a_diff_with_line_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("".join(f"line {n}\n" for n in range(1, 40)))
+    turn = drawing()
+    turn.show(TurnStarted(conversation_id="c", turn_id="t", provider="p", workspace=str(tmp_path)))
+    values = {"path": "a.py", "old_text": "line 20\n", "new_text": "new 20\nnew 21\n"}
+    turn.show(requested("file_edit", values))
+    (tmp_path / "a.py").write_text("it is written")
+    turn.show(done("file_edit", "updated a.py"))
+    turn.finish(None)
+    assert turn.terminal.text[1:] == [
+        "  a.py +2 -1",
+        "  18   line 18",
+        "  19   line 19",
+        "  20 - line 20",
+        "  20 + new 20",
+        "  21 + new 21",
+        "  22   line 21",
+        "  23   line 22",
+    ]
+    assert "\x1b[32m+ new 20\x1b[0m" in turn.raw
+
+
+def test_a_long_diff_says_what_it_leaves_out(tmp_path: Path) -> None:
+    turn = drawing()
+    turn.show(TurnStarted(conversation_id="c", turn_id="t", provider="p", workspace=str(tmp_path)))
+    turn.show(requested("file_write", {"path": "new.txt", "content": "x\n" * 100}))
+    turn.show(done("file_write", "created"))
+    turn.finish(None)
+    assert turn.terminal.text[1] == "  new.txt new file +100 -0"
+    assert turn.terminal.text[-1] == "  … 77 more lines"
+
+
+def test_the_plan_stands_below_and_stays_once() -> None:
+    turn = drawing()
+    turn.show(PlanChanged(markdown=PLAN), TextDelta(text="Working on it.\n\nMore"))
+    assert turn.terminal.text == ["Working on it.", "", "More", *shown_plan(PLAN)]
+    turn.show(PlanChanged(markdown=PLAN.replace("[~]", "[x]")), TextDelta(text=" text."))
+    turn.finish("Working on it.\n\nMore text.")
+    lines = shown_plan(PLAN.replace("[~]", "[x]"))
+    assert turn.terminal.text == ["Working on it.", "", "More text.", *lines]
+
+
+def test_a_pause_leaves_the_terminal_clean_and_the_call_comes_back_as_it_was_edited() -> None:
+    turn = drawing()
+    turn.show(TextDelta(text="I write"), requested("file_write", {"path": "a", "content": "1"}))
+    request = ApprovalRequested(
+        approval_id="a1",
+        digest="d",
+        call_id="1",
+        tool="file_write",
+        arguments='{"content":"2","path":"b"}',
+        risk="medium",
+        reason="r",
+        workspace="/nowhere",
+    )
+    turn.show(request)
+    turn.pause()
+    assert turn.terminal.text == ["I write"]
+    turn.terminal.feed("Approve? [y/N] y\n")
+    turn.show(ApprovalResolved(approval_id="a1", answer="once", by="uid 1"))
+    turn.show(done("file_write", "created b"))
+    turn.finish(None)
+    rows = turn.terminal.text
+    assert rows[:3] == ["I write", "Approve? [y/N] y", "  approved (once) by uid 1"]
+    assert rows[3] == "✓ file_write  b content=2  120 ms  receipt-1"
+
+
+def test_warnings_stay_and_the_block_under_way_goes_on_below() -> None:
+    turn = drawing()
+    turn.show(TextDelta(text="One"), Notice(level="warning", text="low disk"))
+    turn.show(TextDelta(text=" two."))
+    turn.finish("One two.")
+    assert turn.terminal.text == ["● low disk", "One two."]
+
+
+def test_ascii_terminals_get_ascii() -> None:
+    turn = drawing(look=Look(theme=NONE, marks=ASCII, unicode=False))
+    turn.show(STARTED, EVALUATED, requested("shell", {"command": "ls"}))
+    turn.show(ToolStarted(call_id="1", tool="shell"), ToolProgress(call_id="1", text="out"))
+    turn.show(done("shell", "a\n" * 9), ReasoningDelta(text="hm"))
+    turn.show(TextDelta(text="- item\n\n| a | b |\n|---|---|\n| c | d |\n\n---\n"))
+    turn.finish(None, finished(""))
+    assert turn.raw.isascii()
+    assert "\x1b[1m" not in turn.raw, "no colour and no weight"
+
+
+def test_words_alone_for_who_hears_them() -> None:
+    out = Tty()
+    view = PlainView(out, ViewOptions(), lambda: 1.0)
+    view.show(STARTED)
+    view.show(ReasoningDelta(text="let me see"))
+    view.show(requested("shell", {"command": "ls"}))
+    view.show(done("shell", "x", duration_ms=7))
+    view.show(PlanChanged(markdown=PLAN))
+    view.show(TextDelta(text="Some **text**\nand"))
+    view.show(TextDelta(text=" more"))
+    view.tick()
+    view.finish("Some **text**\nand more", finished(""))
+    assert out.getvalue().split("\n") == [
+        "Thinking.",
+        "Thought for 0.0 s (3 words).",
+        "Tool shell is asked for: ls",
+        "Tool shell is done after 7 ms, receipt receipt-1.",
+        "Plan: ## Plan",
+        "Plan: 1. look, done",
+        "Plan: 2. write, under way",
+        "Plan: 3. test, to do",
+        "Some **text**",
+        "and more",
+        "Context 25 percent, 512 tokens, 9.5 tokens per second.",
+        "",
+    ]
+
+
+def test_the_person_chooses_the_look(own_home: None, home: Path) -> None:
+    out = Screen(Tty())
+    assert chosen_look(out, {}).theme == DARK  # type: ignore[arg-type]
+    assert chosen_look(out, {"COLORFGBG": "0;15"}).theme == LIGHT  # type: ignore[arg-type]
+    (home / "client.toml").write_text('theme = "contrast"\nplain = true\n')
+    look = chosen_look(out, {})  # type: ignore[arg-type]
+    assert (look.theme, look.plain) == (CONTRAST, True)
+    look = chosen_look(out, {"CLAWD_THEME": "light", "CLAWD_PLAIN": "0"})  # type: ignore[arg-type]
+    assert (look.theme, look.plain) == (LIGHT, False)
+    assert chosen_look(out, {"CLAWD_THEME": "light", "NO_COLOR": "1"}).theme == NONE  # type: ignore[arg-type]
+    (home / "client.toml").write_text("theme = [")
+    assert chosen_look(out, {}).theme == DARK  # type: ignore[arg-type]
+
+
+def test_sixty_and_twenty_columns_break_no_row() -> None:
+    for columns in (60, 20):
+        turn = drawing(columns)
+        turn.show(STARTED, EVALUATED, requested("shell", {"command": "日本語 " * 30}))
+        turn.show(ToolStarted(call_id="1", tool="shell"))
+        turn.show(ToolProgress(call_id="1", text="👩‍👩‍👧" * 30))
+        turn.tick()
+        assert len(turn.terminal.text) <= 8
+        turn.show(done("shell", "ｗ" * 100), Notice(level="info", text="e\u0301" * 100))
+        turn.finish("日本語" * 30, finished(""))
+        assert REQUEST.tool not in turn.raw
+        assert all(len(row) < columns for row in turn.terminal.text)

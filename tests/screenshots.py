@@ -1,0 +1,223 @@
+"""Makes the pictures of the README: the real clawctl and daemon on a terminal, scripted replies.
+
+    python -m tests.screenshots [FOLDER]
+
+Each picture is an SVG of what pyte makes of the terminal's bytes; text in it stays text.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+
+from tests.support.home import Home
+
+COLUMNS, LINES = 92, 34
+LIMIT_S = 60
+QUIET_S = 0.8
+BLANK = "\u00a0"  # blanks of an SVG run together
+CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 14
+BACKGROUND, FOREGROUND = "#16181d", "#d6d9de"
+COLOURS = {
+    "default": FOREGROUND,
+    "black": "#3b4048",
+    "red": "#e06c75",
+    "green": "#98c379",
+    "brown": "#e5c07b",
+    "blue": "#61afef",
+    "magenta": "#c678dd",
+    "cyan": "#56b6c2",
+    "white": "#dcdfe4",
+    "brightblack": "#7f848e",
+    "brightred": "#ef7a85",
+    "brightgreen": "#a9d68a",
+    "brightbrown": "#f0cf8f",
+    "brightyellow": "#f0cf8f",
+    "brightblue": "#7cc0ff",
+    "brightmagenta": "#d78dee",
+    "brightcyan": "#6cd0dc",
+    "brightwhite": "#ffffff",
+}
+ANSWER = """The project has **one module** and a test:
+
+| file | what it holds |
+|------|---------------|
+| `adder.py` | the function `add` |
+| `test_adder.py` | two checks |
+
+```python
+def add(left: int, right: int) -> int:
+    return left - right  # this looks wrong
+```
+
+1. `add` subtracts.
+2. The test says so: see the [report](https://example.org/report).
+"""
+PLAN = {
+    "action": "add",
+    "items": [
+        {"text": "read the module", "status": "done"},
+        {"text": "mend add", "status": "in_progress"},
+        {"text": "run the test"},
+    ],
+}
+EDIT = {"path": "adder.py", "old_text": "left - right", "new_text": "left + right"}
+ADDER = '"""Adds."""\n\n\ndef add(left: int, right: int) -> int:\n    return left - right\n'
+
+
+class Terminal:
+    """clawctl on a terminal of its own, seen through pyte."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self.screen = pyte.Screen(COLUMNS, LINES)
+        self._stream = pyte.ByteStream(self.screen)
+        environ = {name: value for name, value in home.environ.items() if name != "NO_COLOR"}
+        environ |= {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self._child: Any = pexpect.spawn(
+            sys.executable,
+            ["-m", "clawctl", *arguments],
+            env=environ,
+            cwd=str(home.workspace),
+            dimensions=(LINES, COLUMNS),
+        )
+        self._child.delaybeforesend = None
+
+    def until(self, is_there: Callable[[str], bool]) -> "Terminal":
+        """Read until the screen shows something, and then until nothing comes for a while."""
+        deadline = time.monotonic() + LIMIT_S
+        quiet_since = time.monotonic()
+        while True:
+            try:
+                self._stream.feed(self._child.read_nonblocking(65_536, timeout=0.1))
+                quiet_since = time.monotonic()
+            except pexpect.TIMEOUT:
+                pass
+            except pexpect.EOF:
+                return self
+            shown = "\n".join(self.screen.display)
+            if is_there(shown) and time.monotonic() - quiet_since > QUIET_S:
+                return self
+            if time.monotonic() > deadline:
+                raise TimeoutError(shown)
+
+    def type(self, text: str) -> "Terminal":
+        """Type a line."""
+        self._child.send(f"{text}\r")
+        return self
+
+    def close(self) -> None:
+        """End clawctl."""
+        self._child.close(force=True)
+
+
+def svg(screen: pyte.Screen, title: str) -> str:
+    """Return the screen as a picture: rows of text in runs of one style."""
+    rows = [screen.buffer[number] for number in range(screen.lines)]
+    last = max((n for n, row in enumerate(rows) if _text(row).strip()), default=0)
+    width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, (last + 1) * CELL_HEIGHT + 2 * MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
+        '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" '
+        'style="white-space:pre">',
+    ]
+    for number, row in enumerate(rows[: last + 1]):
+        baseline = MARGIN + number * CELL_HEIGHT + 13
+        for start, text, style in _runs(row):
+            length = len(text) * CELL_WIDTH
+            left = MARGIN + start * CELL_WIDTH
+            if "background" in style:
+                parts.append(
+                    f'<rect x="{left:g}" y="{baseline - 13:g}" width="{length:g}" '
+                    f'height="{CELL_HEIGHT}" fill="{style["background"]}"/>'
+                )
+            shown = text.strip()
+            if shown:
+                left += (len(text) - len(text.lstrip())) * CELL_WIDTH
+                length = len(shown) * CELL_WIDTH
+                weight = ' font-weight="bold"' if "bold" in style else ""
+                parts.append(
+                    f'<text x="{left:g}" y="{baseline:g}" textLength="{length:g}" '
+                    f'fill="{style["fill"]}"{weight}>{escape(shown).replace(" ", BLANK)}</text>'
+                )
+    return "\n".join([*parts, "</g>", "</svg>", ""])
+
+
+def _text(row: Any) -> str:
+    return "".join(row[column].data for column in range(COLUMNS))
+
+
+def _runs(row: Any) -> list[tuple[int, str, dict[str, str]]]:
+    runs: list[tuple[int, str, dict[str, str]]] = []
+    for column in range(COLUMNS):
+        cell = row[column]
+        style = {"fill": COLOURS.get(cell.fg, f"#{cell.fg}")}
+        if cell.bold:
+            style["bold"] = "1"
+        if cell.reverse or cell.bg != "default":
+            front, back = style["fill"], COLOURS.get(cell.bg, f"#{cell.bg}")
+            style["background"] = front if cell.reverse else back
+            style["fill"] = BACKGROUND if cell.reverse else front
+        if runs and runs[-1][2] == style:
+            runs[-1] = (runs[-1][0], runs[-1][1] + (cell.data or ""), style)
+        else:
+            runs.append((column, cell.data, style))
+    return runs
+
+
+def made(home: Home) -> dict[str, str]:
+    """Return every picture by its name."""
+    pictures = {}
+    terminal = Terminal(home, "agent")
+    terminal.until(lambda shown: "> " in shown)
+    terminal.type("what is in this project?").until(lambda shown: "tk/s" in shown)
+    pictures["conversation"] = svg(terminal.screen, "a first conversation")
+    terminal.type("/clear").until(lambda shown: "next message" in shown)
+    terminal.type("mend it").until(lambda shown: "Approve?" in shown)
+    pictures["approval"] = svg(terminal.screen, "an approval that shows what the file becomes")
+    terminal.type("y").until(lambda shown: "tk/s" in shown.split("Approve?")[-1])
+    pictures["diff"] = svg(terminal.screen, "an edit and its receipt")
+    terminal.close()
+    terminal = Terminal(home, "agent").until(lambda shown: "> " in shown)
+    terminal.type("plan it").until(lambda shown: "tk/s" in shown)
+    pictures["plan"] = svg(terminal.screen, "a plan")
+    terminal.close()
+    terminal = Terminal(home, "status").until(lambda shown: "receipts" in shown)
+    pictures["status"] = svg(terminal.screen, "clawctl status")
+    terminal.close()
+    return pictures
+
+
+def main() -> None:
+    """Make the pictures."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="clawd-pictures-") as place:
+        home = Home(Path(place))
+        home.configure(
+            {"when": "what is", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]},
+            {"when": "mend", "tool_calls": [{"name": "file_edit", "arguments": EDIT}]},
+            {"when": "plan", "tool_calls": [{"name": "plan", "arguments": PLAN}]},
+            {"after": "tool", "text": ANSWER},
+        )
+        (home.workspace / "adder.py").write_text(ADDER)
+        (home.workspace / "test_adder.py").write_text("from adder import add\n")
+        home.start()
+        try:
+            for name, picture in made(home).items():
+                (folder / f"{name}.svg").write_text(picture)
+                print(folder / f"{name}.svg")
+        finally:
+            home.close()
+
+
+if __name__ == "__main__":
+    main()
