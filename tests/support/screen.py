@@ -30,6 +30,7 @@ import pyte
 
 LIMIT_S = 30.0
 SETTLED_S = 0.3
+POLL_S = 0.1
 SCROLLBACK = 20_000
 READ_BYTES = 65_536
 SECOND_SCREEN = {47, 1047, 1049}
@@ -235,7 +236,8 @@ class TerminalScreen:
                 why = "the program has ended" if self._has_ended else f"after {limit_s:g} s"
                 never = "never came" if wanted else "never went"
                 raise AssertionError(f"{what!r} {never} ({why}); the screen is:\n{self.text}")
-            self._pump(left)
+            # What is awaited may be no matter of the screen alone.
+            self._pump(min(left, POLL_S))
 
     def _is(self, awaited: Awaited, *, anywhere: bool) -> bool:
         if callable(awaited):
