@@ -59,6 +59,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
         calls: tool calls and what came of them; with `rows` only.
         metrics: progress, prompt evaluation and speed.
         details: reasoning, and the first lines of what tools gave.
+        reasoning: show reasoning whole where it would be folded.
     """
 
     text: bool = True
@@ -66,6 +67,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls: bool = True
     metrics: bool = True
     details: bool = False
+    reasoning: bool = False
 
 
 class TurnView:

@@ -175,7 +175,7 @@ def test_cost_shows_the_context_by_part(daemon: FakeDaemon, look: Look) -> None:
     screen = look("agent", lines=40)
     say(screen, "/cost", "0 turns", "known after the next answer")
     say(screen, "hello", "<done>")
-    say(screen, "/cost", "1 turns", "mcp fs")
+    say(screen, "/cost", "1 turn in", "mcp fs")
     assert re.search(r"free +1536 +75%", screen.text)
 
 

@@ -180,9 +180,11 @@ class TerminalScreen:
     def hang_up(self) -> None:
         """Take the terminal away, as a lost connection does."""
         if not self._has_ended:
-            os.close(self._fd)
-            self._child.child_fd = -1
-            self._child.closed = True
+            # The file that pexpect holds would close its number again, which is another's by then.
+            pty = self._child.ptyproc
+            pty.fileobj.close()
+            pty.fd, pty.closed = -1, True
+            self._child.child_fd, self._child.closed = -1, True
         self._has_ended = True
 
     def wait_for(
