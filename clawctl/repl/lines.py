@@ -112,7 +112,11 @@ class PlainLines:
         """Do nothing: a line that comes by itself would be read out in mid-word."""
 
     def _typed(self, prompt: str) -> str:
-        line = input(prompt)
+        try:
+            line = input(prompt)
+        except KeyboardInterrupt:
+            print()
+            raise
         readline = sys.modules.get("readline")
         if readline is not None and line.strip() and not line[0].isspace():
             readline.add_history(line)

@@ -29,7 +29,7 @@ class Pastes:
 
     def fold(self, text: str) -> str:
         """Return the text, or a name for it when it is too long to look at."""
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         if lines <= FOLDED_LINES and len(text) <= FOLDED_CHARACTERS:
             return text
         about = f"{lines:,} lines" if lines > FOLDED_LINES else f"{len(text):,} characters"

@@ -64,7 +64,7 @@ class Session:
         self.conversation_id = ""
         self.is_stopped = False
         self.system: str | None = None
-        self.shows_reasoning = True
+        self.shows_reasoning = False
         self.last: TurnFinished | None = None
         self.last_text = ""
         self.spent = Spent()
@@ -72,6 +72,7 @@ class Session:
         self._presses: list[float] = []
         self._is_leaving = False
         self._is_reading = False
+        self._has_begun = False
         self._is_interrupted = False
         self._offered = ""
         self._on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -208,6 +209,7 @@ class Session:
             return True
         try:
             self._typed.open()
+            self._has_begun = False
             if is_command(line):
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
@@ -231,7 +233,7 @@ class Session:
             return True
         show_error(error)
         if error.code != "unreachable":
-            if not is_command(line) and error.code == "invalid_request":
+            if not is_command(line) and not self._has_begun:
                 self.offer(self._lines.whole(line))
             return False
         self._link.drop()
@@ -257,6 +259,7 @@ class Session:
             stream = self.client().stream(request)
             finished = follow(stream, view, self._terminal, self._presses)
         finally:
+            self._has_begun = bool(view.conversation_id)
             self.conversation_id = view.conversation_id or self.conversation_id
             if finished is None:
                 view.finish(None)
@@ -283,7 +286,8 @@ class Session:
         options = ViewOptions(
             rows=not quiet,
             metrics=self.choice.progress and not quiet,
-            details=self._on_terminal and not quiet and self.shows_reasoning,
+            details=self._on_terminal and not quiet,
+            reasoning=self.shows_reasoning,
         )
         view = new_view(sys.stdout, sys.stdout if self._on_terminal else sys.stderr, options)
         if self.last is not None:

@@ -9,7 +9,7 @@ from clawctl.repl.host import Host
 from clawctl.repl.pulse import Pulse
 from clawd.wire.reports import StatusReport
 
-STRONG_SANDBOX = "full"
+NO_SANDBOX = "none"
 ANY_WIDTH = 1_000
 
 
@@ -57,11 +57,10 @@ class Standing:
         report, host = self._report, self._host
         usage = host.last.usage if host.last is not None else None
         size = usage.context_size if usage is not None else 0
-        level = report.sandbox if report is not None else ""
         return BarState(
             model=self.model(),
             autonomy=report.autonomy if report is not None else "",
-            sandbox="" if level == STRONG_SANDBOX else level,
+            sandbox=_weak_sandbox(report),
             place=self._place(),
             trouble=self._pulse.trouble,
             is_stopped=host.is_stopped,
@@ -89,3 +88,10 @@ class Standing:
 
 def _default_model(report: StatusReport) -> str:
     return report.default_model or report.default_provider
+
+
+def _weak_sandbox(report: StatusReport | None) -> str:
+    """Return the level of a sandbox that something is said against, else ""."""
+    if report is None or (report.sandbox != NO_SANDBOX and not report.sandbox_reason):
+        return ""
+    return report.sandbox

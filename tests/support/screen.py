@@ -30,6 +30,7 @@ import pyte
 
 LIMIT_S = 30.0
 SETTLED_S = 0.3
+POLL_S = 0.1
 SCROLLBACK = 20_000
 READ_BYTES = 65_536
 SECOND_SCREEN = {47, 1047, 1049}
@@ -179,9 +180,11 @@ class TerminalScreen:
     def hang_up(self) -> None:
         """Take the terminal away, as a lost connection does."""
         if not self._has_ended:
-            os.close(self._fd)
-            self._child.child_fd = -1
-            self._child.closed = True
+            # The file that pexpect holds would close its number again, which is another's by then.
+            pty = self._child.ptyproc
+            pty.fileobj.close()
+            pty.fd, pty.closed = -1, True
+            self._child.child_fd, self._child.closed = -1, True
         self._has_ended = True
 
     def wait_for(
@@ -235,7 +238,8 @@ class TerminalScreen:
                 why = "the program has ended" if self._has_ended else f"after {limit_s:g} s"
                 never = "never came" if wanted else "never went"
                 raise AssertionError(f"{what!r} {never} ({why}); the screen is:\n{self.text}")
-            self._pump(left)
+            # What is awaited may be no matter of the screen alone.
+            self._pump(min(left, POLL_S))
 
     def _is(self, awaited: Awaited, *, anywhere: bool) -> bool:
         if callable(awaited):

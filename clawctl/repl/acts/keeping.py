@@ -56,8 +56,9 @@ def save(host: Host, rest: str) -> None:
 def cost(host: Host, _rest: str) -> None:
     """Show what fills the context, by part, and what the session has cost."""
     spent = host.spent
+    turns = "1 turn" if spent.turns == 1 else f"{spent.turns} turns"
     say(
-        f"{spent.turns} turns in {duration(spent.seconds)}: {spent.prompt_tokens} prompt tokens, "
+        f"{turns} in {duration(spent.seconds)}: {spent.prompt_tokens} prompt tokens, "
         f"{spent.completion_tokens} generated"
     )
     if host.last is None:
@@ -70,6 +71,9 @@ def cost(host: Host, _rest: str) -> None:
     if ledger.context_size:
         rows.append(("free", ledger.free, _share(ledger.free, ledger.context_size)))
     show_table(("PART", "TOKENS", "OF THE CONTEXT"), rows, nothing="The model counted nothing.")
+    left_out = sum(part.tokens for part in ledger.parts) + ledger.free - ledger.context_size
+    if ledger.context_size and left_out > 0:
+        say(f"{left_out} of these tokens are left out by the model's chat template.")
     if ledger.is_estimate:
         say("These are estimates: the model's own tokenizer could not be asked.")
     say(usage_line(host.last.usage))

@@ -1,0 +1,256 @@
+"""The REPL's slash commands, and that each leads to something."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from clawctl.repl.slash import COMMANDS, handler
+from clawd.errors import NotFoundError
+from clawd.wire.conversation_methods import ForkConversation
+from clawd.wire.conversation_reports import (
+    ConversationChunk,
+    ConversationDetail,
+    ConversationLine,
+    MessageLine,
+)
+from clawd.wire.events import TokenLedger, TokenPart, TurnFinished
+from clawd.wire.methods import RunTool, SendMessage
+from clawd.wire.prompt_reports import PromptText
+from clawd.wire.reports import (
+    LoadedModel,
+    ModelLine,
+    ModelList,
+    ProviderLine,
+    ProviderList,
+    ToolLine,
+    ToolList,
+    ToolOutcome,
+)
+from tests.clawctl.conftest import Look
+from tests.clawctl.repl_turns import at_prompt
+from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.screen import TerminalScreen
+from tests.support.terminal import STARTED, echo, finished
+
+REQUIRED = (
+    "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
+    "preset mcp files receipts cost undo help rename title fork status estop agent reasoning theme "
+    "editor provider approvals doctor copy retry save"
+)
+LINE = ConversationLine(
+    id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
+)
+LOCAL = ProviderLine(name="local", kind="local", model="embedded", is_default=True)
+REMOTE = ProviderLine(name="far", kind="openai-compatible", model="m-1")
+
+
+def say(screen: TerminalScreen, line: str, *shown: str) -> None:
+    """Send a line and wait for what it shows, and for the next prompt."""
+    screen.wait_for(at_prompt)
+    before = len(screen.raw)
+    screen.type(f"{line}\r")
+    for text in shown:
+        screen.wait_for(text, anywhere=True)
+    screen.wait_for(lambda seen: len(seen.raw) > before and at_prompt(seen))
+
+
+def test_every_command_is_there_and_leads_to_a_function() -> None:
+    assert set(COMMANDS) == {f"/{name}" for name in REQUIRED.split()}
+    for command in COMMANDS.values():
+        assert len(inspect.signature(handler(command)).parameters) == 2
+
+
+def test_help_is_grouped_and_tells_more_of_one(daemon: FakeDaemon, look: Look) -> None:
+    screen = look("agent", lines=80, columns=100)
+    say(screen, "/help", "The conversation", "Safety and records", "Ctrl-\\ is the emergency stop")
+    for name in COMMANDS:
+        assert re.search(rf"^  {re.escape(name)}\b", screen.text, re.MULTILINE), name
+    say(screen, "/help tool", "It goes through the same gate")
+    say(screen, "/toools", "Did you mean /tools?")
+
+
+def test_model_provider_preset_and_system_text_go_with_the_next_message(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    daemon.handlers |= {
+        "send_message": echo,
+        "list_providers": ProviderList(items=(LOCAL, REMOTE)),
+        "list_models": ModelList(
+            folder="/m", items=(ModelLine(name="other", path="/m/other.gguf", size_bytes=1),)
+        ),
+        "load_model": LoadedModel(
+            name="other", path="/m/other.gguf", pid=1, state="ready", context_size=4096
+        ),
+        "show_prompt": PromptText(
+            system="You are clawd.",
+            fragments=(),
+            block="",
+            untrusted=(),
+            tools=(),
+            workspace="/w",
+            conversation_id="",
+        ),
+    }
+    screen = look("agent", lines=60, columns=100)
+    say(screen, "/model", "/m/other.gguf")
+    say(screen, "/model other", "other answers from now on, context 4096")
+    say(screen, "/preset sideways", "is no preset")
+    say(screen, "/preset wild", "Sampling is wild")
+    say(screen, "/system", "You are clawd.")
+    say(screen, "/system Answer in rhyme.", "in place of clawd's own")
+    say(screen, "one", "<one>")
+    say(screen, "/provider nowhere", "there is no provider nowhere", "Configured are: local, far")
+    say(screen, "/provider far", "far (m-1) answers")
+    say(screen, "/system off", "in force again")
+    say(screen, "/preset off", "own way")
+    say(screen, "two", "<two>")
+    first, second = daemon.calls_of(SendMessage)
+    assert (first.model, first.preset, first.system) == ("other", "wild", "Answer in rhyme.")
+    assert (second.provider, second.model, second.preset, second.system) == ("far", "", "", None)
+
+
+def test_a_model_that_is_not_there_is_told_and_changes_nothing(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    def load(call: Call) -> None:
+        raise NotFoundError("there is no model nope", hint="known are: other")
+
+    daemon.handlers |= {
+        "send_message": echo,
+        "list_providers": ProviderList(items=(LOCAL,)),
+        "load_model": load,
+    }
+    screen = look("agent")
+    say(screen, "/model nope", "there is no model nope", "known are: other")
+    say(screen, "one", "<one>")
+    assert daemon.calls_of(SendMessage)[0].model == ""
+
+
+def test_a_tool_runs_in_the_conversation(daemon: FakeDaemon, look: Look) -> None:
+    tool = ToolLine(
+        name="file_list",
+        short="Lists",
+        description="Lists a folder.",
+        parameters={"properties": {"path": {"description": "the folder"}}, "required": ["path"]},
+        example={"path": "."},
+    )
+    daemon.handlers |= {
+        "send_message": echo,
+        "list_tools": ToolList(items=(tool,)),
+        "run_tool": ToolOutcome(
+            status="allowed",
+            kind="ok",
+            output="a.txt",
+            receipt_id="receipt-1",
+            risk="low",
+            duration_ms=1,
+        ),
+    }
+    screen = look("agent", lines=40)
+    say(screen, "hello", "<hello>")
+    say(screen, "/tool file_list", "Lists a folder.", '/tool file_list {"path":"."}')
+    say(screen, "/tool file_list {nonsense", "is no JSON object")
+    say(screen, '/tool file_list {"path": "src"}', "a.txt", "receipt-1")
+    (call,) = daemon.calls_of(RunTool)
+    assert (call.name, call.arguments, call.conversation_id) == (
+        "file_list",
+        '{"path": "src"}',
+        "conv-1",
+    )
+
+
+def test_cost_shows_the_context_by_part(daemon: FakeDaemon, look: Look) -> None:
+    def send(call: Call) -> TurnFinished:
+        call.emit(STARTED)
+        parts = (TokenPart(name="system", tokens=400), TokenPart(name="mcp fs", tokens=112))
+        ledger = TokenLedger(parts=parts, free=1536, context_size=2048)
+        done = finished("<done>")
+        return TurnFinished(
+            conversation_id="conv-1", turn_id="t", text="<done>", usage=done.usage, ledger=ledger
+        )
+
+    daemon.handlers["send_message"] = send
+    screen = look("agent", lines=40)
+    say(screen, "/cost", "0 turns", "known after the next answer")
+    say(screen, "hello", "<done>")
+    say(screen, "/cost", "1 turn in", "mcp fs")
+    assert re.search(r"free +1536 +75%", screen.text)
+
+
+def test_retry_asks_again_in_a_copy_that_ends_before(daemon: FakeDaemon, look: Look) -> None:
+    def message(number: int, role: str, text: str) -> MessageLine:
+        return MessageLine(id=number, turn_id="t", timestamp="", role=role, content=text)
+
+    stored = [
+        message(5, "user", "hello"),
+        message(6, "assistant", "<hello>"),
+        message(7, "user", "more"),
+        message(8, "assistant", "<more>"),
+    ]
+    daemon.handlers |= {
+        "send_message": echo,
+        "show_conversation": ConversationDetail(conversation=LINE, messages=tuple(stored)),
+        "fork_conversation": ConversationLine(
+            id="conv-2", title="", created_at="", updated_at="", messages=2
+        ),
+    }
+    screen = look("agent", lines=40)
+    say(screen, "/retry", "nothing to ask again")
+    say(screen, "hello", "<hello>")
+    say(screen, "more", "<more>")
+    say(screen, "/retry", "Asked again: more")
+    (forked,) = daemon.calls_of(ForkConversation)
+    assert (forked.conversation_id, forked.message_id) == ("conv-1", 6)
+    last = daemon.calls_of(SendMessage)[-1]
+    assert (last.text, last.conversation_id) == ("more", "conv-2")
+
+
+def test_continue_shows_the_end_of_a_conversation(daemon: FakeDaemon, look: Look) -> None:
+    def message(role: str, text: str) -> MessageLine:
+        return MessageLine(id=1, turn_id="t", timestamp="", role=role, content=text)
+
+    stored = (message("user", "what was it?"), message("assistant", "it was \x1b[2Jthis"))
+    daemon.handlers |= {
+        "send_message": echo,
+        "open_conversation": LINE,
+        "show_conversation": ConversationDetail(conversation=LINE, messages=stored),
+    }
+    screen = look("agent", lines=40)
+    say(screen, "/continue", "You go on in conv-1: a talk (2 messages)", "> what was it?")
+    assert "it was ‹U+001B›[2Jthis" in screen.text
+    say(screen, "go on", "<go on>")
+    assert daemon.calls_of(SendMessage)[0].conversation_id == "conv-1"
+    screen.wait_for("a talk")
+
+
+def test_save_and_copy_keep_what_was_said(daemon: FakeDaemon, look: Look, tmp_path: Path) -> None:
+    daemon.handlers |= {
+        "send_message": echo,
+        "export_conversation": ConversationChunk(text="# a talk\n\nhello\n"),
+    }
+    screen = look("agent", columns=200, env={"PATH": "/nonexistent"})
+    say(screen, "/copy", "There is no answer yet")
+    say(screen, "hello", "<hello>")
+    say(screen, "/copy", "last-answer.md")
+    assert (daemon.home / "last-answer.md").read_text(encoding="utf-8") == "<hello>"
+    target = tmp_path / "talk.md"
+    say(screen, f"/save {target}", "Written to")
+    assert target.read_text(encoding="utf-8") == "# a talk\n\nhello\n"
+    say(screen, f"/save {target}", "is there already")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("/mcp", "No MCP servers"),
+        ("/mcp nonsense", "No such command"),
+        ("/theme plaid", "is no theme"),
+        ("/theme light", "The theme is light"),
+        ("/reasoning folded", "shown folded"),
+        ("/files", "no files yet"),
+    ],
+)
+def test_small_commands_answer(daemon: FakeDaemon, look: Look, line: str, shown: str) -> None:
+    say(look("agent", columns=120), line, shown)

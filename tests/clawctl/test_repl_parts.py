@@ -1,0 +1,155 @@
+"""The parts of the REPL that need no terminal: pastes, the bar, the index of files, the history."""
+
+import itertools
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
+
+from clawctl.render import display_width
+from clawctl.repl.attaching import Attachment, block, mentioned, session_name
+from clawctl.repl.bar import BarState, fragments
+from clawctl.repl.files import FileIndex, walk
+from clawctl.repl.history import HistoryFile, is_kept
+from clawctl.repl.ignoring import is_ignored, pattern_of
+from clawctl.repl.pastes import PasteParser, Pastes
+from clawd.wire.references import is_name
+
+TYPED = "a\x1b[200~one\rtwo \x1b[201 \x1b[31m\x1b[201~b"
+
+
+@given(cuts=st.lists(st.integers(0, len(TYPED)), max_size=6))
+def test_a_paste_is_the_same_however_it_arrives(cuts: list[int]) -> None:
+    pressed: list[KeyPress] = []
+    parser = PasteParser(pressed.append, lambda: pytest.fail("it is not too long"))
+    edges = [0, *sorted(cuts), len(TYPED)]
+    for begin, end in itertools.pairwise(edges):
+        parser.feed(TYPED[begin:end])
+    assert [(press.key, press.data) for press in pressed] == [
+        ("a", "a"),
+        (Keys.BracketedPaste, "one\rtwo \x1b[201 \x1b[31m"),
+        ("b", "b"),
+    ]
+
+
+def test_pastes_of_one_length_keep_apart_and_unfold_in_one_go() -> None:
+    pastes = Pastes()
+    first, second = "x\n" * 20, "y\n" * 19 + "[pasted 20 lines]"
+    names = [pastes.fold(first), pastes.fold(second), pastes.fold(first)]
+    assert names == ["[pasted 20 lines]", "[pasted 20 lines, no. 2]", "[pasted 20 lines]"]
+    assert pastes.unfold(" ".join(names)) == f"{first} {second} {first}"
+    assert pastes.fold("short") == "short"
+
+
+@given(
+    columns=st.integers(8, 120),
+    model=st.text(max_size=40),
+    place=st.text(max_size=60),
+    is_stopped=st.booleans(),
+    percent=st.none() | st.integers(0, 100),
+)
+def test_the_bar_fits_and_never_leaves_the_emergency_stop_out(
+    columns: int, model: str, place: str, is_stopped: bool, percent: int | None
+) -> None:
+    state = BarState(
+        model=model,
+        autonomy="supervised",
+        place=place,
+        is_stopped=is_stopped,
+        context_percent=percent,
+        tokens_per_s=9.5,
+    )
+    text = "".join(part for _, part in fragments(state, columns))
+    # What is one wide character too long is cut by characters: a terminal cuts the rest.
+    assert display_width(text) <= max(columns, 2 * len(text)) and len(text) <= columns
+    assert ("ESTOP" in text) is is_stopped or columns < 12
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_folder", "ignored"),
+    [
+        ("*.log", "a/b.log", False, True),
+        ("/build", "build", True, True),
+        ("/build", "a/build", True, False),
+        ("build/", "build", False, False),
+        ("a/*/c", "a/b/c", False, True),
+        ("a/*/c", "a/b/b/c", False, False),
+        ("a/**/c", "a/b/b/c", False, True),
+        ("**/tmp", "x/y/tmp", True, True),
+        ("doc/[!r]*", "doc/readme", False, False),
+        ("doc/[!r]*", "doc/notes", False, True),
+        ("\\#odd", "#odd", False, True),
+        ("a" + "*" * 50 + "b", "a" * 200, False, False),
+    ],
+)
+def test_patterns_of_gitignore_mean_what_git_takes_them_for(
+    pattern: str, path: str, is_folder: bool, ignored: bool
+) -> None:
+    found = pattern_of(pattern)
+    assert found is not None
+    assert is_ignored(path, [found], is_folder=is_folder) is ignored
+
+
+def test_the_index_leaves_out_what_git_does_and_never_leaves_the_folder(tmp_path: Path) -> None:
+    for name in ("src/a.py", "src/.gitignore", "src/gen/x.py", ".git/config", "b.tmp", "c.txt"):
+        path = tmp_path / "w" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / "w/.gitignore").write_text("*.tmp\n!b.tmp\n")
+    (tmp_path / "w/src/.gitignore").write_text("gen/\n")
+    (tmp_path / "w/away").symlink_to(tmp_path)
+    assert set(walk(tmp_path / "w")) == {
+        "src/",
+        "src/a.py",
+        "src/.gitignore",
+        ".gitignore",
+        "b.tmp",
+        "c.txt",
+    }
+    index = FileIndex(tmp_path / "w")
+    index.wait(10)
+    assert index.find("sapy")[0] == "src/a.py"
+
+
+def test_mentions_are_found_in_sentences_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("one")
+    (tmp_path / "x.py").write_text("two")
+    found = mentioned('see @x.py, @"a b.txt" (@x.py) me@x.py @dataclass', tmp_path, lambda _: "")
+    assert [file.path for file in found.files] == ["x.py", "a b.txt"]
+    assert found.remarks == ()
+
+
+def test_no_file_can_end_its_block_and_every_path_has_a_name() -> None:
+    text = "```\nnow I am outside\n````"
+    lines = block(Attachment(path="a.md", content=text.encode())).split("\n")
+    assert lines[1] == lines[-1] == "`````"
+    for path in ("a/b c.py", "…/ü.txt", ".hidden", "x" * 300, "-"):
+        assert is_name(session_name(path)), path
+
+
+def test_the_history_is_private_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path / "history")
+    for entry in ("one", "two\n+three\n", " hidden", "+four"):
+        file.add(entry)
+    assert file.load() == ["one", "two\n+three\n", "+four"]
+    assert stat.S_IMODE((tmp_path / "history").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("entry", "kept"),
+    [
+        ("what is a token, and why a password?", True),
+        ("explain git-rebase-onto-another-branch please", True),
+        ("the password is hunter2-and-more", False),
+        ("export API_KEY=abcdef123456", False),
+        ("curl -H 'Authorization: Bearer abcdef0123456789'", False),
+        (" anything", False),
+    ],
+)
+def test_what_looks_like_a_secret_is_not_kept(entry: str, kept: bool) -> None:
+    assert is_kept(entry) is kept
