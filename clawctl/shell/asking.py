@@ -15,7 +15,7 @@ import msgspec
 from clawctl.app import App
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
-from clawctl.client import Client
+from clawctl.client import LOST, Client, reason_of
 from clawctl.following import View, follow
 from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import note, show_error
@@ -118,6 +118,7 @@ class Asking:
                 show_error(error)
             if error.code == "unreachable":
                 self._drop()
+            if reason_of(error) == LOST:
                 self._reconnect()
         except KeyboardInterrupt:
             # The daemon did not stop at the first press: leave it alone, take a new connection.

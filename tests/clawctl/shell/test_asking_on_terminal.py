@@ -8,6 +8,8 @@ import pytest
 from clawctl.shell.session_file import NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.events import TextDelta
+from clawd.wire.methods import SetEstop
+from clawd.wire.reports import EstopReport
 from tests.clawctl.shell.conftest import Shells, answering, sent
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.home import Home
@@ -134,6 +136,21 @@ def test_ctrl_c_stops_the_answer_and_the_shell_goes_on(
     person.at_prompt()
     person.run("echo al''ive")
     assert "\nalive\n" in person.screen.text
+
+
+def test_the_emergency_stop_is_a_key_while_the_model_answers(
+    shells: Shells, daemon: FakeDaemon
+) -> None:
+    daemon.handlers["send_message"] = endless
+    daemon.handlers["set_estop"] = EstopReport(is_set=True)
+    person = shells("bash")
+    person.enter("> tell me all")
+    person.screen.wait_for("never ending")
+    person.screen.press("C-\\")
+    person.screen.wait_for("EMERGENCY STOP is set")
+    assert len(daemon.calls_of(SetEstop)) == 1
+    person.screen.press("C-c")
+    person.at_prompt()
 
 
 def test_an_approval_is_asked_in_between(shells: Shells, daemon: FakeDaemon) -> None:
