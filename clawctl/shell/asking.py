@@ -15,7 +15,7 @@ import msgspec
 from clawctl.app import App
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
-from clawctl.client import Client
+from clawctl.client import LOST, Client, reason_of
 from clawctl.following import View, follow
 from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import note, show_error
@@ -25,7 +25,7 @@ from clawctl.shell.choosing import choose
 from clawctl.shell.proposals import proposals_in
 from clawctl.shell.question import Line, Question, line_of, question
 from clawctl.shell.records import Records
-from clawctl.shell.session_file import read_session, write_session
+from clawctl.shell.session_file import NAME, read_session, write_session
 from clawctl.turn import ViewOptions
 from clawd.errors import ClawError
 from clawd.wire.events import TurnFinished
@@ -34,6 +34,7 @@ from clawd.wire.methods import RunTool, SendMessage, SetEstop
 
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
 _NOT_ALLOWED = {"forbidden", "invalid_request"}
+_NOT_THERE = {"not_found", "forbidden"}
 
 R = TypeVar("R")
 
@@ -44,10 +45,12 @@ class Folder(msgspec.Struct, kw_only=True):
     Attributes:
         conversation_id: empty for a new one.
         workspace: the folder, or empty where it is not allowed as one.
+        from_file: whether the conversation is only what a file names.
     """
 
     conversation_id: str
     workspace: str
+    from_file: bool = False
 
 
 class Asking:
@@ -115,6 +118,7 @@ class Asking:
                 show_error(error)
             if error.code == "unreachable":
                 self._drop()
+            if reason_of(error) == LOST:
                 self._reconnect()
         except KeyboardInterrupt:
             # The daemon did not stop at the first press: leave it alone, take a new connection.
@@ -192,22 +196,28 @@ class Asking:
             return ""
         if not self._warned:
             self._warned = True
-            note(
-                "● What follows would run in your own shell, as you: the sandbox does not hold it."
-            )
+            note("● It would run in your own shell, outside the sandbox.")
         return choose(proposals)
 
     def _turn(self, asked: Question) -> TurnFinished:
-        """Send the question; from a folder that is not allowed, in the configured workspace."""
+        """Send the question, and once more where the folder or its file asks for too much.
+
+        From a folder that is not allowed tools work in the configured workspace; a conversation
+        that a file names and the daemon does not know gives way to a new one.
+        """
+        here = self._here
         try:
             return self._send(asked)
         except ClawError as error:
-            is_new = not self._here.conversation_id and bool(self._here.workspace)
-            if error.code not in _NOT_ALLOWED or not is_new:
+            if here.from_file and error.code in _NOT_THERE:
+                note(f"● {NAME} names a conversation that is gone: a new one begins.")
+                here.conversation_id, here.from_file = "", False
+            elif here.workspace and not here.conversation_id and error.code in _NOT_ALLOWED:
+                here.workspace = ""
+                show_error(error)
+                note("● Tools work in the configured workspace instead, not in this folder.")
+            else:
                 raise
-            self._here.workspace = ""
-            show_error(error)
-            note("● Tools work in the configured workspace instead, not in this folder.")
         return self._send(asked)
 
     def _send(self, asked: Question) -> TurnFinished:
@@ -235,6 +245,7 @@ class Asking:
         """Keep the conversation that a turn began in, for this folder."""
         self._context_size = view.context_size
         conversation_id = view.conversation_id
+        self._here.from_file = self._here.from_file and not conversation_id
         if not conversation_id or conversation_id == self._here.conversation_id:
             return
         self._here.conversation_id = conversation_id
@@ -247,7 +258,8 @@ class Asking:
     def _folder(self, cwd: str) -> Folder:
         known = self._folders.get(cwd)
         if known is None:
-            known = Folder(conversation_id=self._resumed(cwd), workspace=_real(cwd))
+            resumed = self._resumed(cwd)
+            known = Folder(conversation_id=resumed, workspace=_real(cwd), from_file=bool(resumed))
             self._folders[cwd] = known
         return known
 

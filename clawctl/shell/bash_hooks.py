@@ -10,6 +10,10 @@ BASH = r"""
 __clawd_ps1=$PS1
 [[ -r ~/.bashrc ]] && . ~/.bashrc
 if [[ $- == *i* && ${BASH_VERSINFO[0]}${BASH_VERSINFO[1]} -ge 44 ]]; then
+# What is exported is seen by every program; none may see the number in here.
+__clawd_options=$- __clawd_ps0=${PS0-}
+set +a
+unset PS0
 __clawd_folder=@FOLDER@
 __clawd_at=0
 __clawd_is_deaf=0
@@ -63,7 +67,7 @@ if [[ $(builtin declare -p PROMPT_COMMAND 2>/dev/null) == 'declare -a'* ]]; then
 else
   PROMPT_COMMAND="__clawd_prompt${PROMPT_COMMAND:+; $PROMPT_COMMAND}"
 fi
-PS0="${PS0-}\e]7717;@NONCE@;start;\a"
+PS0="$__clawd_ps0\e]7717;@NONCE@;start;\a"
 [[ $PS1 == "$__clawd_ps1" ]] && PS1='\w \$ '
 for __clawd_map in emacs-standard vi-insert vi-command; do
   builtin bind -m "$__clawd_map" -x '"\e[7717~": __clawd_enter'
@@ -71,7 +75,8 @@ for __clawd_map in emacs-standard vi-insert vi-command; do
   builtin bind -m "$__clawd_map" '"\C-m": "\e[7717~\e[7718~"'
   builtin bind -m "$__clawd_map" '"\C-j": "\e[7717~\e[7718~"'
 done
-unset __clawd_map __clawd_ps1
+[[ $__clawd_options == *a* ]] && set -a
+unset __clawd_map __clawd_ps1 __clawd_ps0 __clawd_options
 fi
 """
 
@@ -85,6 +90,11 @@ ask() {
   IFS= read -r __clawd_answer <"$__clawd_folder/answer"
   [ -z "$__clawd_answer" ] || printf '%b\n' "$__clawd_answer"
 }
-case ${PS1-} in '' | '$ ' | '# ') PS1='${PWD} $ ' ;; esac
-PS1="$(printf '\033]7717;@NONCE@;done;')"'$?;$PWD'"$(printf '\007')$PS1"
+__clawd_options=$-
+__clawd_ps1=${CLAWD_PS1-${PS1-}}
+set +a
+unset CLAWD_PS1
+case $__clawd_ps1 in '' | '$ ' | '# ') __clawd_ps1='${PWD} $ ' ;; esac
+PS1="$(printf '\033]7717;@NONCE@;done;')"'$?;$PWD'"$(printf '\007')$__clawd_ps1"
+case $__clawd_options in *a*) set -a ;; esac
 """

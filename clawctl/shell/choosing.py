@@ -49,7 +49,7 @@ def choose(proposals: tuple[Proposal, ...], descriptor: int = 0) -> str:
 def _asked(palette: Palette, count: int, descriptor: int) -> str | None:
     """Return what was answered; None at Ctrl-C, Ctrl-D, or when it is no single line."""
     which = "Enter" if count == 1 else f"Enter or 1-{count}"
-    hint = palette.dim("(to edit and run there; n leaves it)")
+    hint = palette.dim("(n leaves it)")
     try:
         termios.tcflush(descriptor, termios.TCIFLUSH)
         print(f"{which} puts it into your prompt {hint} ", end="", flush=True)

@@ -57,6 +57,8 @@ def launch(shell: str, folder: Path, nonce: str, environ: Mapping[str, str]) -> 
         argv = (shell, "-i", "-C", f"source {shlex.quote(str(folder / 'hooks.fish'))}")
         files = {"hooks.fish": _filled(FISH, values)}
         return Launch(kind="fish", argv=argv, environ=env, files=files)
+    # Its own prompt would be exported again, with our number in it.
+    env |= {"CLAWD_PS1": env.pop("PS1")} if "PS1" in env else {}
     env |= {"ENV": str(folder / "shrc"), "CLAWD_ENV": env.get("ENV", "")}
     return Launch(kind="sh", argv=(shell, "-i"), environ=env, files={"shrc": _filled(SH, values)})
 

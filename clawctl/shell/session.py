@@ -119,9 +119,8 @@ class Session:
 
     def _greet(self) -> None:
         name = Path(self._plan.argv[0]).name
-        how = "> text" if self._plan.catches_lines else "ask text"
-        why = "?" if self._plan.catches_lines else "ask ?"
-        note(f"{name} with clawd: {how} asks, {why} explains the last failure, exit leaves.")
+        ask, explain = ("> text", "?") if self._plan.catches_lines else ("ask text", "ask ?")
+        note(f"{name} with clawd: {ask} asks, {explain} explains a failure.")
 
 
 def _check_place() -> None:

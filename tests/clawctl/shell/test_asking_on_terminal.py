@@ -1,14 +1,19 @@
 """The shell on a real terminal: which lines are asked, what is proposed, what is remembered."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from clawctl.shell.session_file import NAME
-from clawd.errors import ForbiddenError
+from clawctl.shell.session_file import NAME, read_session, write_session
+from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.events import TextDelta
+from clawd.wire.methods import SetEstop
+from clawd.wire.reports import EstopReport
 from tests.clawctl.shell.conftest import Shells, answering, sent
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.home import Home
+from tests.support.screen import TerminalScreen
 from tests.support.terminal import STARTED, asking, endless, finished
 
 
@@ -61,7 +66,7 @@ def test_a_proposal_is_put_into_the_prompt_to_be_changed_and_run(
     person = shells(kind)
     person.enter("> print it")
     person.screen.wait_for("puts it into your prompt")
-    assert "the sandbox does not hold it" in person.screen.text
+    assert "outside the sandbox" in person.screen.text
     person.screen.settle()
     person.screen.press("Enter")
     person.screen.wait_for(lambda screen: screen.line == f"{person.prompt} {proposal}")
@@ -73,7 +78,7 @@ def test_a_proposal_is_put_into_the_prompt_to_be_changed_and_run(
     person.screen.settle()
     person.screen.type("n\r")
     person.at_prompt()
-    assert person.screen.text.count("the sandbox does not hold it") == 1, "it is said once"
+    assert person.screen.text.count("outside the sandbox") == 1, "it is said once"
 
 
 def test_only_the_prompt_catches_lines(
@@ -133,6 +138,21 @@ def test_ctrl_c_stops_the_answer_and_the_shell_goes_on(
     assert "\nalive\n" in person.screen.text
 
 
+def test_the_emergency_stop_is_a_key_while_the_model_answers(
+    shells: Shells, daemon: FakeDaemon
+) -> None:
+    daemon.handlers["send_message"] = endless
+    daemon.handlers["set_estop"] = EstopReport(is_set=True)
+    person = shells("bash")
+    person.enter("> tell me all")
+    person.screen.wait_for("never ending")
+    person.screen.press("C-\\")
+    person.screen.wait_for("EMERGENCY STOP is set")
+    assert len(daemon.calls_of(SetEstop)) == 1
+    person.screen.press("C-c")
+    person.at_prompt()
+
+
 def test_an_approval_is_asked_in_between(shells: Shells, daemon: FakeDaemon) -> None:
     daemon.handlers["send_message"] = asking
     person = shells("bash")
@@ -142,6 +162,47 @@ def test_an_approval_is_asked_in_between(shells: Shells, daemon: FakeDaemon) -> 
     person.screen.type("y\r")
     person.screen.wait_for("<a1 once d1>")
     person.at_prompt()
+
+
+def test_a_narrow_terminal_without_colour_shows_the_same(
+    shells: Shells, daemon: FakeDaemon, shell_environ: dict[str, str]
+) -> None:
+    shell_environ["NO_COLOR"] = "1"
+    daemon.handlers["send_message"] = answering("Grüße 世界 " * 12 + "\n\nCMD: true")
+    person = shells("bash", columns=60)
+    person.enter("> hello")
+    person.screen.wait_for("puts it into your prompt")
+    assert "世界" in person.screen.text
+    assert b"\x1b[1m" not in person.screen.raw
+    person.screen.settle()
+    person.screen.type("n\r")
+    person.at_prompt()
+
+
+@pytest.mark.daemon
+def test_a_real_daemon_counts_the_output_as_untrusted(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    home = Home(tmp_path / "real")
+    home.configure({"text": "It is not there."})
+    home.start()
+    try:
+        environ = {**home.environ, "SHELL": "/bin/bash", "TERM": "xterm"}
+        argv = [sys.executable, "-m", "clawctl", "shell"]
+        with TerminalScreen(argv, environ, cwd=home.workspace) as screen:
+            screen.wait_for("~/project")
+            screen.type("ls /nonexistent\r")
+            screen.wait_for("cannot access")
+            screen.settle()
+            screen.type("?\r")
+            screen.wait_for("It is not there.")
+            screen.settle()
+            screen.type("exit\r")
+            assert screen.exit_code() in {0, 2}, "the shell's own, of its last command"
+        (line,) = home.json("conversation", "list")
+        assert line["untrusted_sources"] == ["terminal output"]
+        assert line["workspace"] == str(home.workspace)
+    finally:
+        home.close()
 
 
 def test_commands_of_the_repl_work_after_the_sign(shells: Shells, daemon: FakeDaemon) -> None:
@@ -213,6 +274,24 @@ def test_every_folder_has_its_conversation_and_remembers_it(
     assert sent(daemon)[-1].conversation_id == ""
     shells("bash", "--continue").run("> old")
     assert sent(daemon)[-1].conversation_id == "conv-1"
+
+
+def test_a_conversation_that_is_gone_gives_way_to_a_new_one(
+    shells: Shells, daemon: FakeDaemon, project: Path
+) -> None:
+    def answer(call: Call) -> object:
+        if call.params.conversation_id:
+            raise NotFoundError("there is no conversation conv-old")
+        call.emit(STARTED)
+        return finished("ok")
+
+    daemon.handlers["send_message"] = answer
+    write_session(project, "conv-old")
+    person = shells("bash", "--continue")
+    person.run("> hello")
+    assert "names a conversation that is gone" in person.screen.text
+    assert [request.conversation_id for request in sent(daemon)] == ["conv-old", ""]
+    assert read_session(project) == "conv-1"
 
 
 @pytest.mark.parametrize("content", ["../../etc/passwd\n", "conv-1\x1b[2J\n"])

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from tests.clawctl.conftest import Run
-from tests.clawctl.shell.conftest import Shells, answering
+from tests.clawctl.shell.conftest import SHELLS, Shells, answering
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.screen import LIMIT_S, TerminalScreen
 
@@ -101,6 +102,21 @@ def test_a_shell_without_an_editor_has_the_command_ask(shells: Shells, daemon: F
     person.screen.wait_for("here\n")
     request = daemon.requests[-1]
     assert getattr(request, "text", "").startswith("what is this\n")
+
+
+@pytest.mark.parametrize("kind", [*SHELLS, "sh"])
+def test_no_program_sees_what_opens_the_marks(
+    kind: str, shells: Shells, tmp_path: Path, shell_environ: dict[str, str]
+) -> None:
+    if shutil.which(kind) is None:
+        pytest.skip(f"{kind} is not installed")
+    shell_environ |= {"PS0": "", "PS1": "mine % "}
+    (tmp_path / ".bashrc").write_text("set -a\n")
+    (tmp_path / ".zshrc").write_text("setopt all_export\n")
+    person = shells(kind, waits=False)
+    person.screen.settle(1)
+    person.screen.type("env | grep -c '7717;'\r")
+    person.screen.wait_for("\n0\n")
 
 
 def test_exec_of_another_shell_is_that_shell(shells: Shells) -> None:
