@@ -1,5 +1,6 @@
 """What every command shares: the options before its name, the way to the daemon, exit codes."""
 
+import importlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -87,8 +88,9 @@ def schema_option(command: C) -> C:
         if not value or context.resilient_parsing:
             return
         from clawctl.render import emit_json
-        from clawctl.schemas import schema_of
 
+        # By its name: it knows the commands, and they know this module.
+        schema_of = importlib.import_module("clawctl.schemas").schema_of
         emit_json(schema_of(command_name(context)))
         context.exit()
 

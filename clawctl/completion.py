@@ -64,7 +64,8 @@ class _Live(_Type):
 
 # Which source knows the values of a parameter: the words of the command, then its name.
 LIVE: dict[tuple[str, str], str] = {
-    ("agent", "conversation_id"): "conversations",
+    ("agent", "conversation"): "conversations",
+    ("agent show-prompt", "conversation"): "conversations",
     ("agent", "provider"): "providers",
     ("agent", "model"): "models",
     ("approval approve", "approval_id"): "approvals",
@@ -104,8 +105,8 @@ LIVE: dict[tuple[str, str], str] = {
     ("plugin remove", "name"): "plugins",
     ("policy explain", "tool"): "tools",
     ("provider test", "name"): "providers",
-    ("receipt export", "conversation_id"): "conversations",
-    ("receipt list", "conversation_id"): "conversations",
+    ("receipt export", "conversation"): "conversations",
+    ("receipt list", "conversation"): "conversations",
     ("receipt list", "tool"): "tools",
     ("receipt show", "receipt"): "receipts",
     ("tool run", "name"): "tools",
@@ -114,11 +115,13 @@ LIVE: dict[tuple[str, str], str] = {
 }
 
 
-def complete(root: click.Command, shell: str, words: list[str], app: App) -> list[str]:
+def complete(
+    root: click.Command, shell: str, words: list[str], app: App, *, limit_s: float = LIMIT_S
+) -> list[str]:
     """Return the lines for a shell; `words` are those after `clawctl`, the last is being typed."""
     try:
         signal.signal(signal.SIGALRM, _time_is_up)
-        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
         glued, cut = _glued(words) if shell == "bash" else (words, 0)
         *before, incomplete = glued or [""]
         _make_live(root, before, app)

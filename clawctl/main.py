@@ -50,6 +50,9 @@ COMMANDS = {
 }
 
 
+MAX_USAGE_CHARACTERS = 600
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules of `clawctl.commands`, imported when they are chosen."""
 
@@ -141,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(args=arguments, prog_name="clawctl", standalone_mode=False, obj=app)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return Exit.USAGE if isinstance(error, click.UsageError) else Exit.FAILED
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
@@ -155,6 +158,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return int(code or 0)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print what click has to say, as click does, with what it quotes made safe."""
+    from clawd.wire.safe_text import visible_line
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(context.get_usage(), err=True)
+        click.echo(f"Try '{context.command_path} --help' for help.\n", err=True)
+    told = error.format_message()
+    lines = told.splitlines() if len(told) <= MAX_USAGE_CHARACTERS else [told]
+    shown = "\n".join(visible_line(line, MAX_USAGE_CHARACTERS) for line in lines)
+    click.echo(f"Error: {shown}", err=True)
 
 
 def _guard_terminals() -> None:

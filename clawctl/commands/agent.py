@@ -49,7 +49,14 @@ class AgentGroup(click.Group):
 
 
 @click.group(cls=AgentGroup, invoke_without_command=True, subcommand_metavar="| show-prompt …")
-@click.argument("stdin", required=False, metavar="[-]")
+@click.argument(
+    "stdin",
+    required=False,
+    metavar="[-]",
+    shell_complete=lambda _context, _parameter, begun: [
+        name for name in ("show-prompt",) if name.startswith(begun)
+    ],
+)
 @click.option("-m", "--message", metavar="TEXT", help="Send one message; - reads it from stdin.")
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--here", is_flag=True, help="Work in the current folder.")

@@ -11,6 +11,7 @@ from clawctl.completion_scripts import SCRIPTS
 from clawctl.render import emit_json, say
 from clawd.errors import ForbiddenError
 from clawd.paths import user_home
+from clawd.wire.safe_text import visible_line
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -39,7 +40,7 @@ def command(
     if shell == "_words":
         return _complete(context, app, words)
     if words:
-        raise click.UsageError(f"unexpected words after {shell}: {' '.join(words)[:80]}")
+        raise click.UsageError(visible_line(f"unexpected after {shell}: {' '.join(words)}", 80))
     if install:
         path, then = _install(shell)
         if as_json:

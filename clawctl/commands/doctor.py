@@ -11,7 +11,6 @@ from clawctl.checks import offline
 from clawctl.checks.finding import Finding, Found
 from clawctl.client import Client, is_nobody
 from clawctl.knock import is_answered, is_loopback
-from clawctl.progress import Progress
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError
@@ -33,13 +32,9 @@ def command(app: App, *, fix: bool, as_json: bool) -> int:
     Looks at versions, config, permissions, sandbox, model, port, disk, clock, units and the receipt
     chain, and at the daemon when one runs. Ends with 1 when something is wrong; a note is no fault.
     """
-    found: list[Found] = []
-    with Progress("looking", quiet=app.is_quiet) as bar:
-        client, problem = _running(app)
-        for each in offline.findings(layout(), daemon_runs=client is not None):
-            found.append(each)
-            bar.tick()
-        found += [Found(finding=each) for each in _of_daemon(client, problem)]
+    client, problem = _running(app)
+    found = list(offline.findings(layout(), daemon_runs=client is not None))
+    found += [Found(finding=each) for each in _of_daemon(client, problem)]
     mended = [_mended(each, says=not as_json) if fix else each.finding for each in found]
     if as_json:
         emit_json(mended)

@@ -57,7 +57,7 @@ def command(
     else:
         found = _from_file(layout().log, lines, follow=follow)
     least = LEVELS.index(level) if level is not None else 0
-    shown = (line for line in found if not line.level or LEVELS.index(line.level) >= least)
+    shown = (line for line in found if line.level not in LEVELS[:least])
     if as_json and not follow:
         emit_json(list(shown))
         return

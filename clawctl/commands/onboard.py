@@ -219,7 +219,7 @@ def _install_service() -> None:
     if code:
         raise ClawError(
             "the service was not installed",
-            hint="All else is done. Try it by itself: clawctl service install --user",
+            hint="All else is done. Try it by itself, with the command `service install --user`.",
         )
 
 

@@ -30,7 +30,7 @@ from clawd.service.logs import set_up
 
 def main(argv: list[str] | None = None) -> int:
     """Run clawd; return its exit status (0 done, 1 failed, 2 usage)."""
-    options = _parser().parse_args(argv)
+    options = command_line().parse_args(argv)
     os.environ["HOME"] = str(user_home(os.environ))
     act: Callable[[argparse.Namespace], int] = _serve
     for name in ("init", "check_config", "show_config", "config_schema", "checkup"):
@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
         return _tell(error, as_json=options.json)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the daemon's command line; the manual is made from it, too."""
     parser = argparse.ArgumentParser(prog="clawd", description="The local-first agent daemon.")
     parser.add_argument("--version", action="version", version=f"clawd {__version__}")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the config file")

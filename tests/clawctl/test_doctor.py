@@ -2,6 +2,7 @@
 
 import json
 import socket
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -16,6 +17,16 @@ from tests.support.fake_daemon import FakeDaemon
 pytestmark = pytest.mark.usefixtures("own_home")
 
 WELL = {"version": __version__, "sandbox": "bwrap", "sandbox_layers": ("namespaces", "seccomp")}
+
+
+@pytest.fixture(autouse=True)
+def _set_up(home: Path) -> None:
+    """Put config and workspace into the home, so that what is found is the daemon's."""
+    (home / "workspace").mkdir()
+    (home / "config.toml").write_text(f'workspace_dir = "{home / "workspace"}"\n')
+    (home / "config.toml").chmod(0o600)
+    (home / "run").mkdir(mode=0o700, exist_ok=True)
+    (home / "run").chmod(0o700)
 
 
 def doctor(

@@ -1,0 +1,139 @@
+"""What the manual says beyond the command tree: examples, exit codes, files, variables."""
+
+# The date on every page: of the release, so that the same code gives the same bytes.
+RELEASED = "2026-11-21"
+
+# A command's examples: what is typed after `clawctl`, and what it is for.
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "agent": (
+        ('agent -m "which files are here?" --here', "One question about the current folder."),
+        ("agent --continue", "Go on with the newest conversation."),
+        ("git diff | clawctl agent -m 'write a commit message'", "What is piped in goes along."),
+    ),
+    "approval": (
+        ("approval list", "What waits for an answer."),
+        ("approval approve a1b2 --always --days 7", "Allow it and calls like it for a week."),
+    ),
+    "completion": (
+        ("completion bash --install", "Make TAB work in bash, for you."),
+        ("completion zsh > _clawctl", "Put it where you like."),
+    ),
+    "config": (
+        ("config edit", "Edit it; it is replaced only when it is valid."),
+        ("config show --json", "Every value in force, and where each came from."),
+    ),
+    "conversation": (
+        ("conversation list", "The newest ones."),
+        ("conversation export conv-01J --format markdown -o talk.md", "One of them to read."),
+    ),
+    "doctor": (
+        ("doctor", "What is wrong, and what to do about it."),
+        ("doctor --fix", "Do the safe part of that."),
+    ),
+    "estop": (
+        ("estop --reason 'it deletes my files'", "Stop every tool at once."),
+        ("estop --clear", "Allow tools again."),
+    ),
+    "files": (
+        ("files list --conversation conv-01J", "What a conversation has."),
+        ("files add report.pdf --conversation conv-01J", "Let the model read it."),
+    ),
+    "init": (("init", "Write a config with every key, commented."),),
+    "key": (
+        ("key create --name laptop --expires-days 30", "A key for the HTTP gateway."),
+        ("key revoke laptop", "End it."),
+    ),
+    "knowledge": (
+        ("knowledge save 'backup server' 'It is 10.0.0.7.'", "A note."),
+        ("knowledge search backup", "Find it again."),
+    ),
+    "logs": (
+        ("logs --follow --level warning", "What goes wrong, as it does."),
+        ("logs --from file", "What the daemon before wrote down."),
+    ),
+    "mcp": (
+        ("mcp list", "How the servers are."),
+        ('mcp tool files read --json \'{"path": "a.txt"}\'', "Call a tool through the gate."),
+    ),
+    "memory": (
+        ("memory search invoice", "Find what was said."),
+        ("memory backup /mnt/copy.sqlite", "Copy it while the daemon runs."),
+    ),
+    "metrics": (("metrics --json", "What the daemon counts."),),
+    "model": (
+        ("model add ~/Downloads/tiny.gguf", "Put a file to the others."),
+        ("model load tiny", "Load it now."),
+    ),
+    "onboard": (
+        ("onboard", "Set all of it up; it asks at most five things."),
+        (
+            "onboard --yes --base-url http://localhost:8080/v1 --model qwen",
+            "Set it up without questions.",
+        ),
+    ),
+    "plugin": (
+        ("plugin install ./weather", "See what it may do, and install it."),
+        ("plugin reload", "Read all of them again."),
+    ),
+    "policy": (
+        ('policy explain shell \'{"command": "rm -r build"}\'', "What would be answered."),
+        ("policy replay --autonomy full --since 7d", "What would have been decided otherwise."),
+    ),
+    "provider": (("provider test local", "Ask it for the smallest answer."),),
+    "receipt": (
+        ("receipt list --status denied", "What was refused."),
+        ("receipt verify", "Prove that nothing was changed."),
+    ),
+    "service": (("service install --user", "Let systemd run it for you."),),
+    "shell": (("shell", "Your own shell, with a model at hand."),),
+    "status": (
+        ("status", "How it is, at a glance."),
+        ("status --json", "The same for programs."),
+    ),
+    "tool": (
+        ("tool list", "What the model may call."),
+        ('tool run file_list --json \'{"path": "."}\'', "Call one through the same gate."),
+    ),
+    "top": (("top", "What it does, live."),),
+    "undo": (
+        ("undo", "Take back the last change."),
+        ("undo --list", "See what can be taken back."),
+    ),
+    "version": (("version", "Versions of all parts."),),
+}
+
+EXIT_CODES = (
+    ("0", "It was done. A question to the model was answered."),
+    ("1", "It failed; the message says why and what to do."),
+    ("2", "Wrong usage."),
+    ("3", "A tool run was denied."),
+    ("4", "The question was answered, but a call needed an approval and nobody could be asked."),
+    ("5", "The cap of rounds or time was reached."),
+    ("6", "No daemon answers."),
+    ("7", "A tool run was refused under the emergency stop."),
+    ("130", "Interrupted."),
+)
+
+ENVIRONMENT = (
+    ("CLAWD_HOME", "The home of clawd, instead of ~/.clawd."),
+    ("CLAWD_SOCKET", "The daemon's socket."),
+    ("CLAWD_LOG", "json: the daemon logs one JSON object a line."),
+    ("CLAWD_LOG_LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL."),
+    ("CLAWD_SECTION__KEY", "Any key of the config, as CLAWD_SECURITY__AUTONOMY=readonly."),
+    ("NO_COLOR", "No colours."),
+    ("VISUAL, EDITOR", "The editor."),
+)
+
+FILES = (
+    ("~/.clawd/config.toml", "The configuration; /etc/clawd/config.toml of a system service."),
+    ("~/.clawd/memory.sqlite", "Conversations and what belongs to them."),
+    ("~/.clawd/tool_receipts.log", "The receipts of every tool call."),
+    ("~/.clawd/clawd.log", "The log of a daemon that a command started."),
+    ("~/.clawd/ESTOP", "The emergency stop, while it exists."),
+    ("~/clawd-workspace", "The folder that tools work in."),
+)
+
+SIGNALS = (
+    ("SIGHUP", "Read the config again; an invalid one is refused and the old one stays."),
+    ("SIGTERM, SIGINT", "End in order: running turns get a grace, then are cancelled."),
+)
