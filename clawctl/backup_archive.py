@@ -11,6 +11,7 @@ and of the sizes that the manifest names, each with its hash, and no name that l
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ _MAX_PATH = 4_096
 _MAX_NAME = 255
 _MAX_HEADER_BYTES = 64 << 10
 _MAX_PADDING_BYTES = 1 << 20
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_HEX = re.compile(r"([0-9a-f]{64})?")
 _UNREADABLE = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError)
 
 Progress = Callable[[int, int], None]
@@ -182,6 +185,7 @@ class ArchiveReader:
                 f"this backup has the format {manifest.format!r}; this clawctl reads {FORMAT}",
                 hint="A newer clawd wrote it: install that one.",
             )
+        _check_facts(manifest)
         _check_entries(manifest)
         return manifest
 
@@ -242,6 +246,17 @@ def _checked(member: tarfile.TarInfo | None, path: str, size: int) -> tarfile.Ta
     if member.size != size:
         raise _refused(f"{path} has {member.size} bytes, and its manifest says {size}")
     return member
+
+
+def _check_facts(manifest: Manifest) -> None:
+    """Refuse facts that are put to use (a folder is named after the time) and have another form."""
+    if not _TIME.fullmatch(manifest.created_at):
+        raise _refused("it does not say when it was made")
+    head = manifest.receipts
+    if not 0 <= head.seq < 1 << 62 or not all(
+        _HEX.fullmatch(text) for text in (head.hash, head.first_public_key)
+    ):
+        raise _refused("what it says of its receipts has no valid form")
 
 
 def _check_entries(manifest: Manifest) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawctl.client import Client, connect_any, is_nobody
-from clawctl.log import rotate
 from clawd.errors import UnreachableError
 from clawd.paths import candidate_sockets, layout
 
@@ -21,7 +20,7 @@ def reach(
     env = os.environ if environ is None else environ
     where = layout(env)
     try:
-        client = connect_any(candidate_sockets(explicit_socket, env))
+        return connect_any(candidate_sockets(explicit_socket, env))
     except UnreachableError as error:
         own = explicit_socket is None or Path(explicit_socket).absolute() == where.socket
         if not may_start or where.is_system or not own or not is_nobody(error):
@@ -29,6 +28,3 @@ def reach(
         from clawctl import daemon
 
         return daemon.start(where, env)
-    if client.path == where.socket and not where.is_system:
-        rotate(where.log)
-    return client

@@ -3,7 +3,7 @@
 import difflib
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin
 
@@ -36,6 +36,10 @@ _BOUNDS = {
     "less_than_equal": ("le", "a value of at most"),
 }
 
+# Keys of earlier versions, dotted, each with what to write instead. A config that is years old
+# says by them what to change.
+FORMER_KEYS: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -45,12 +49,16 @@ class Problem:
     text: str
 
 
-def of_validation(error: ValidationError) -> Iterator[Problem]:
+def of_validation(
+    error: ValidationError, *, former: Mapping[str, str] = FORMER_KEYS
+) -> Iterator[Problem]:
     """Return a problem for everything that does not fit the schema."""
     for detail in error.errors(include_url=False):
         key = detail["loc"]
         if detail["type"] == "extra_forbidden":
-            yield Problem(key, _unknown(key))
+            instead = former.get(dotted(key))
+            told = f" is a key of an earlier version: {instead}" if instead else _unknown(key)
+            yield Problem(key, told)
         elif detail["type"] == "missing":
             yield Problem(key, f" is missing{_allowed(key)}")
         else:

@@ -3,8 +3,12 @@
 import gzip
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
+import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +25,7 @@ from clawctl.backup_archive import (
     Manifest,
 )
 from clawd.errors import ClawError
+from tests.support.hostile import HOSTILE
 
 BODY = b"# a note\n"
 
@@ -180,6 +185,22 @@ def test_a_manifest_that_contradicts_itself_is_refused(files: tuple[Entry, ...],
     assert why in refusal(archive(manifest(*files), member()))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"created_at": "../../../etc"},
+        {"created_at": "2026-01-01T00:00:00Z/../.."},
+        {"created_at": ""},
+        {"receipts": ChainFacts(seq=-1)},
+        {"receipts": ChainFacts(seq=1, hash="x")},
+        {"receipts": ChainFacts(first_public_key="../key")},
+    ],
+)
+def test_facts_that_are_put_to_use_have_their_form(changes: dict[str, Any]) -> None:
+    told = msgspec.structs.replace(manifest(entry()), **changes)
+    assert "no backup that can be trusted" in refusal(archive(told, member()))
+
+
 def test_a_newer_form_is_told_apart_from_rubbish() -> None:
     assert "this clawctl reads clawd-backup/1" in refusal(archive(manifest(form="clawd-backup/2")))
 
@@ -198,6 +219,7 @@ def test_a_newer_form_is_told_apart_from_rubbish() -> None:
         archive(manifest(entry()), member())[:-30],
         archive(manifest(entry()), member())[:200],
     ],
+    ids=range(10),
 )
 def test_rubbish_is_refused(data: bytes) -> None:
     assert "no backup that can be trusted" in refusal(data)
@@ -246,3 +268,34 @@ def test_no_flipped_bit_gets_through(place: int, bit: int) -> None:
 @pytest.mark.parametrize("cut", [lambda data: data[: len(data) // 2], lambda data: data[:-1]])
 def test_a_cut_archive_is_refused(cut: Callable[[bytes], bytes]) -> None:
     assert refusal(cut(archive(manifest(entry()), member())))
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_no_word_of_a_manifest_drives_the_terminal(tmp_path: Path, form: tuple[str, ...]) -> None:
+    text = HOSTILE.encode(errors="replace").decode()
+    told = msgspec.structs.replace(
+        manifest(entry()), host=text, home=text, version=text, left_out=(text,)
+    )
+    file = tmp_path / "b.tar.gz"
+    file.write_bytes(archive(told, member()))
+    done = subprocess.run(
+        [sys.executable, "-m", "clawctl", "backup", "list", str(file), *form],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+    shown = done.stdout.decode() + done.stderr.decode()
+    assert {c for c in shown if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"}} <= {"\n"}
+
+
+@pytest.mark.parametrize("verb", ["list", "verify", "restore"])
+def test_a_file_that_is_not_there_or_is_a_folder_is_told(tmp_path: Path, verb: str) -> None:
+    for file, why in ((tmp_path / "none", "there is no file"), (tmp_path, "cannot be read")):
+        done = subprocess.run(
+            [sys.executable, "-m", "clawctl", "backup", verb, str(file)],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert why in done.stderr

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from clawctl.unit_files import MARK, escaped
 from tests.support.home import Home
+from tests.support.hostile import HOSTILE
 
 SYSTEMCTL = """#!/bin/sh
 echo "systemctl $*" >> "{fake}/calls"
@@ -54,7 +56,7 @@ class World:
         path.chmod(0o755)
 
     def says(self, name: str, text: str) -> None:
-        (self.fake / name).write_text(text, encoding="utf-8")
+        (self.fake / name).write_text(text, encoding="utf-8", errors="replace", newline="")
 
     def unit(self, text: str) -> None:
         self.says("show.clawd.service", text)
@@ -282,6 +284,19 @@ def test_the_status_tells_at_a_glance(world: World) -> None:
         assert part in done.stdout
     state = world.json("status", "--user")
     assert (state["restarts"], state["watchdog_s"], state["pid"]) == (3, 90.0, 77)
+
+
+def test_no_text_of_a_unit_drives_the_terminal(world: World) -> None:
+    world.unit(
+        f"LoadState=loaded\nActiveState=active\nFragmentPath=/x\nStatusText={HOSTILE}\n"
+        f"Result={HOSTILE}\nExecMainCode=1\nExecMainStatus={HOSTILE}\n".replace("\0", "")
+    )
+    world.says("fail.stop", HOSTILE.replace("\0", ""))
+    shown = world.ctl("status", "--user")
+    failed = world.ctl("stop", "--user")
+    assert failed.returncode == 1
+    for text in (shown.stdout, shown.stderr, failed.stdout, failed.stderr):
+        assert {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"}} <= {"\n"}
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from clawd.config.defaults import ALLOWED_COMMANDS, FORBIDDEN_COMMANDS, FORBIDDEN_PATHS
 from clawd.config.load import Loaded, load
+from clawd.config.problems import of_validation
+from clawd.config.schema import Config
 from clawd.errors import ConfigError
 from clawd.security import policy
 
@@ -417,3 +420,20 @@ def test_the_gateway_is_off_and_on_loopback_until_it_is_told_otherwise(home: Pat
     assert http.cors_origins == ("http://localhost:3000", "app://x")
     assert http.allowed_hosts == ("clawd.lan", "::1")
     assert (http.tls_cert, http.tls_key) == (str(home / "cert.pem"), "/home/ada/k.pem")
+
+
+def test_a_key_of_an_earlier_version_says_what_to_write_instead() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Config.model_validate({"security": {"sandbox_mode": "required"}})
+    former = {"security.sandbox_mode": "write security.sandbox"}
+    told = [
+        (each.key, each.text)
+        for each in of_validation(caught.value, former=former)
+        if "sandbox_mode" in each.key
+    ]
+    assert told == [
+        (
+            ("security", "sandbox_mode"),
+            " is a key of an earlier version: write security.sandbox",
+        )
+    ]
