@@ -48,6 +48,9 @@ NOT_USED = (
     "numpy/doc",
     "numpy/_core/include",
     "numpy/_core/lib",
+    "numpy/_core/_*_tests.*.so",
+    "numpy/random/lib",
+    "multidict/_testcapi.*.so",
     "lxml/includes",
     "lxml/isoschematron",
     "sqlite_utils/docs",
@@ -91,6 +94,9 @@ def prune(site: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+    for folder in sorted((path for path in site.rglob("*") if path.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
     for path in site.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
