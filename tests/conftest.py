@@ -12,6 +12,7 @@ import pytest
 
 from clawd.security.sandbox_landlock import landlock_problem
 from tests.clients.places import lacking
+from tests.support.installed import no_machine
 
 
 @functools.cache
@@ -63,6 +64,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
     "conformance": lambda: lacking("mcp"),
     "clis": lambda: lacking("clis"),
+    "booted": no_machine,
 }
 
 

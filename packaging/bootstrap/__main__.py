@@ -14,12 +14,13 @@ from pathlib import Path
 from bootstrap.clients import prepare_clients
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
+from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine", "systemd")
-# Programs of others, which do not care what Python the daemon runs on: once is enough.
-BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser"
+# Programs of others and installed packages do not care what Python runs the tests: once is enough.
+BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser or booted"
 FAST_TESTS = f"not slow and not real_model and not daemon and not ({BY_OTHERS})"
 ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
 MADE_HERE = (
@@ -99,6 +100,7 @@ def run_tests() -> int:
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
+    prepare_rootfs()
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()
