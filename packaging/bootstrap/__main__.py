@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bootstrap.clients import prepare_clients
+from bootstrap.debian import build_package, update_lock
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.rootfs import prepare_rootfs
@@ -54,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "deb": build_package,
+        "deb-lock": update_lock,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
