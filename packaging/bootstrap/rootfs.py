@@ -70,8 +70,9 @@ def make_rootfs() -> None:
     command += ["--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE]
     command += [str(ROOTFS / "root"), *mirrors()]
     run_step(f"making a Debian root ({SUITE}, once, about a minute)", command, log=LOG)
-    for archive in (ROOTFS / "root/var/cache/apt/archives").glob("*.deb"):
-        archive.unlink()
+    # Without lists apt knows of no package that it could fetch, as on a machine without a network.
+    for folder in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        shutil.rmtree(ROOTFS / "root" / folder)
     noted.write_text(key, encoding="utf-8")
 
 

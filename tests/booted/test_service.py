@@ -20,7 +20,7 @@ from tests.support.machine_clawd import (
     shown,
 )
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow]
+pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
 
 MAX_EXPOSURE = 3.0
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.booted import Machine
 from tests.support.machine_clawd import approving, ask, configure, ctl, of, script, state
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow]
+pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXIT_NO_DAEMON = 6
 NOTE = {"name": "file_write", "arguments": {"path": "note.txt", "content": "of alice\n"}}

@@ -29,8 +29,8 @@ INIT = ("/lib/systemd/systemd", "--system", "--unit=multi-user.target", "--show-
 PROGRAMS = ("unshare", "nsenter")
 CGROUP_PREFIX = "clawd-booted-"
 BOOT_LIMIT_S = 60.0
-STOP_LIMIT_S = 20.0
-RUN_LIMIT_S = 60.0
+STOP_LIMIT_S = 60.0
+RUN_LIMIT_S = 90.0
 TICK_S = 0.02
 
 Done = subprocess.CompletedProcess[str]
@@ -66,7 +66,9 @@ class Machine:
     def boot(self) -> None:
         """Start systemd and wait until it has started everything."""
         self.start(*INIT)
-        self.wait_until(self._is_answering, "systemd answers", BOOT_LIMIT_S)
+        self.wait_for(INIT[0])
+        private = self.path("/run/systemd/private")
+        self.wait_until(private.is_socket, "systemd answers", BOOT_LIMIT_S)
         state = self.run("systemctl", "is-system-running", "--wait").stdout.strip()
         assert state == "running", self.run("systemctl", "--failed", "--no-pager").stdout
 
@@ -88,6 +90,20 @@ class Machine:
                 stderr=console,
                 start_new_session=True,
             )
+
+    def wait_for(self, program: str) -> None:
+        """Wait until the first process has become this program."""
+        name = Path(program).name
+
+        def is_there() -> bool:
+            assert self._unshare is not None
+            with contextlib.suppress(psutil.Error):
+                children = psutil.Process(self._unshare.pid).children()
+                found = [child.pid for child in children if child.name() == name]
+                self.pid = found[0] if found else 0
+            return self.pid > 0
+
+        self.wait_until(is_there, f"{name} runs", BOOT_LIMIT_S)
 
     def wait(self) -> int:
         """Wait for the end of the first process and give its exit status."""
@@ -187,15 +203,6 @@ class Machine:
     @property
     def _console(self) -> Path:
         return self._folder / "console.log"
-
-    def _is_answering(self) -> bool:
-        assert self._unshare is not None
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self._unshare.pid).children()
-            if len(children) != 1 or children[0].name() != "systemd":
-                return False
-            self.pid = children[0].pid
-        return self.pid > 0 and self.path("/run/systemd/private").is_socket()
 
 
 def problem(root: Path) -> str:

@@ -30,7 +30,7 @@ GROUPS = {
     "carol": "clawd-ctl,clawd-admin",
     "mallory": "",
 }
-INSTALL_LIMIT_S = 120.0
+INSTALL_LIMIT_S = 240.0
 IDLE = ("/bin/sleep", "infinity")
 
 

@@ -11,7 +11,7 @@ from tests.support.booted import Done, Machine
 CONFIG = "/etc/clawd/config.toml"
 SCRIPT = "/etc/clawd/script.json"
 SERVICE = "clawd.service"
-LIMIT_S = 30
+LIMIT_S = 60
 ASKED = r"Approve\? \[y/N\]"
 
 
