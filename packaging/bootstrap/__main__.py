@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bootstrap.clients import prepare_clients
 from bootstrap.debian import build_package, update_lock
+from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.rootfs import prepare_rootfs
@@ -55,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "dist": build_distributions,
         "deb": build_package,
         "deb-lock": update_lock,
         "clean": clean,
@@ -103,7 +105,12 @@ def run_tests() -> int:
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
+<<<<<<< HEAD
     prepare_rootfs()
+=======
+    if os.environ.get("CI"):
+        build_package()
+>>>>>>> deb
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
     .setup/deb/venv/        Debian's own Python with a pip and setuptools new enough
     .setup/deb/wheels/      the wheels of packaging/debian/requirements.txt, by their hashes
     .setup/deb.log          what pip and dpkg-buildpackage said
-    build/deb/clawd-X/      the tree that dpkg-buildpackage works in
+    build/deb-tree/clawd-X/ the tree that dpkg-buildpackage works in
     build/deb/*.deb         the package, beside its .buildinfo and .changes
 
 A second run with nothing changed builds nothing.
@@ -19,14 +19,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bootstrap.environment import ENGINE, ROOT, SETUP, pip, setup_lock
-from bootstrap.lock import LOCK, write_lock
+from bootstrap.lock import LOCK, entries, write_lock
 from bootstrap.portable import portable_wheel
 from bootstrap.steps import SetupError, announce, run_step
 from bootstrap.system import Need, ensure_needs, has_compilers, has_programs
 
 PYTHON = "/usr/bin/python3"
+RELEASE = Path("/etc/os-release")
 FOLDER = SETUP / "deb"
 OUTPUT = ROOT / "build" / "deb"
+WORK = ROOT / "build" / "deb-tree"
+RESULTS = (".deb", ".buildinfo", ".changes")
 LOG = SETUP / "deb.log"
 TEMPLATE = ROOT / "packaging" / "debian"
 # What the package is made of; anything else in the checkout is not looked at.
@@ -34,7 +37,7 @@ SOURCES = (
     "clawd", "clawctl", "docs", "etc", "packaging", "systemd",
     "CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml",
 )  # fmt: skip
-TOOLS = ("pip==26.3", "setuptools==84.2.1")
+TOOLS = ("pip==26.3", "scikit-build-core==1.1.2", "setuptools==84.2.1")
 ELSEWHERE = """\
 The package is built on Debian 12 with its Python 3.11; this is {here}.
 In a chroot of Debian 12 it builds anywhere (as root):
@@ -62,10 +65,7 @@ def build_package() -> int:
         engine = portable_wheel(python)
         tree = lay_out(python, [*wheels, engine])
         run_dpkg(tree, python)
-    packages = built_packages()
-    if not packages:
-        raise SetupError(f"dpkg-buildpackage left no package in {OUTPUT}; see {LOG}")
-    note.write_text(key, encoding="utf-8")
+        packages = take_results(key)
     announce("package")
     size = packages[0].stat().st_size / 1e6
     print(f"{packages[0].relative_to(ROOT)}  {size:.1f} MB\nInstall it with:  sudo apt install "
@@ -83,8 +83,7 @@ def update_lock() -> int:
 
 def check_system() -> None:
     """Raises SetupError where the package cannot be built, with what to do instead."""
-    release = Path("/etc/os-release")
-    text = release.read_text(encoding="utf-8") if release.exists() else ""
+    text = RELEASE.read_text(encoding="utf-8") if RELEASE.exists() else ""
     words = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
     if (words.get("ID"), words.get("VERSION_ID")) != ("debian", "12"):
         here = words.get("PRETTY_NAME") or platform.platform()
@@ -143,7 +142,8 @@ def collect_wheels(python: Path) -> list[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         wanted = partial / "wanted.txt"
-        wanted.write_text(re.sub(rf"^{ENGINE}==(.*\\\n)*.*\n", "", text, flags=re.M), "utf-8")
+        others = (entry for entry in entries() if not entry.startswith(f"{ENGINE}=="))
+        wanted.write_text("\n".join(others), encoding="utf-8")
         options = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
         command = ["download", *options, "-d", str(partial), "-r", str(wanted)]
         pip(python, "downloading the libraries", *command)
@@ -153,8 +153,8 @@ def collect_wheels(python: Path) -> list[Path]:
 
 def lay_out(python: Path, wheels: list[Path]) -> Path:
     """Makes the tree that is built: the sources, debian/, and every wheel in vendor/."""
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    tree = OUTPUT / f"clawd-{upstream_version()}"
+    shutil.rmtree(WORK, ignore_errors=True)
+    tree = WORK / f"clawd-{upstream_version()}"
     for path in source_files():
         target = tree / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -199,6 +199,23 @@ def run_dpkg(tree: Path, python: Path) -> None:
     run_step(
         "building the package", ["sh", "-c", inside, "sh", str(tree)], log=LOG, environ=environ
     )
+
+
+def take_results(key: str) -> list[Path]:
+    """Puts what was made in the place of what was made before, and notes of which sources it is.
+
+    Raises:
+        SetupError: there is no package.
+    """
+    made = [path for path in WORK.iterdir() if path.suffix in RESULTS]
+    if not any(path.suffix == ".deb" for path in made):
+        raise SetupError(f"dpkg-buildpackage left no package in {WORK}; see {LOG}")
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
+    for path in made:
+        path.rename(OUTPUT / path.name)
+    (OUTPUT / "built-from").write_text(key, encoding="utf-8")
+    return built_packages()
 
 
 def built_packages() -> list[Path]:

@@ -97,7 +97,12 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def entries() -> list[str]:
+    """Reads the lock: each package with its hashes, in one line."""
+    lines = LOCK.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def pinned() -> dict[str, str]:
     """Reads the lock: each name with its version."""
-    text = LOCK.read_text(encoding="utf-8")
-    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
+    return dict(entry.split()[0].split("==") for entry in entries())

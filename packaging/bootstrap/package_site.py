@@ -31,6 +31,7 @@ from {module} import main
 sys.exit(main())
 """
 
+COMPILE = "--compile"
 # What pip notes about itself; the rest of the metadata is read at run time.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 SOURCES = (".pyx", ".pxd", ".pxi", ".c", ".cpp", ".h", ".hpp", ".rst", ".in", ".pyi", ".a", ".npz")
@@ -44,7 +45,6 @@ NOT_USED = (
     "numpy/_pyinstaller",
     "numpy/f2py",
     "numpy/distutils",
-    "numpy/typing",
     "numpy/doc",
     "numpy/_core/include",
     "numpy/_core/lib",
@@ -58,7 +58,10 @@ NOT_USED = (
 
 
 def main() -> int:
-    """Makes the environment."""
+    """Makes the environment, or compiles a part of it in a process of its own."""
+    if sys.argv[1] == COMPILE:
+        compile_part(*sys.argv[2:])
+        return 0
     root, wheels = (Path(argument) for argument in sys.argv[1:3])
     site = root / SITE
     install(wheels, site)
@@ -117,10 +120,9 @@ def compile_all(site: Path) -> None:
     """
     parts = sorted(path for path in site.iterdir() if path.is_dir() or path.suffix == ".py")
     environ = {**os.environ, "PYTHONHASHSEED": "0"}
-    code = "import sys; from bootstrap.package_site import compile_part as go; go(*sys.argv[1:])"
 
     def compile_in_child(part: Path) -> None:
-        command = [sys.executable, "-c", code, str(part), str(site)]
+        command = [sys.executable, "-P", __file__, COMPILE, str(part), str(site)]
         subprocess.run(command, check=True, env=environ)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

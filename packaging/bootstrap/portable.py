@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bootstrap.environment import ENGINE, SETUP, build_jobs, digest, pip
-from bootstrap.lock import LOCK, pinned
+from bootstrap.lock import entries, pinned
 from bootstrap.peer import unpack
 from bootstrap.steps import SetupError, run_step
 
@@ -90,8 +90,7 @@ def fetch_source(python: Path, folder: Path) -> Path:
 
 def pinned_lines(name: str) -> str:
     """Gives what the lock says of one package."""
-    blocks = LOCK.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
-    return next(line for line in blocks if line.startswith(f"{name}==")) + "\n"
+    return next(entry for entry in entries() if entry.startswith(f"{name}==")) + "\n"
 
 
 def compile_library(source: Path, build: Path) -> None:
