@@ -105,12 +105,9 @@ def run_tests() -> int:
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
-<<<<<<< HEAD
-    prepare_rootfs()
-=======
     if os.environ.get("CI"):
         build_package()
->>>>>>> deb
+    prepare_rootfs()
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()

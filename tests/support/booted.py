@@ -7,7 +7,7 @@
 
 It has no network, no controllers of its own beyond what the host's cgroup2 hands down, and no login
 manager. What ends this process, ends the machine: mounts and processes belong to namespaces that
-die with it. Only its empty cgroup can be left behind, and the next machine removes that.
+die with it. Only its empty cgroup and a log can be left behind, and the next machine removes them.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ STAGE = Path(__file__).with_name("booted_stage.py")
 NAMESPACES = ("--mount", "--pid", "--cgroup", "--ipc", "--uts", "--net")
 INIT = ("/lib/systemd/systemd", "--system", "--unit=multi-user.target", "--show-status=no")
 PROGRAMS = ("unshare", "nsenter")
-CGROUP_PREFIX = "clawd-booted-"
+PREFIX = "clawd-booted-"
 BOOT_LIMIT_S = 60.0
 STOP_LIMIT_S = 60.0
 RUN_LIMIT_S = 90.0
@@ -47,7 +47,8 @@ class Machine:
     def __init__(self, root: Path, *, is_kept: bool = False) -> None:
         self._root = root
         self._is_kept = is_kept
-        self._folder = Path(tempfile.mkdtemp(prefix="clawd-booted-"))
+        _remove_left(Path(tempfile.gettempdir()), shutil.rmtree)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self._unshare: subprocess.Popen[bytes] | None = None
         self._cgroup: Path | None = None
         self.pid = 0
@@ -226,12 +227,19 @@ def problem(root: Path) -> str:
 def _new_cgroup() -> Path:
     """Make a cgroup for one machine, and remove those whose makers are gone."""
     top = _cgroup2()
-    for left in top.glob(f"{CGROUP_PREFIX}*"):
-        if not psutil.pid_exists(int(left.name.split("-")[2])):
-            _remove_cgroup(left)
-    cgroup = Path(tempfile.mkdtemp(prefix=f"{CGROUP_PREFIX}{os.getpid()}-", dir=top))
+    _remove_left(top, _remove_cgroup)
+    cgroup = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=top))
     cgroup.chmod(0o755)
     return cgroup
+
+
+def _remove_left(parent: Path, remove: Callable[[Path], None]) -> None:
+    """Remove what machines left whose makers were killed; names begin with their makers' pids."""
+    for left in parent.glob(f"{PREFIX}*-*"):
+        maker = left.name.removeprefix(PREFIX).partition("-")[0]
+        if maker.isdigit() and not psutil.pid_exists(int(maker)):
+            with contextlib.suppress(OSError):
+                remove(left)
 
 
 def _cgroup2() -> Path:
