@@ -3,12 +3,23 @@
 import pytest
 
 from tests.support.booted import Machine
-from tests.support.machine_clawd import approving, ask, configure, ctl, of, script, state
+from tests.support.machine_clawd import (
+    ASKED,
+    approving,
+    ask,
+    at_terminal,
+    ctl,
+    of,
+    script,
+    state,
+)
 
 pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXIT_NO_DAEMON = 6
 NOTE = {"name": "file_write", "arguments": {"path": "note.txt", "content": "of alice\n"}}
+LONG = {"name": "shell", "arguments": {"command": "sleep 4711"}}
+FULL = '[security]\nautonomy = "full"\n'
 KEEP = {
     "name": "knowledge_save",
     "arguments": {"keywords": ["alice", "garden"], "content": "roses"},
@@ -58,29 +69,43 @@ def test_two_users_see_nothing_of_each_other(machine: Machine) -> None:
     )
 
 
-def test_an_approval_is_seen_and_given_by_its_owner_or_an_admin_only(machine: Machine) -> None:
-    script(
-        machine,
-        {"tool_calls": [NOTE]},
-        {"text": "written"},
-    )
-    ask(machine, "bob", "hello") if False else None
-    machine.out(
-        "systemd-run", "--unit=turn", "--uid=alice", "clawctl", "agent", "-m", "write a note"
-    )
+def test_an_approval_is_seen_and_given_by_its_owner_and_admins_only(machine: Machine) -> None:
+    script(machine, {"tool_calls": [NOTE]}, {"text": "that is all"})
+    asked = at_terminal(machine, "alice", "agent", "-m", "write a note")
+    asked.expect(ASKED)
+    (waiting,) = of(machine, "carol", "approval", "list")
+    (own,) = of(machine, "alice", "approval", "list")
+    approval = waiting["approval_id"]
+
+    assert own["approval_id"] == approval
     assert of(machine, "bob", "approval", "list") == []
+    assert ctl(machine, "bob", "approval", "allow", approval).returncode != 0
+    assert of(machine, "alice", "approval", "list") == [own]
+    assert ctl(machine, "carol", "approval", "deny", approval).returncode == 0
+
+    asked.expect("that is all")
+    asked.close()
+    (receipt,) = of(machine, "alice", "receipt", "list")
+    assert receipt["status"] == "denied"
+    assert not (state(machine) / "workspace" / "note.txt").exists()
 
 
 def test_an_admin_sees_and_stops_what_is_others(machine: Machine) -> None:
-    script(machine, {"text": "much later", "delay_s": 600})
-    machine.out("systemd-run", "--unit=turn", "--uid=alice", "clawctl", "agent", "-m", "think long")
+    script(machine, {"tool_calls": [LONG]}, {"text": "that is all"}, tables=FULL)
+    asked = at_terminal(machine, "alice", "agent", "-m", "take your time")
     machine.wait_until(
-        lambda: of(machine, "carol", "status")["turns_running"] == 1, "a running turn"
+        lambda: machine.run("pgrep", "-f", "sleep 4711").returncode == 0, "a running command"
     )
 
     assert of(machine, "bob", "conversation", "list") == []
     (seen,) = of(machine, "carol", "conversation", "list")
-    assert seen["title"] == "think long"
+    assert seen["title"] == "take your time"
+    assert ctl(machine, "carol", "estop").returncode == 0
+
+    machine.wait_until(
+        lambda: machine.run("pgrep", "-f", "sleep 4711").returncode == 1, "no command running"
+    )
+    asked.close()
 
 
 def test_any_member_sets_the_emergency_stop_and_only_an_admin_clears_it(machine: Machine) -> None:
@@ -97,8 +122,3 @@ def test_any_member_sets_the_emergency_stop_and_only_an_admin_clears_it(machine:
 
     assert ctl(machine, "carol", "estop", "--clear").returncode == 0
     assert ctl(machine, "alice", "tool", "run", "file_list").returncode == 0
-
-
-def test_only_an_admin_reloads_and_ends_the_daemon(machine: Machine) -> None:
-    configure(machine)
-    assert ctl(machine, "alice", "plugin", "reload").returncode != 0

@@ -83,7 +83,11 @@ def install(machine: Machine, deb: Path | None = None) -> str:
     """Install the package as an administrator does, and return what apt said."""
     shutil.copyfile(deb or package(), machine.path(PACKAGE))
     words = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
-    words += ["-o", "DPkg::Options::=--force-unsafe-io", PACKAGE]  # no sync after each of 9,000 files
+    words += [
+        "-o",
+        "DPkg::Options::=--force-unsafe-io",
+        PACKAGE,
+    ]  # no sync after each of 9,000 files
     said = machine.out(*words, limit_s=INSTALL_LIMIT_S)
     machine.path(PACKAGE).unlink()
     return said

@@ -21,11 +21,11 @@ def configure(machine: Machine, top: str = "", tables: str = "") -> None:
     machine.put(CONFIG, f'default_provider = "local"\n{top}\n{local}{tables}\n')
 
 
-def script(machine: Machine, *replies: dict[str, Any], top: str = "") -> None:
+def script(machine: Machine, *replies: dict[str, Any], tables: str = "") -> None:
     """Let the mock provider answer with these replies."""
     machine.put(SCRIPT, json.dumps({"replies": list(replies)}))
     mock = f'[providers.models.mock]\nkind = "mock"\nscript = "{SCRIPT}"\n'
-    machine.put(CONFIG, f'default_provider = "mock"\n{top}\n{mock}')
+    machine.put(CONFIG, f'default_provider = "mock"\n{mock}{tables}')
 
 
 def ctl(machine: Machine, user: str, *arguments: str) -> Done:
@@ -49,11 +49,7 @@ def of(machine: Machine, user: str, *arguments: str) -> Any:
 
 def approving(machine: Machine, user: str, *arguments: str) -> tuple[int, str]:
     """Run clawctl on a terminal, approve what it asks, and return its exit code and screen."""
-    words = machine.words("clawctl", *arguments, user=user)
-    child = pexpect.spawn(
-        words[0], words[1:], encoding="utf-8", timeout=LIMIT_S, dimensions=(60, 160)
-    )
-    child.delaybeforesend = None
+    child = at_terminal(machine, user, *arguments)
     screen = ""
     while child.expect([ASKED, pexpect.EOF]) == 0:
         screen += child.before + child.after
@@ -62,6 +58,16 @@ def approving(machine: Machine, user: str, *arguments: str) -> tuple[int, str]:
     child.close()
     assert child.exitstatus is not None, screen
     return int(child.exitstatus), screen
+
+
+def at_terminal(machine: Machine, user: str, *arguments: str) -> Any:
+    """Start clawctl on a terminal of its own."""
+    words = machine.words("clawctl", *arguments, user=user)
+    child = pexpect.spawn(
+        words[0], words[1:], encoding="utf-8", timeout=LIMIT_S, dimensions=(60, 160)
+    )
+    child.delaybeforesend = None
+    return child
 
 
 def main_pid(machine: Machine) -> int:
