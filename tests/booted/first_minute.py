@@ -21,7 +21,7 @@ from tests.support.installed import CHECKOUT, IDLE, bare_root, package
 PAGE = CHECKOUT / "docs" / "first-minute.md"
 USER = "ada"
 DEB = "clawd.deb"
-COLUMNS, ROWS = 120, 200
+COLUMNS, ROWS = 132, 200
 LIMIT_S = 200
 QUESTION = r"Approve\? \[y/N\][^\n]*\)"
 

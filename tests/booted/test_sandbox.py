@@ -10,10 +10,11 @@ from tests.support.machine_clawd import approving, configure, ctl, of
 pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
 
 LOOK = """
-for place in /var/lib/clawd /var/lib/private /run/clawd /run/clawd-priv /home/alice /root \
+for place in /var/lib/clawd /run/clawd /run/clawd-priv /home/alice /root \
     /etc/clawd /run/credentials /run/dbus /run/systemd /sys/fs/cgroup; do
     ls "$place" >/dev/null 2>&1 && ls -A "$place" | sed "s|^|SEEN $place/|"
 done
+echo "HOME holds:" $(ls -A /var/lib/private/clawd)
 for each in /proc/[0-9]*; do tr '\\0' ' ' < $each/cmdline; echo; done
 id -u; cat /proc/net/dev | wc -l; hostname; pwd
 touch /usr/touched /etc/touched 2>/dev/null && echo WROTE
@@ -60,19 +61,22 @@ def test_without_an_answer_an_asking_command_does_not_run(machine: Machine) -> N
 def test_a_command_sees_nothing_of_the_machines_state_or_its_users(machine: Machine) -> None:
     configure(machine, tables='[security]\nautonomy = "full"')
     machine.put("/home/bob/secret.txt", "of bob")
+    machine.out("systemctl", "start", "clawd.service")
+    workspace = machine.path("/var/lib/private/clawd/workspace")
+    (workspace / "look.sh").write_text(LOOK, encoding="utf-8")
 
-    code, screen = shell(machine, "alice", LOOK)
+    code, screen = shell(machine, "alice", "bash look.sh")
 
     assert code == 0, screen
     assert "SEEN" not in screen
     assert "WROTE" not in screen
+    assert "HOME holds: workspace\r\n" in screen  # it is where it is, alone
     assert "systemd" not in screen
     lines = screen.split()
     assert "3" in lines, "loopback alone has a line below the two of the heading"
-    kept = machine.path("/var/lib/private/clawd/workspace/kept.txt")
+    kept = workspace / "kept.txt"
     assert kept.read_text() == "kept\n"
-    about = kept.stat()
-    assert about.st_uid == kept.parent.stat().st_uid
+    assert kept.stat().st_uid == workspace.stat().st_uid
 
 
 def test_a_command_that_is_stopped_leaves_no_process(machine: Machine) -> None:

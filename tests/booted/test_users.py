@@ -75,9 +75,9 @@ def test_an_approval_is_seen_and_given_by_its_owner_and_admins_only(machine: Mac
     asked.expect(ASKED)
     (waiting,) = of(machine, "carol", "approval", "list")
     (own,) = of(machine, "alice", "approval", "list")
-    approval = waiting["approval_id"]
+    approval = waiting["id"]
 
-    assert own["approval_id"] == approval
+    assert own["id"] == approval
     assert of(machine, "bob", "approval", "list") == []
     assert ctl(machine, "bob", "approval", "allow", approval).returncode != 0
     assert of(machine, "alice", "approval", "list") == [own]
