@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from clawctl.listener import greeting_limit_s
 from clawd import __version__
 from clawd.errors import ClawError, ProtocolError, UnreachableError
 from clawd.wire.codec import (
@@ -172,15 +173,15 @@ class Client:
         hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
         with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
             self.send(hello)
-        match self.receive(CONNECT_LIMIT_S):
+        limit_s = greeting_limit_s(self._socket)
+        match self.receive(limit_s):
             case Welcome() as welcome:
                 return welcome
             case Failure() as failure:
                 raise _failed(failure)
             case None:
                 raise _unreachable(
-                    f"{self.path} accepts connections, but nothing greets within "
-                    f"{CONNECT_LIMIT_S:g} s",
+                    f"{self.path} accepts connections, but nothing greets within {limit_s:g} s",
                     hint="The daemon may hang, or it is no clawd: see its log.",
                     reason=SILENT,
                 )
