@@ -11,7 +11,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import redacted
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, StorageError
+from clawd.errors import ClawError
 from clawd.mcp.model import RemoteServers
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
@@ -50,7 +50,7 @@ from clawd.service.bounds import (
 from clawd.service.caring import care_for, housekeeping_of
 from clawd.service.chain_check import check_of
 from clawd.service.facts import fact_sources, taint_of
-from clawd.service.judging import Judging
+from clawd.service.judging import Judging, load_rules
 from clawd.service.last_run import LastRun
 from clawd.service.log_ring import ring
 from clawd.service.mcp import McpTools, make_servers
@@ -184,7 +184,7 @@ class Daemon:
         config, layout = self.loaded.config, self.loaded.layout
         taint = await taint_of(self.memory.origins, self.state)
         self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
-        await self._load_rules()
+        await load_rules(self.rules)
         self.approvals = Approvals(
             rules,
             estop=self.estop,
@@ -309,12 +309,6 @@ class Daemon:
             policy_cases=self.judging.policy_cases,
         )
 
-    async def _load_rules(self) -> None:
-        try:
-            await self.rules.load()
-        except StorageError as error:
-            _log.warning("standing approvals are not in force: %s", error.message)
-
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
         return sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
@@ -365,7 +359,7 @@ class Daemon:
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()
-        await self._load_rules()
+        await load_rules(self.rules)
         await self.mcp.adopt(loaded)
         _log.info("config reloaded", extra={"path": str(loaded.path)})
         told = [f"reloaded {loaded.path}", late, await reopen_receipts(self.chain, self.anchor)]

@@ -1,11 +1,12 @@
 """Who judges calls under a policy that differs from the one in force, and the table of cases."""
 
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from clawd.config.load import Loaded, load_text
-from clawd.errors import NotFoundError
+from clawd.errors import NotFoundError, StorageError
 from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Approvals
@@ -18,6 +19,16 @@ from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
 from clawd.tools.telling import DispatchSettings
+
+_log = logging.getLogger(__name__)
+
+
+async def load_rules(rules: RuleBook) -> None:
+    """Read the standing approvals; where they cannot be read none is in force, which is told."""
+    try:
+        await rules.load()
+    except StorageError as error:
+        _log.warning("standing approvals are not in force: %s", error.message)
 
 
 class Judging:
