@@ -4,13 +4,11 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
-from typing_extensions import override
 
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
@@ -22,6 +20,7 @@ from clawctl.render import note, show_error
 from clawctl.repl.host import Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines, wants_plain
 from clawctl.repl.link import Link
+from clawctl.repl.opening import Opening
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.recovery import tell_what_is_kept
 from clawctl.repl.sending import message_text
@@ -34,7 +33,7 @@ from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SetEstop, Status
+from clawd.wire.methods import RunTool, SetEstop
 from clawd.wire.reports import StatusReport
 from clawd.wire.safe_text import visible_line
 
@@ -72,6 +71,7 @@ class Session:
         self._presses: list[float] = []
         self._is_leaving = False
         self._is_reading = False
+        self._is_deaf = False  # a press is counted, and raises nothing
         self._has_begun = False
         self._is_interrupted = False
         self._offered = ""
@@ -90,7 +90,7 @@ class Session:
     def run(self) -> int:
         """Read and answer until the end."""
         # The daemon greets while the editor is imported: that takes longer than anything else.
-        opening = _Opening(self._link)
+        opening = Opening(self._link)
         self._lines = self._new_lines()
         report = opening.result()
         self._standing.hear(report)
@@ -105,7 +105,9 @@ class Session:
                 except EOFError:
                     break
                 except KeyboardInterrupt:
+                    self._is_deaf = True
                     self._leave_if_pressed_often()
+                    self._is_deaf = False
         if self._is_interrupted:
             return Exit.INTERRUPTED
         # A pipe has nobody who saw the error go by.
@@ -152,10 +154,6 @@ class Session:
         finally:
             view.finish(None)
         show_outcome(outcome)
-
-    def send(self, text: str) -> None:
-        """Send a message as if it had been typed."""
-        self._send(text)
 
     def offer(self, text: str) -> None:
         """Put a text into the next prompt."""
@@ -214,7 +212,7 @@ class Session:
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
                 text = self._lines.whole(line).strip()
-                self._send(message_text(self, line, text, self._standing.folder()))
+                self.send(message_text(self, line, text, self._standing.folder()))
         except KeyboardInterrupt:
             note("● stopped")
             self._link.drop()
@@ -246,7 +244,8 @@ class Session:
             self.offer(self._lines.whole(line))
         return False
 
-    def _send(self, text: str) -> None:
+    def send(self, text: str) -> None:
+        """Send a message as if it had been typed."""
         view = AttentiveView(self._new_view(), self._typed)
         request = self.choice.message(
             text, self.conversation_id, interactive=self._terminal is not None
@@ -307,7 +306,8 @@ class Session:
     def _signals(self) -> Iterator[None]:
         def on_interrupt(_number: int, _frame: object) -> None:
             self._presses.append(time.monotonic())
-            raise KeyboardInterrupt
+            if not self._is_leaving and not self._is_deaf:
+                raise KeyboardInterrupt
 
         def on_end(number: int, _frame: object) -> None:
             raise SystemExit(128 + number)
@@ -370,32 +370,6 @@ class Session:
         return edited_lines(
             self, self._standing, self._pulse, home / HISTORY_FILE, self.stop_everything
         )
-
-
-class _Opening(threading.Thread):
-    """Connects and asks how the daemon is, while something else goes on."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__(name="opening", daemon=True)
-        self._link = link
-        self._report: StatusReport | None = None
-        self._error: BaseException | None = None
-        self.start()
-
-    @override
-    def run(self) -> None:
-        try:
-            self._report = self._link.client().call(Status())
-        except BaseException as error:  # noqa: BLE001 it is raised again where it is waited for
-            self._error = error
-
-    def result(self) -> StatusReport:
-        """Wait for the end and return the report, or raise what happened."""
-        self.join()
-        if self._report is None:
-            assert self._error is not None
-            raise self._error
-        return self._report
 
 
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
