@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from clawctl import unit_files
 from clawctl.unit_files import MARK, escaped
+from clawd.errors import ClawError
+from clawd.paths import layout
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
 
@@ -156,6 +159,36 @@ def test_a_package_unit_is_used_instead_of_a_second_one(world: World, tmp_path: 
     done = world.ctl("uninstall", "--system", "--root", str(tmp_path / "root"))
     assert done.returncode == 1
     assert "apt remove clawd" in done.stderr
+
+
+def test_the_machines_service_goes_into_an_image(world: World, tmp_path: Path) -> None:
+    root = tmp_path / "image"
+    root.mkdir()
+    report = world.json("install", "--system", "--root", str(root))
+    written = sorted(str(each.relative_to(root)) for each in root.rglob("*") if each.is_file())
+    assert written == [
+        "etc/systemd/system/clawd.service",
+        "etc/systemd/system/clawd.socket",
+        "etc/sysusers.d/clawd.conf",
+        "etc/tmpfiles.d/clawd.conf",
+    ]
+    assert world.calls() == [
+        f"systemd-sysusers --root={root} {root}/etc/sysusers.d/clawd.conf",
+        f"systemd-tmpfiles --create --root={root} {root}/etc/tmpfiles.d/clawd.conf",
+        f"systemctl --root={root} enable clawd.socket clawd.service",
+    ]
+    assert "usermod -aG clawd-ctl" in report["notes"][0]
+    world.json("uninstall", "--system", "--root", str(root))
+    assert not [each for each in root.rglob("*") if each.is_file()]
+
+
+@pytest.mark.parametrize("folder", ["/home/ada/.local", "/root/venv", "/tmp/venv"])
+def test_the_machines_service_cannot_run_what_it_cannot_see(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unit_files, "own_program", lambda: Path(folder, "bin/clawd"))
+    with pytest.raises(ClawError, match="may not look into"):
+        unit_files.files_of("system", tmp_path, {}, layout({}))
 
 
 def test_without_lingering_the_line_that_changes_it_is_offered(world: World) -> None:
