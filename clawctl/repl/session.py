@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -41,6 +42,12 @@ HISTORY_FILE = "history"
 PRESSES_TO_LEAVE = 3
 PRESS_WINDOW_S = 1.0
 STOP_LIMIT_S = 5
+KEYS = """\
+Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
+Tab completes commands, paths and @file; a file that is named with @ goes with the message.
+Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
+Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
+Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
 
 R = TypeVar("R")
 
@@ -56,6 +63,9 @@ def converse(app: App, choice: Choice) -> int:
 
 class Session:
     """One REPL; its commands see it as a `host.Host`, which says what the attributes are."""
+
+    keys = KEYS
+    absent: Mapping[str, str] = {}
 
     def __init__(self, app: App, choice: Choice) -> None:
         self.app = app
@@ -86,6 +96,11 @@ class Session:
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
         return self.choice.workspace
+
+    @property
+    def directory(self) -> Path:
+        """The folder in which this runs."""
+        return Path.cwd()
 
     def run(self) -> int:
         """Read and answer until the end."""
@@ -271,12 +286,7 @@ class Session:
     def _account(self, finished: TurnFinished, seconds: float) -> None:
         self.last = finished
         self._standing.answered()
-        self.spent = Spent(
-            turns=self.spent.turns + 1,
-            seconds=self.spent.seconds + seconds,
-            prompt_tokens=self.spent.prompt_tokens + finished.usage.prompt_tokens,
-            completion_tokens=self.spent.completion_tokens + finished.usage.completion_tokens,
-        )
+        self.spent = self.spent.after(finished.usage, seconds)
 
     def _new_view(self) -> View:
         from clawctl.repl.drawing import new_view

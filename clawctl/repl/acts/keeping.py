@@ -36,7 +36,7 @@ def save(host: Host, rest: str) -> None:
         return
     if not has_conversation(host):
         return
-    path = Path(rest).expanduser()
+    path = host.directory / Path(rest).expanduser()
     pieces: list[str] = []
     cursor = ""
     while True:

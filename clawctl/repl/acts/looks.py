@@ -9,15 +9,8 @@ from clawctl.repl.slash import COMMANDS, nearest
 THEMES = ("dark", "light", "contrast", "none")
 THEME_VARIABLE = "CLAWD_THEME"
 
-KEYS = """\
-Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
-Tab completes commands, paths and @file; a file that is named with @ goes with the message.
-Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
-Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
-Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
 
-
-def help_(_host: Host, rest: str) -> None:
+def help_(host: Host, rest: str) -> None:
     """List the commands, or tell more of one."""
     if rest:
         name = f"/{rest.removeprefix('/')}"
@@ -29,14 +22,15 @@ def help_(_host: Host, rest: str) -> None:
         if command.more:
             say(command.more)
         return
-    width = max(len(command.usage) for command in COMMANDS.values() if len(command.usage) < 30)
+    present = [command for name, command in COMMANDS.items() if name not in host.absent]
+    width = max(len(command.usage) for command in present if len(command.usage) < 30)
     group = ""
-    for command in COMMANDS.values():
+    for command in present:
         if command.group != group:
             print(f"{'' if not group else chr(10)}{command.group}")
             group = command.group
         print(f"  {command.usage.ljust(width)}  {command.help}")
-    print(f"\n{KEYS}")
+    print(f"\n{host.keys}")
 
 
 def leave(host: Host, _rest: str) -> None:
