@@ -19,12 +19,13 @@ from clawctl.following import View, follow
 from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.host import Spent
-from clawctl.repl.lines import Lines, PipedLines, PlainLines, wants_plain
+from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.link import Link
 from clawctl.repl.opening import Opening
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.recovery import tell_what_is_kept
 from clawctl.repl.sending import message_text
+from clawctl.repl.settings import wants_plain
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.standing import Standing
 from clawctl.repl.typeahead import AttentiveView, TypeAhead
@@ -372,7 +373,7 @@ class Session:
         if not self._on_terminal:
             return PipedLines()
         home = layout().home
-        if wants_plain(home, os.environ):
+        if os.environ.get("TERM", "") == "dumb" or wants_plain():
             return PlainLines(home / HISTORY_FILE, self._standing.in_words)
         # What takes long to import, and only an editor needs.
         from clawctl.repl.editing import edited_lines

@@ -5,9 +5,7 @@ import os
 from clawctl.render import note, say
 from clawctl.repl.host import Host
 from clawctl.repl.slash import COMMANDS, nearest
-
-THEMES = ("dark", "light", "contrast", "none")
-THEME_VARIABLE = "CLAWD_THEME"
+from clawctl.repl.theme import THEME_VARIABLE, THEMES, theme_name
 
 
 def help_(host: Host, rest: str) -> None:
@@ -38,20 +36,18 @@ def leave(host: Host, _rest: str) -> None:
     host.leave()
 
 
-def theme_names() -> tuple[str, ...]:
-    """Return the names of the colours that can be chosen."""
-    return THEMES
-
-
 def theme(_host: Host, rest: str) -> None:
     """Choose the colours for what comes."""
-    current = os.environ.get(THEME_VARIABLE) or "chosen by the terminal"
+    names = ", ".join(THEMES)
     if not rest:
-        say(f"The theme is {current}; there are {', '.join(THEMES)}.")
+        say(f"The theme is {theme_name()}; there are {names}.")
     elif rest not in THEMES:
-        note(f"{rest} is no theme; there are {', '.join(THEMES)}")
+        note(f"{rest} is no theme; there are {names}")
     else:
         os.environ[THEME_VARIABLE] = rest
+        if theme_name() != rest:
+            note("NO_COLOR is set or the terminal shows no colours: it stays without them.")
+            return
         say(f'The theme is {rest} from now on. To keep it: theme = "{rest}" in client.toml.')
 
 
