@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent bench-http clean
+.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent bench-http dist deb clean
 
 export ARGS JSON PYTHONS
 
@@ -18,6 +18,8 @@ help:
 	@echo '              a second; ARGS="--only call_overhead" chooses rows'
 	@echo 'make bench-agent  tasks that the embedded model gets done, and how fast memory is searched'
 	@echo 'make bench-http  what each dialect over HTTP costs, many streams at once, llama-server beside it'
+	@echo 'make dist     the sdist and the wheel, in dist'
+	@echo 'make deb      the package for Debian 12, in build/deb (needs Debian 12; docs/install.md)'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
 
 run:
@@ -49,6 +51,12 @@ bench-agent:
 
 bench-http:
 	@sh packaging/bootstrap.sh bench-http
+
+dist:
+	@sh packaging/bootstrap.sh dist
+
+deb:
+	@sh packaging/bootstrap.sh deb
 
 clean:
 	@sh packaging/bootstrap.sh clean

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,18 @@ def _no_browser() -> str:
     return "" if "works" in probe.stdout else f"Chromium does not start: {probe.stderr[-300:]}"
 
 
+@functools.cache
+def _no_package() -> str:
+    lacking_programs = [
+        name for name in ("dpkg-buildpackage", "dh", "lintian") if shutil.which(name) is None
+    ]
+    if lacking_programs:
+        return f"{', '.join(lacking_programs)}: not installed"
+    if not any((Path(__file__).parents[1] / "build" / "deb").glob("*.deb")):
+        return "there is no package in build/deb; `make deb` builds it on Debian 12"
+    return ""
+
+
 PROBES: dict[str, Callable[[], str]] = {
     "sandbox": _no_sandbox,
     "landlock": _no_landlock,
@@ -63,6 +76,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
     "conformance": lambda: lacking("mcp"),
     "clis": lambda: lacking("clis"),
+    "package": _no_package,
 }
 
 

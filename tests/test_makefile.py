@@ -28,6 +28,8 @@ TARGETS = (
     "bench-security",
     "bench-agent",
     "bench-http",
+    "dist",
+    "deb",
     "clean",
 )
 PYTHON_311 = Interpreter(path="/usr/bin/python3.11", version="3.11.2", has_venv=True)

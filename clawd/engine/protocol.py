@@ -204,6 +204,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         bos: the token of a text's beginning as text, or "".
         eos: the token of its end.
         fence: what holds its worker, as `landlock+seccomp`.
+        processor: the processors that llama.cpp's loaded code is for, as `zen4`; "" where it was
+            built for one machine.
         embedding_size: numbers in a vector of its embeddings; 0 for a model that makes none.
         max_embedded: tokens of the longest input that it makes one of.
         generates: False for a model that makes embeddings only.
@@ -223,6 +225,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     bos: str = ""
     eos: str = ""
     fence: str = ""
+    processor: str = ""
     embedding_size: int = 0
     max_embedded: int = 0
     generates: bool = True

@@ -211,6 +211,8 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         parallel: sequences that may run at the same time.
         deaths: of its worker, in a row.
         fence: what holds its worker, as `landlock+seccomp`, none or off.
+        processor: the processors that llama.cpp's loaded code is for, as `zen4`; "" where it was
+            built for one machine.
         prompt_tokens: of all its prompts so far; `cached_tokens` of these were not evaluated.
         completion_tokens: generated so far; `accepted_tokens` of them, of `drafted_tokens`, were
             guessed ahead.
@@ -227,6 +229,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     load_ms: float = 0.0
     fence: str = ""
+    processor: str = ""
     last_used_at: str = ""
     deaths: int = 0
     prompt_tokens: int = 0

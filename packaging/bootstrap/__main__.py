@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bootstrap.clients import prepare_clients
+from bootstrap.debian import build_package, update_lock
+from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.steps import SetupError, announce
@@ -53,6 +55,9 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "dist": build_distributions,
+        "deb": build_package,
+        "deb-lock": update_lock,
         "clean": clean,
     }
     if len(argv) != 1 or argv[0] not in commands:
@@ -99,6 +104,8 @@ def run_tests() -> int:
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
+    if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
+        build_package()
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()

@@ -86,7 +86,16 @@ def ensure_packages(*, builds_engine: bool, notes: Path) -> None:
     Raises:
         SetupError: clawd cannot be set up without something that is still missing.
     """
-    missing = [need for need in system_needs(builds_engine=builds_engine) if not need.is_present()]
+    ensure_needs(system_needs(builds_engine=builds_engine), notes=notes)
+
+
+def ensure_needs(needs: Sequence[Need], *, notes: Path) -> None:
+    """Installs what of these is missing, in the same way.
+
+    Raises:
+        SetupError: one that is required is still missing.
+    """
+    missing = [need for need in needs if not need.is_present()]
     if not missing:
         return
     packages = sorted({package for need in missing for package in need.packages.split()})

@@ -15,6 +15,7 @@ import llama_cpp
 import llama_cpp.llama_cpp as lib
 
 from clawd.engine.protocol import LoraAdapter, ModelConfig
+from clawd.engine.worker.backends import load_backends
 from clawd.engine.worker.cpus import usable_cores
 from clawd.engine.worker.files import LoadError, check_file
 from clawd.engine.worker.remote import add_rpc_servers
@@ -103,8 +104,13 @@ _log = _Log()
 
 
 def start() -> None:
-    """Send llama.cpp's log to stderr and get its devices ready."""
+    """Send llama.cpp's log to stderr and get its devices ready.
+
+    Raises:
+        LoadError: it has nothing that computes on this processor.
+    """
     lib.llama_log_set(_log.callback, None)
+    load_backends(lib)
     lib.llama_backend_init()
 
 

@@ -42,6 +42,7 @@ from clawd.engine.protocol import (
     encode,
 )
 from clawd.engine.worker.answers import Answers
+from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
 from clawd.engine.worker.fingerprint import fingerprint
 from clawd.engine.worker.gbnf import SchemaError
@@ -339,7 +340,11 @@ class Worker:
         except LoadError as error:
             self._is_over = True
             return LoadFailed(code=error.code, message=error.message)
-        return Loaded(info=msgspec.structs.replace(self._engine.info, fence=self._fence))
+        return Loaded(
+            info=msgspec.structs.replace(
+                self._engine.info, fence=self._fence, processor=loaded_variant()
+            )
+        )
 
     def _send(self, events: list[FromWorker]) -> None:
         for event in events:

@@ -82,4 +82,5 @@ def _line(status: ModelStatus) -> LoadedModel:
         size_bytes=info.size_bytes,
         load_ms=info.load_ms,
         fence=info.fence,
+        processor=info.processor,
     )

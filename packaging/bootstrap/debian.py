@@ -1,0 +1,239 @@
+"""`make deb`: the package for Debian 12, built from this checkout into build/deb.
+
+    .setup/deb/venv/        Debian's own Python with a pip and setuptools new enough
+    .setup/deb/wheels/      the wheels of packaging/debian/requirements.txt, by their hashes
+    .setup/deb.log          what pip and dpkg-buildpackage said
+    build/deb-tree/clawd-X/ the tree that dpkg-buildpackage works in
+    build/deb/*.deb         the package, beside its .buildinfo and .changes
+
+A second run with nothing changed builds nothing.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from bootstrap.environment import ENGINE, ROOT, SETUP, pip, setup_lock
+from bootstrap.lock import LOCK, entries, write_lock
+from bootstrap.portable import portable_wheel
+from bootstrap.steps import SetupError, announce, run_step
+from bootstrap.system import Need, ensure_needs, has_compilers, has_programs
+
+PYTHON = "/usr/bin/python3"
+RELEASE = Path("/etc/os-release")
+FOLDER = SETUP / "deb"
+OUTPUT = ROOT / "build" / "deb"
+WORK = ROOT / "build" / "deb-tree"
+RESULTS = (".deb", ".buildinfo", ".changes")
+LOG = SETUP / "deb.log"
+TEMPLATE = ROOT / "packaging" / "debian"
+# What the package is made of; anything else in the checkout is not looked at.
+SOURCES = (
+    "clawd", "clawctl", "docs", "etc", "packaging", "systemd",
+    "CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml",
+)  # fmt: skip
+TOOLS = ("pip==26.3", "scikit-build-core==1.1.2", "setuptools==84.2.1")
+ELSEWHERE = """\
+The package is built on Debian 12 with its Python 3.11; this is {here}.
+In a chroot of Debian 12 it builds anywhere (as root):
+  debootstrap --include=make,python3-venv,ca-certificates bookworm /srv/bookworm
+  mount --bind {root} /srv/bookworm/mnt    (after: mkdir -p /srv/bookworm/mnt)
+  chroot /srv/bookworm make -C /mnt deb"""
+
+
+def build_package() -> int:
+    """Builds the package, unless the one there is of the same sources.
+
+    Raises:
+        SetupError: this is no Debian 12, something is missing, or a step failed.
+    """
+    check_system()
+    ensure_needs(build_needs(), notes=FOLDER)
+    key, note = sources_key(), OUTPUT / "built-from"
+    packages = built_packages()
+    if packages and note.exists() and note.read_text(encoding="utf-8") == key:
+        print(f"{packages[0].relative_to(ROOT)} is up to date.")
+        return 0
+    with setup_lock():
+        python = build_python()
+        wheels = collect_wheels(python)
+        engine = portable_wheel(python)
+        tree = lay_out(python, [*wheels, engine])
+        run_dpkg(tree, python)
+        packages = take_results(key)
+    announce("package")
+    size = packages[0].stat().st_size / 1e6
+    print(f"{packages[0].relative_to(ROOT)}  {size:.1f} MB\nInstall it with:  sudo apt install "
+          f"./{packages[0].relative_to(ROOT)}")  # fmt: skip
+    return 0
+
+
+def update_lock() -> int:
+    """Writes the versions of today into the lock."""
+    check_system()
+    write_lock(build_python())
+    print(f"Written: {LOCK.relative_to(ROOT)}")
+    return 0
+
+
+def check_system() -> None:
+    """Raises SetupError where the package cannot be built, with what to do instead."""
+    text = RELEASE.read_text(encoding="utf-8") if RELEASE.exists() else ""
+    words = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
+    if (words.get("ID"), words.get("VERSION_ID")) != ("debian", "12"):
+        here = words.get("PRETTY_NAME") or platform.platform()
+        raise SetupError(ELSEWHERE.format(here=here, root=ROOT))
+
+
+def build_needs() -> list[Need]:
+    """Lists the programs that make a package."""
+    needs = {
+        "dpkg-dev": "dpkg-buildpackage",
+        "debhelper": "dh",
+        "binutils": "strip",
+        "cmake": "cmake",
+        "ninja-build": "ninja",
+    }
+    why = "builds the package"
+    found = [
+        Need(name, why, lambda program=program: has_programs(program), is_required=True)  # type: ignore[misc]
+        for name, program in needs.items()
+    ]
+    found.append(Need("gcc g++", "compile llama.cpp", has_compilers, is_required=True))
+    found.append(Need("python3-venv", "Debian's own Python", has_debian_python, is_required=True))
+    found.append(Need("lintian", "checks the package", lambda: has_programs("lintian")))
+    return found
+
+
+def has_debian_python() -> bool:
+    """Tells whether Debian's Python is 3.11 and makes environments."""
+    asks = "import sys, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))"
+    return Path(PYTHON).exists() and not subprocess.call(
+        [PYTHON, "-c", asks], stderr=subprocess.DEVNULL
+    )
+
+
+def build_python() -> Path:
+    """Makes the environment that builds, and gives its python."""
+    venv = FOLDER / "venv"
+    python, note = venv / "bin" / "python", venv / "tools"
+    wanted = " ".join(TOOLS)
+    if not (note.exists() and note.read_text(encoding="utf-8") == wanted):
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        run_step(
+            "making the build environment", [PYTHON, "-m", "venv", "--clear", str(venv)], log=LOG
+        )
+        pip(python, "installing pip and setuptools", "install", *TOOLS)
+        note.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def collect_wheels(python: Path) -> list[Path]:
+    """Downloads what the lock names, where that was not done; every file is checked by its hash."""
+    text = LOCK.read_text(encoding="utf-8")
+    folder = FOLDER / "wheels" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        wanted = partial / "wanted.txt"
+        others = (entry for entry in entries() if not entry.startswith(f"{ENGINE}=="))
+        wanted.write_text("\n".join(others), encoding="utf-8")
+        options = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+        command = ["download", *options, "-d", str(partial), "-r", str(wanted)]
+        pip(python, "downloading the libraries", *command)
+        partial.rename(folder)
+    return sorted(folder.glob("*.whl"))
+
+
+def lay_out(python: Path, wheels: list[Path]) -> Path:
+    """Makes the tree that is built: the sources, debian/, and every wheel in vendor/."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    tree = WORK / f"clawd-{upstream_version()}"
+    for path in source_files():
+        target = tree / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    shutil.copytree(TEMPLATE, tree / "debian")
+    vendor = tree / "vendor"
+    vendor.mkdir()
+    for wheel in wheels:
+        shutil.copy(wheel, vendor)
+    own = ["wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(vendor)]
+    pip(python, "packing clawd", *own, str(tree), environ={"SOURCE_DATE_EPOCH": epoch()})
+    for made in (*tree.glob("*.egg-info"), tree / "build"):
+        shutil.rmtree(made, ignore_errors=True)
+    return tree
+
+
+def source_files() -> Iterator[Path]:
+    """Yields every file that the package is made of, in a fixed order."""
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_file():
+            yield path
+            continue
+        for found in sorted(path.rglob("*")):
+            if found.is_file() and "__pycache__" not in found.parts:
+                yield found
+
+
+def sources_key() -> str:
+    """Names the sources: their names and content."""
+    found = hashlib.sha256()
+    for path in source_files():
+        found.update(f"{path.relative_to(ROOT)}\0{path.stat().st_mode & 0o111}\0".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def run_dpkg(tree: Path, python: Path) -> None:
+    """Runs dpkg-buildpackage, which works in the tree and puts its results beside it."""
+    environ = {"CLAWD_BUILD_PYTHON": str(python), "PATH": os.environ.get("PATH", os.defpath)}
+    inside = 'cd "$1" && exec dpkg-buildpackage --unsigned-source --unsigned-changes --build=binary'
+    run_step(
+        "building the package", ["sh", "-c", inside, "sh", str(tree)], log=LOG, environ=environ
+    )
+
+
+def take_results(key: str) -> list[Path]:
+    """Puts what was made in the place of what was made before, and notes of which sources it is.
+
+    Raises:
+        SetupError: there is no package.
+    """
+    made = [path for path in WORK.iterdir() if path.suffix in RESULTS]
+    if not any(path.suffix == ".deb" for path in made):
+        raise SetupError(f"dpkg-buildpackage left no package in {WORK}; see {LOG}")
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
+    for path in made:
+        path.rename(OUTPUT / path.name)
+    (OUTPUT / "built-from").write_text(key, encoding="utf-8")
+    return built_packages()
+
+
+def built_packages() -> list[Path]:
+    """Gives the packages in build/deb."""
+    return sorted(OUTPUT.glob("*.deb"))
+
+
+def upstream_version() -> str:
+    """Reads the version of the changelog without Debian's own part."""
+    return changelog_field("Version").rpartition("-")[0]
+
+
+def epoch() -> str:
+    """Gives the time of the changelog's last entry, which every file of the package carries."""
+    return changelog_field("Timestamp")
+
+
+def changelog_field(name: str) -> str:
+    """Asks dpkg for a field of the changelog."""
+    command = ["dpkg-parsechangelog", "-l", str(TEMPLATE / "changelog"), "-S", name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
