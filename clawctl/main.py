@@ -32,6 +32,7 @@ COMMANDS = {
     "policy": "Say what the policy answers to a call, or to a table of cases.",
     "provider": "List and test the sources of answers.",
     "receipt": "List, show and verify the receipts of tool calls.",
+    "service": "Install, start, stop and watch clawd as a service of systemd.",
     "status": "Say what the daemon is and does.",
     "tool": "List the tools and run one.",
     "undo": "Take back what tools changed in files.",

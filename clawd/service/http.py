@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -71,15 +72,22 @@ class DirectCall:
 
 
 async def start_gateway(
-    daemon: Daemon, policy: PeerPolicy, routes: list[web.RouteDef] | None = None
+    daemon: Daemon,
+    policy: PeerPolicy,
+    routes: list[web.RouteDef] | None = None,
+    *,
+    passed: Sequence[socket.socket] = (),
 ) -> Server:
     """Start the gateway of a daemon, with other routes if given; return it, listening.
+
+    `passed` are listening sockets from outside; with them `host` and `port` bind nothing.
 
     Raises:
         ClawError: it may not, or cannot, listen where the config says; says what to do.
     """
     http = daemon.loaded.config.channels.http
-    addresses = await addresses_of(http.host)
+    given = tuple(str(each.getsockname()[0]) for each in passed)
+    addresses = given or await addresses_of(http.host)
     check_exposure(http, addresses, keys=daemon.keys.in_force)
     tls = await asyncio.to_thread(tls_of, http)
     traffic = Traffic()
@@ -98,7 +106,7 @@ async def start_gateway(
         is_scoped=routes is None,
     )
     server = Server(app, traffic, http)
-    await server.start(bind(addresses, http.port), tls)
+    await server.start(list(passed) or bind(addresses, http.port), tls)
     daemon.gateway_address = ", ".join(server.addresses)
     if not is_loopback(addresses) and tls is None:
         _log.warning("the HTTP gateway can be reached by other machines without TLS")

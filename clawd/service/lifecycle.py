@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,9 @@ from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, i
 from clawd.security.redact import Redactor
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.service.build import Daemon
-from clawd.service.sockets import HomeLock, listen, remove, take_when_free
+from clawd.service.door import Door
+from clawd.service.reporting import Reporter
+from clawd.service.sockets import HomeLock, take_when_free
 from clawd.service.systemd import Systemd
 
 if TYPE_CHECKING:
@@ -39,70 +40,73 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
     lock = HomeLock(loaded.layout.lock)
     await take_when_free(lock, loaded.layout.socket)
     daemon = Daemon(loaded, environ)
+    reporter = Reporter(systemd, daemon)
     try:
+        reporter.start()
         await daemon.open(redactor)
         try:
-            await _serve(daemon, loaded.layout, systemd)
+            await _serve(daemon, loaded.layout, systemd, reporter)
         finally:
-            systemd.notify("STOPPING=1", "STATUS=draining")
+            reporter.stopping()
             await daemon.close()
     finally:
+        await reporter.close()
         lock.release()
     _log.info("clawd ended")
 
 
-async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd) -> None:
+async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd, reporter: Reporter) -> None:
     policy = _peer_policy(layout, daemon.tools_cgroup)
-    gateway = await _gateway(daemon, policy)
+    gateway = await _gateway(daemon, policy, systemd)
     try:
-        await _serve_socket(daemon, layout, systemd, policy, gateway)
+        door = await _open_door(daemon, layout, systemd, policy)
+        await _serve_socket(daemon, door, reporter, gateway)
     finally:
         if gateway is not None:
             await gateway.close()
 
 
-async def _gateway(daemon: Daemon, policy: PeerPolicy) -> "Server | None":
+async def _gateway(daemon: Daemon, policy: PeerPolicy, systemd: Systemd) -> "Server | None":
     """Start the HTTP gateway, if there is to be one; without it nothing of it is loaded."""
+    passed = systemd.http_listeners()
     if not daemon.loaded.config.channels.http.enabled:
+        for each in passed:
+            _log.warning("systemd passed a socket for the HTTP gateway, which is switched off")
+            each.close()
         return None
     from clawd.service.http import start_gateway
 
-    return await start_gateway(daemon, policy)
+    return await start_gateway(daemon, policy, passed=passed)
 
 
-async def _serve_socket(
-    daemon: Daemon,
-    layout: Layout,
-    systemd: Systemd,
-    policy: PeerPolicy,
-    gateway: "Server | None",
-) -> None:
-    passed = systemd.listeners()
-    listener = passed[0] if passed else listen(layout.socket)
-    made = None if passed else layout.socket.lstat()
+async def _open_door(daemon: Daemon, layout: Layout, systemd: Systemd, policy: PeerPolicy) -> Door:
     server = RpcServer(
         daemon.handlers,
         identify=lambda peer: identify(peer, policy),
         identity=Identity(version=__version__, pid=os.getpid(), home=str(layout.home)),
     )
-    await server.start(listener)
-    _install_signals(daemon, systemd)
-    _announce(daemon, layout, from_systemd=bool(passed))
-    systemd.notify("READY=1", f"STATUS=serving {layout.socket}")
-    watchdog = asyncio.create_task(_feed_watchdog(daemon, systemd))
+    door = Door(server, layout.socket)
+    await door.open(systemd.control_listeners())
+    return door
+
+
+async def _serve_socket(
+    daemon: Daemon, door: Door, reporter: Reporter, gateway: "Server | None"
+) -> None:
+    _install_signals(daemon, reporter)
+    _announce(daemon, door)
+    reporter.ready()
     try:
         await daemon.shutdown_wanted.wait()
         _log.info("draining")
     finally:
-        watchdog.cancel()
+        reporter.stopping()
         if gateway is not None:
             gateway.stop_listening()
-        await server.stop_listening()
-        if made is not None:
-            remove(layout.socket, made)
+        await door.shut()
     await _drain(daemon, gateway)
-    await server.settle(SETTLE_S)
-    await server.close()
+    await door.server.settle(SETTLE_S)
+    await door.server.close()
 
 
 async def _drain(daemon: Daemon, gateway: "Server | None") -> None:
@@ -124,39 +128,35 @@ def _peer_policy(layout: Layout, tools: ToolsCgroup | None) -> PeerPolicy:
     )
 
 
-def _install_signals(daemon: Daemon, systemd: Systemd) -> None:
+def _install_signals(daemon: Daemon, reporter: Reporter) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.shutdown_wanted.set)
     reloads: set[asyncio.Task[None]] = set()
+    one_at_a_time = asyncio.Lock()
 
     def reload() -> None:
-        task = loop.create_task(_reload(daemon, systemd))
+        task = loop.create_task(_reload(daemon, reporter, one_at_a_time))
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
     loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-async def _reload(daemon: Daemon, systemd: Systemd) -> None:
-    systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-    try:
-        await daemon.reload()
-    except ClawError as error:
-        _log.error("the new configuration is refused, the old one stays: %s", error.message)
-    systemd.notify("READY=1")
+async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Lock) -> None:
+    async with one_at_a_time:
+        reporter.reloading()
+        refused = ""
+        try:
+            await daemon.reload()
+        except ClawError as error:
+            refused = error.message
+            _log.error("the new configuration is refused, the old one stays: %s", refused)
+        finally:
+            reporter.reloaded(refused)
 
 
-async def _feed_watchdog(daemon: Daemon, systemd: Systemd) -> None:
-    """Send a sign of life from the main loop for as long as the daemon can do its work."""
-    interval = systemd.watchdog_interval_s()
-    while interval is not None:
-        if daemon.is_healthy:
-            systemd.notify("WATCHDOG=1")
-        await asyncio.sleep(interval)
-
-
-def _announce(daemon: Daemon, layout: Layout, *, from_systemd: bool) -> None:
+def _announce(daemon: Daemon, door: Door) -> None:
     config = daemon.loaded.config
     _log.info("clawd started", extra={"version": __version__, "pid": os.getpid()})
     _log.info("config path", extra={"path": str(daemon.loaded.path)})
@@ -164,5 +164,5 @@ def _announce(daemon: Daemon, layout: Layout, *, from_systemd: bool) -> None:
     _log.info("provider selected", extra={"provider": config.default_provider})
     _log.info(
         "channel started",
-        extra={"channel": "cli", "socket": str(layout.socket), "from_systemd": from_systemd},
+        extra={"channel": "cli", "socket": str(door.path), "from_systemd": door.is_systemds},
     )

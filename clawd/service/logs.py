@@ -9,10 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from typing_extensions import override
 
 from clawd.security.redact import RedactingFilter, Redactor
+from clawd.service.journal import JOURNAL_SOCKET, PRIORITY, JournalHandler, event_of
+from clawd.service.logfile import LogFileHandler, is_log
 from clawd.wire.safe_text import visible, visible_line
 
 _log = logging.getLogger(__name__)
@@ -20,12 +23,14 @@ _log = logging.getLogger(__name__)
 MESSAGE_LIMIT = 4_000
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-_PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
-def set_up(environ: Mapping[str, str], redactor: Redactor) -> None:
-    """Send all logs to stderr, or to the journal, with secrets replaced."""
-    handler = _handler(environ)
+def set_up(environ: Mapping[str, str], redactor: Redactor, log_file: Path | None = None) -> None:
+    """Send all logs to stderr, or to the journal, with secrets replaced.
+
+    Where stderr is `log_file`, that is rotated as it grows.
+    """
+    handler = _handler(environ, log_file)
     handler.addFilter(_RecordRedactor(redactor))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -39,20 +44,29 @@ def set_up(environ: Mapping[str, str], redactor: Redactor) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def _handler(environ: Mapping[str, str]) -> logging.Handler:
+def _handler(environ: Mapping[str, str], log_file: Path | None) -> logging.Handler:
     if _is_journal(environ.get("JOURNAL_STREAM", "")):
-        try:
-            from systemd.journal import JournalHandler
-        except ImportError:
-            handler: logging.Handler = logging.StreamHandler(sys.stderr)
-            handler.setFormatter(_Lines(with_priority=True))
+        handler: logging.Handler
+        if JOURNAL_SOCKET.exists():
+            handler = JournalHandler(_STANDARD)
+            handler.setFormatter(_Lines(bare=True))
             return handler
-        handler = JournalHandler(SYSLOG_IDENTIFIER="clawd")
-        handler.setFormatter(_Lines(bare=True))
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Lines(with_priority=True))
         return handler
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _stderr_handler(log_file)
     handler.setFormatter(_Json() if environ.get("CLAWD_LOG") == "json" else _Lines())
     return handler
+
+
+def _stderr_handler(log_file: Path | None) -> logging.Handler:
+    try:
+        is_file = log_file is not None and is_log(sys.stderr.fileno(), log_file)
+    except (OSError, ValueError):  # a stderr that is no file at all
+        is_file = False
+    if log_file is not None and is_file:
+        return LogFileHandler(log_file)
+    return logging.StreamHandler(sys.stderr)
 
 
 def _is_journal(stream: str) -> bool:
@@ -104,7 +118,7 @@ class _Lines(logging.Formatter):
             return text
         text = f"{record.levelname} {record.name}: {text}"
         if self._with_priority:
-            return f"<{_PRIORITY.get(record.levelname, 6)}>{text}"
+            return f"<{PRIORITY.get(record.levelname, 6)}>{text}"
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created))
         return f"{at} {text}"
 
@@ -121,6 +135,9 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        event = event_of(record)
+        if event:
+            entry["event"] = event
         entry |= _fields(record)
         if record.exc_text:
             entry["traceback"] = record.exc_text

@@ -65,7 +65,7 @@ def _serve(options: argparse.Namespace) -> int:
     make_folders(loaded)
     os.umask(0o077)
     redactor = redactor_of(loaded, os.environ)
-    set_up(os.environ, redactor)
+    set_up(os.environ, redactor, loaded.layout.log)
     asyncio.run(run(loaded, os.environ, redactor))
     return 0
 

@@ -96,7 +96,8 @@ def _is_ending(error: ClawError, path: Path) -> bool:
 def listen(path: Path) -> socket.socket:
     """Return a listening socket at the path, in a folder that only this user may enter.
 
-    The mode is set by umask before bind, never by chmod after it.
+    The mode is set before bind, never by chmod after it, and not by the umask, which all threads
+    share.
 
     Raises:
         ClawError: somebody answers there already, or the folder cannot be made private.
@@ -104,14 +105,12 @@ def listen(path: Path) -> socket.socket:
     _private_folder(path.parent)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    mask = os.umask(0o177)
     try:
+        os.fchmod(listener.fileno(), 0o600)  # bind gives the file the mode of the descriptor
         listener.bind(str(path))
     except OSError as error:
         listener.close()
         raise ClawError(f"socket {path} cannot be bound: {error.strerror or error}") from error
-    finally:
-        os.umask(mask)
     listener.listen(BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the signature of socket
     return listener

@@ -28,6 +28,7 @@ ONE_SHOT = [
     "policy",
     "provider",
     "receipt",
+    "service",
     "status",
     "tool",
     "undo",

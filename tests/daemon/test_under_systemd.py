@@ -1,11 +1,13 @@
 """The daemon under systemd, with a stand-in for the manager: readiness, socket, watchdog."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +16,6 @@ import pytest
 from clawctl.client import connect
 from clawd.wire.methods import Ping
 from tests.support.home import Home
-
-pytest.importorskip("systemd.daemon", reason="systemd-python is not installed")
 
 pytestmark = pytest.mark.daemon
 
@@ -41,6 +41,16 @@ class Manager:
     def until(self, wanted: str) -> None:
         while wanted not in self.told:
             self.told += self.socket.recv(4096).decode().splitlines()
+
+    def status(self, part: str) -> str:
+        """Wait for a status line with the part in it, and return it."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for line in self.told:
+                if line.startswith("STATUS=") and part in line:
+                    return line
+            self.told += self.socket.recv(4096).decode().splitlines()
+        raise AssertionError(self.told)
 
 
 @pytest.fixture
@@ -125,3 +135,95 @@ def test_a_daemon_that_hangs_stops_feeding_the_watchdog(home: Home, manager: Man
         while time.monotonic() < deadline:
             manager.socket.recv(4096)
     os.kill(pid, signal.SIGCONT)
+
+
+def test_a_refused_reload_stands_in_the_status_until_one_succeeds(
+    home: Home, manager: Manager
+) -> None:
+    home.configure()
+    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
+    home.start()
+    manager.until("READY=1")
+    good = home.config.read_text()
+    assert home.daemon is not None
+    home.config.write_text(good + '[security]\nautonomy = "godmode"\n')
+    home.daemon.send_signal(signal.SIGHUP)
+    assert 'security.autonomy = "godmode"' in manager.status("RELOAD REFUSED")
+    manager.told.clear()
+    home.config.write_text(good)
+    home.daemon.send_signal(signal.SIGHUP)
+    manager.until("READY=1")
+    assert "RELOAD" not in manager.status("serving")
+
+
+def test_the_status_says_that_the_emergency_stop_is_set(home: Home, manager: Manager) -> None:
+    home.configure()
+    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
+    home.start()
+    assert "0 turns running" in manager.status("serving")
+    assert home.ctl("estop").returncode == 0
+    assert manager.status("EMERGENCY STOP SET")
+
+
+def test_more_time_is_asked_for_while_it_starts(home: Home, manager: Manager) -> None:
+    home.configure()
+    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
+    home.start()
+    manager.until("READY=1")
+    before = manager.told[: manager.told.index("READY=1")]
+    assert "EXTEND_TIMEOUT_USEC=30000000" in before
+    assert "STATUS=opening memory and receipts" in before
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-socket-activate") is None, reason="systemd-socket-activate is missing"
+)
+def test_the_first_client_of_systemds_socket_starts_the_daemon(home: Home, tmp_path: Path) -> None:
+    home.configure()
+    path = tmp_path / "activated.sock"
+    passed = [f"-E{name}={value}" for name, value in home.environ.items()]
+    activator = subprocess.Popen(
+        [
+            *("systemd-socket-activate", "-l", str(path), "--fdname=control"),
+            *(*passed, sys.executable, "-m", "clawd"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not path.exists() and time.monotonic() < deadline:
+            assert activator.poll() is None
+            time.sleep(0.01)
+        with connect(path) as client:
+            assert client.call(Ping()).message == "pong"
+    finally:
+        activator.terminate()
+        _, log = activator.communicate(timeout=20)
+    assert activator.returncode == 0, log
+
+
+def test_a_socket_for_the_gateway_is_taken_by_its_name(home: Home, tmp_path: Path) -> None:
+    home.configure(tables="[channels.http]\nenabled = true\nport = 0\n")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port, number = listener.getsockname()[1], listener.fileno()
+        daemon = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH.replace("control", "http"), str(number)],
+            env=home.environ,
+            pass_fds=(number,),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}/health"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert answer.status == 200
+    finally:
+        daemon.terminate()
+        _, log = daemon.communicate(timeout=20)
+    assert daemon.returncode == 0, log

@@ -1,0 +1,272 @@
+"""`clawctl service`: clawd as a service of systemd, for you or for the machine."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.render import emit_json, note, say
+from clawctl.service_install import Choice, ServiceReport, install, uninstall
+from clawctl.service_state import is_up, service_state, show_service
+from clawctl.steps import Steps
+from clawctl.systemctl import Manager, Scope
+from clawctl.units import SERVICE, SOCKET, files_of
+from clawd.errors import ClawError, ForbiddenError
+from clawd.paths import SYSTEM_HOME, Layout, layout
+
+RELOAD_PATIENCE_S = 1.5
+_RETRY_S = 0.1
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+@click.group()
+def command() -> None:
+    """Install, start, stop and watch clawd as a service of systemd.
+
+    Without --user and --system it is the machine's for root and your own for everybody else.
+    """
+
+
+def _scope_option(function: C) -> C:
+    system = click.option("--system", "scope", flag_value="system", help="The machine's.")
+    return click.option("--user", "scope", flag_value="user", help="Your own.")(system(function))
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done.")
+_root = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    help="Another root, of an image; nothing is started there.",
+)
+
+
+@command.command("install")
+@_scope_option
+@_root
+@click.option("--no-enable", is_flag=True, help="Start it now, but not by itself later.")
+@click.option("--print", "prints", is_flag=True, help="Print the units and write nothing.")
+@_dry_run
+@json_option
+@pass_app
+def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> int:
+    """Write the units (where no package did), enable and start them. Doing it again is safe.
+
+    A daemon that runs without systemd ends in order, and the service goes on with its home.
+    """
+    manager, where = _manager(scope), _layout(scope)
+    if flags["prints"]:
+        return _print_units(manager, where, root, as_json=flags["as_json"])
+    if manager.scope == "system" and root == Path("/"):
+        _require_root(flags["dry_run"])
+    choice = Choice(
+        root=root.absolute(),
+        enable=not flags["no_enable"],
+        dry_run=flags["dry_run"],
+        quiet=flags["as_json"],
+    )
+    return _tell(install(manager, where, os.environ, choice), as_json=flags["as_json"])
+
+
+@command.command("uninstall")
+@_scope_option
+@_root
+@_dry_run
+@json_option
+@pass_app
+def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_json: bool) -> int:
+    """Stop the service and remove the units that `install` wrote. Data stays."""
+    manager, where = _manager(scope), _layout(scope)
+    if manager.scope == "system" and root == Path("/"):
+        _require_root(dry_run)
+    choice = Choice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
+    return _tell(uninstall(manager, where, os.environ, choice), as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@_dry_run
+@json_option
+@pass_app
+def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+    """Start the service and its socket."""
+    return _act(scope, "start", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@_dry_run
+@json_option
+@pass_app
+def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+    """Stop the service, and its socket: else the next client would start it again."""
+    return _act(scope, "stop", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@click.option("--socket", "with_socket", is_flag=True, help="The socket too, where it is gone.")
+@_dry_run
+@json_option
+@pass_app
+def restart(
+    _app: App, scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Start the service anew. Clients that connect meanwhile wait at the socket."""
+    units = (SOCKET, SERVICE) if with_socket else (SERVICE,)
+    return _act(scope, "restart", units, dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@_dry_run
+@json_option
+@pass_app
+def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+    """Let it start by itself: with the machine, or when you log in."""
+    return _act(scope, "enable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@_dry_run
+@json_option
+@pass_app
+def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+    """Do not let it start by itself any more; one that runs goes on."""
+    return _act(scope, "disable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
+
+
+@command.command()
+@_scope_option
+@_dry_run
+@json_option
+@pass_app
+def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+    """Let it read its config again; one with errors is refused, and the old one stays."""
+    code = _act(scope, "reload", (SERVICE,), dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        return code
+    manager = _manager(scope)
+    deadline = time.monotonic() + RELOAD_PATIENCE_S
+    while time.monotonic() < deadline:
+        status = manager.show(SERVICE, ("StatusText",)).get("StatusText", "")
+        _, refused, why = status.partition("RELOAD REFUSED, ")
+        if refused:
+            raise ClawError(why, code="config", hint="Check it with: clawctl config validate")
+        time.sleep(_RETRY_S)
+    return code
+
+
+@command.command()
+@_scope_option
+@json_option
+@pass_app
+def status(_app: App, scope: Scope | None, *, as_json: bool) -> int:
+    """Say how the service stands; not 0 when no client would be served."""
+    manager = _manager(scope)
+    manager.require()
+    state = service_state(manager, _layout(scope))
+    if as_json:
+        emit_json(state)
+    else:
+        show_service(state)
+    return Exit.DONE if is_up(state) else Exit.FAILED
+
+
+@command.command()
+@_scope_option
+@click.option("-f", "--follow", is_flag=True, help="Go on as lines come.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=100, show_default=True)
+@click.option("--since", metavar="TIME", help='As journalctl takes it: "1 hour ago", today.')
+@click.option("--until", metavar="TIME", help="The end, in the same words.")
+@click.option("-p", "--priority", metavar="LEVEL", help="At least as bad: warning, err.")
+@click.option("--tool", metavar="NAME", help="What one tool did.")
+@click.option("--event", metavar="NAME", help="One event, as tool_denied.")
+@click.option("--conversation", metavar="ID", help="What happened in one conversation.")
+@json_option
+@pass_app
+def logs(_app: App, /, scope: Scope | None, **wanted: Any) -> int:
+    """Show the service's log from the journal."""
+    arguments = ["--unit", SERVICE, "--no-pager", f"--lines={wanted['lines']}"]
+    options = [name for name in ("since", "until", "priority") if wanted[name]]
+    arguments += [f"--{name}={wanted[name]}" for name in options]
+    if wanted["follow"]:
+        arguments.append("--follow")
+    if wanted["as_json"]:
+        arguments.append("--output=json")
+    # Terms of one field each; journalctl takes them together as `and`.
+    terms = [name for name in ("tool", "event", "conversation") if wanted[name]]
+    arguments += [f"CLAWD_{name.upper()}={wanted[name]}" for name in terms]
+    ended = _manager(scope).follow_journal(arguments)
+    if ended in {Exit.DONE, Exit.INTERRUPTED}:
+        return ended
+    return Exit.FAILED
+
+
+def _act(
+    scope: Scope | None, verb: str, units: tuple[str, ...], *, dry_run: bool, as_json: bool
+) -> int:
+    manager, where = _manager(scope), _layout(scope)
+    manager.require()
+    if manager.scope == "system":
+        _require_root(dry_run)
+    if service_state(manager, where).state == "not installed":
+        raise ClawError(
+            "the service is not installed",
+            code="not_found",
+            hint=f"Install it with: clawctl service install --{manager.scope}",
+        )
+    steps = Steps(manager, dry_run=dry_run, quiet=as_json)
+    steps.command(f"{verb} {' and '.join(units)}", manager.command(verb, *units))
+    report = ServiceReport(
+        scope=manager.scope, action=verb, dry_run=dry_run, steps=tuple(steps.done)
+    )
+    return _tell(report, as_json=as_json)
+
+
+def _tell(report: ServiceReport, *, as_json: bool) -> int:
+    if as_json:
+        emit_json(report)
+    else:
+        for line in report.notes:
+            say(line)
+    return Exit.DONE
+
+
+def _print_units(manager: Manager, where: Layout, root: Path, *, as_json: bool) -> int:
+    files = files_of(manager.scope, root.absolute(), os.environ, where)
+    if as_json:
+        shown = [{"path": str(each.path), "text": each.text} for each in files]
+        emit_json({"scope": manager.scope, "files": shown})
+    for file in () if as_json else files:
+        note(f"--- {file.path}")
+        say(file.text)
+    return Exit.DONE
+
+
+def _manager(scope: Scope | None) -> Manager:
+    return Manager(_scope(scope), os.environ)
+
+
+def _scope(scope: Scope | None) -> Scope:
+    return scope or ("system" if os.geteuid() == 0 else "user")
+
+
+def _layout(scope: Scope | None) -> Layout:
+    if _scope(scope) == "system":
+        return layout({**os.environ, "CLAWD_HOME": str(SYSTEM_HOME), "CLAWD_SOCKET": ""})
+    return layout(os.environ)
+
+
+def _require_root(is_dry: bool) -> None:  # noqa: FBT001 - one question, asked in place
+    if os.geteuid() != 0 and not is_dry:
+        raise ForbiddenError(
+            "the machine's service belongs to root",
+            hint="Run it with sudo, or take your own: clawctl service … --user",
+        )

@@ -1,0 +1,150 @@
+"""Runs systemctl and journalctl, of the machine's manager or of the user's own. No D-Bus here."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from clawd.errors import ClawError
+
+Scope = Literal["system", "user"]
+
+LIMIT_S = 120.0
+_REACHABLE = frozenset({"running", "degraded", "starting", "initializing", "maintenance"})
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program said and how it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Manager:
+    """A systemd that can be asked.
+
+    Args:
+        scope: whose.
+        environ: where it is looked for.
+    """
+
+    def __init__(self, scope: Scope, environ: Mapping[str, str]) -> None:
+        self.scope = scope
+        self._environ = dict(environ)
+        self._flags = ("--user",) if scope == "user" else ()
+
+    def require(self) -> None:
+        """Return when the manager answers.
+
+        Raises:
+            ClawError: it does not; says why and what to do instead.
+        """
+        if self._program("systemctl") is None:
+            raise ClawError(
+                "there is no systemctl on this machine",
+                hint="Let your own supervisor run `clawd` in the foreground, or let clawctl start "
+                "it when it is needed: nothing has to be installed for that.",
+            )
+        ran = self.ask("is-system-running")
+        if ran.stdout.strip() in _REACHABLE:
+            return
+        said = (ran.stderr.strip() or ran.stdout.strip() or "it does not answer").splitlines()[0]
+        if self.scope == "system" or "not been booted" in ran.stderr:
+            raise ClawError(
+                f"systemd does not run this machine: {said}",
+                hint="In a container, run `clawd` in the foreground. Elsewhere let your own "
+                "supervisor run it, or let clawctl start it when it is needed.",
+            )
+        raise ClawError(
+            f"your systemd user manager cannot be reached: {said}",
+            hint=self._no_user_manager(),
+        )
+
+    def ask(self, *arguments: str) -> Ran:
+        """Run systemctl to its end and return what it said."""
+        return self.run(self.command(*arguments))
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the words of a systemctl command, as a person would type them."""
+        return ["systemctl", *self._flags, *arguments]
+
+    def run(self, command: Sequence[str]) -> Ran:
+        """Run a program to its end and return what it said.
+
+        Raises:
+            ClawError: it is not there, or does not end.
+        """
+        program = self._program(command[0])
+        if program is None:
+            raise ClawError(f"there is no {command[0]} on this machine")
+        try:
+            done = subprocess.run(  # noqa: S603 a list of arguments, no shell
+                [program, *command[1:]],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ClawError(f"{' '.join(command)} did not end: {error}") from error
+        return Ran(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def show(self, unit: str, properties: Sequence[str]) -> dict[str, str]:
+        """Return properties of a unit; those that this systemd does not know are left out."""
+        ran = self.ask("show", unit, f"--property={','.join(properties)}")
+        pairs = (line.partition("=") for line in ran.stdout.splitlines() if "=" in line)
+        return {name: value for name, _, value in pairs if value != "[not set]"}
+
+    def follow_journal(self, arguments: Sequence[str]) -> int:
+        """Run journalctl on our own output; return its exit status.
+
+        Raises:
+            ClawError: there is no journalctl.
+        """
+        program = self._program("journalctl")
+        if program is None:
+            raise ClawError(
+                "there is no journalctl on this machine",
+                hint="A daemon that clawctl started logs to clawd.log in its home.",
+            )
+        try:
+            done = subprocess.run(  # noqa: S603 a list of arguments, no shell
+                [program, *self._flags, *arguments],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except KeyboardInterrupt:
+            return 130
+        return done.returncode
+
+    def lingers(self) -> bool | None:
+        """Tell whether the user's manager runs while nobody is logged in; None: nobody knows."""
+        if self._program("loginctl") is None:
+            return None
+        ran = self.run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
+        answer = ran.stdout.strip().partition("=")[2]
+        # A user without a session is unknown to logind, and does not linger either.
+        return answer == "yes" if ran.status == 0 or "not logged in" in ran.stderr else None
+
+    def _no_user_manager(self) -> str:
+        if not self._environ.get("XDG_RUNTIME_DIR"):
+            return (
+                "XDG_RUNTIME_DIR is not set, as after su or sudo. Log in as the user itself (ssh, "
+                "machinectl shell), or for a user without a session: sudo loginctl enable-linger "
+                f"USER, then export XDG_RUNTIME_DIR=/run/user/{os.getuid()}"
+            )
+        return (
+            "Log in as the user itself, or for a user without a session: sudo loginctl "
+            "enable-linger USER. Without a user manager clawctl starts clawd when it is needed."
+        )
+
+    def _program(self, name: str) -> str | None:
+        return shutil.which(name, path=self._environ.get("PATH"))

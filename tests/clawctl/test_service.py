@@ -1,0 +1,354 @@
+"""`clawctl service`, with stand-ins for systemctl and its like that note their calls."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawctl.units import MARK, escaped
+from tests.support.home import Home
+
+SYSTEMCTL = """#!/bin/sh
+echo "systemctl $*" >> "{fake}/calls"
+[ "$1" = --user ] && shift
+case "$1" in
+    is-system-running) cat "{fake}/state"; cat "{fake}/problem" >&2 ;;
+    show) cat "{fake}/show.$2" ;;
+esac
+[ -e "{fake}/fail.$1" ] && {{ cat "{fake}/fail.$1" >&2; exit 1; }}
+exit 0
+"""
+OTHER = """#!/bin/sh
+echo "{name} $*" >> "{fake}/calls"
+cat "{fake}/{name}.says"
+"""
+
+
+class World:
+    """A throwaway account, and a systemd that does what it is told and nothing else."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.home = home
+        self.fake = folder / "fake"
+        self.fake.mkdir()
+        self.units = Path(home.environ["HOME"]) / ".config/systemd/user"
+        self._program("systemctl", SYSTEMCTL)
+        for name in ("journalctl", "loginctl", "systemd-sysusers", "systemd-tmpfiles"):
+            self._program(name, OTHER)
+            self.says(f"{name}.says", "")
+        self.says("loginctl.says", "Linger=yes\n")
+        self.says("state", "running\n")
+        self.says("problem", "")
+        self.unit("LoadState=loaded\nActiveState=active\nMainPID=1\n")
+        self.says("show.clawd.socket", "LoadState=loaded\nActiveState=active\n")
+        home.environ |= {"PATH": f"{self.fake}:/usr/bin:/bin"}
+        del home.environ["CLAWD_HOME"]
+
+    def _program(self, name: str, text: str) -> None:
+        path = self.fake / name
+        path.write_text(text.format(fake=self.fake, name=name), encoding="utf-8")
+        path.chmod(0o755)
+
+    def says(self, name: str, text: str) -> None:
+        (self.fake / name).write_text(text, encoding="utf-8")
+
+    def unit(self, text: str) -> None:
+        self.says("show.clawd.service", text)
+
+    def calls(self) -> list[str]:
+        """Return what was run since the last time, without questions."""
+        path = self.fake / "calls"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        path.write_text("", encoding="utf-8")
+        return [line for line in lines if " show clawd" not in line and "is-system" not in line]
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.home.ctl("service", *arguments)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.ctl(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(Home(tmp_path), tmp_path)
+
+
+def test_installing_writes_the_units_and_starts_them(world: World) -> None:
+    done = world.ctl("install", "--user")
+    assert done.returncode == 0, done.stderr
+    assert world.calls() == [
+        "systemctl --user daemon-reload",
+        "systemctl --user enable clawd.socket clawd.service",
+        "systemctl --user start clawd.socket",
+        "systemctl --user restart clawd.service",
+        f"loginctl show-user {os.getuid()} --property=Linger",
+    ]
+    service = (world.units / "clawd.service").read_text(encoding="utf-8")
+    program = Path(sys.executable).parent / "clawd"
+    assert service.startswith(MARK)
+    assert f"\nExecStart={program}\n" in service
+    assert f"\nExecStartPre={program} --check-config\n" in service
+    assert "ListenStream=%t/clawd/clawd.sock" in (world.units / "clawd.socket").read_text("utf-8")
+    assert "✓ start it when you log in  [systemctl --user enable" in done.stderr
+
+
+def test_installing_again_changes_nothing(world: World) -> None:
+    world.ctl("install", "--user")
+    before = {path: path.stat().st_mtime_ns for path in world.units.iterdir()}
+    report = world.json("install", "--user")
+    assert {path: path.stat().st_mtime_ns for path in world.units.iterdir()} == before
+    assert [step["result"] for step in report["steps"][:2]] == ["unchanged", "unchanged"]
+
+
+def test_a_dry_run_does_nothing_and_says_what_it_would_do(world: World) -> None:
+    report = world.json("install", "--user", "--dry-run")
+    assert not world.units.exists()
+    assert world.calls() == []
+    assert {step["result"] for step in report["steps"]} == {"planned"}
+    assert len(report["steps"]) == 6
+
+
+def test_units_can_be_printed_without_any_systemd(world: World) -> None:
+    world.says("state", "offline\n")
+    done = world.ctl("install", "--user", "--print")
+    assert done.returncode == 0
+    assert "ExecStart=" in done.stdout
+    assert world.calls() == []
+
+
+def test_another_home_is_served_at_its_own_socket(world: World) -> None:
+    other = world.home.path
+    world.home.environ["CLAWD_HOME"] = str(other)
+    files = world.json("install", "--user", "--print")["files"]
+    assert f"\nEnvironment=CLAWD_HOME={other}\n" in files[0]["text"]
+    assert f"\nListenStream={other}/run/clawd.sock\n" in files[1]["text"]
+
+
+def test_a_unit_that_a_person_wrote_is_not_overwritten(world: World) -> None:
+    world.units.mkdir(parents=True)
+    mine = world.units / "clawd.service"
+    mine.write_text("[Service]\nExecStart=/opt/mine\n", encoding="utf-8")
+    done = world.ctl("install", "--user")
+    assert done.returncode == 1
+    assert "clawctl did not write it" in done.stderr
+    assert mine.read_text(encoding="utf-8") == "[Service]\nExecStart=/opt/mine\n"
+    assert world.calls() == []
+    assert world.ctl("uninstall", "--user").returncode == 0
+    assert mine.exists()
+
+
+def test_a_package_unit_is_used_instead_of_a_second_one(world: World, tmp_path: Path) -> None:
+    unit = tmp_path / "root/usr/lib/systemd/system/clawd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("", encoding="utf-8")
+    report = world.json("install", "--system", "--root", str(tmp_path / "root"))
+    assert not (tmp_path / "root/etc").exists()
+    assert "comes from a package" in report["notes"][0]
+    done = world.ctl("uninstall", "--system", "--root", str(tmp_path / "root"))
+    assert done.returncode == 1
+    assert "apt remove clawd" in done.stderr
+
+
+def test_without_lingering_the_line_that_changes_it_is_offered(world: World) -> None:
+    world.says("loginctl.says", "Linger=no\n")
+    done = world.ctl("install", "--user")
+    assert "loginctl enable-linger" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "problem", "told"),
+    [
+        ("offline", "", "XDG_RUNTIME_DIR is not set"),
+        ("", "Failed to connect to bus: No medium found", "enable-linger"),
+        ("", "System has not been booted with systemd as init system", "In a container"),
+    ],
+)
+def test_without_a_manager_it_is_said_what_to_do(
+    world: World, state: str, problem: str, told: str
+) -> None:
+    world.says("state", state)
+    world.says("problem", problem)
+    for verb in ("install", "start", "status", "stop"):
+        done = world.ctl(verb, "--user")
+        assert done.returncode == 1
+        assert told in done.stderr
+    assert not world.units.exists()
+
+
+def test_without_systemctl_it_is_said_what_to_do(world: World) -> None:
+    (world.fake / "systemctl").unlink()
+    world.home.environ["PATH"] = str(world.fake)
+    done = world.ctl("install", "--user")
+    assert done.returncode == 1
+    assert "no systemctl on this machine" in done.stderr
+    assert "supervisor" in done.stderr
+
+
+def test_a_step_that_fails_stops_the_rest(world: World) -> None:
+    world.says("fail.enable", "Failed to enable unit: it is masked\nmore\n")
+    done = world.ctl("install", "--user")
+    assert done.returncode == 1
+    assert "it is masked" in done.stderr
+    assert world.calls()[-1] == "systemctl --user enable clawd.socket clawd.service"
+
+
+def test_uninstalling_removes_the_units_and_leaves_the_data(world: World) -> None:
+    data = Path(world.home.environ["HOME"]) / ".clawd"
+    data.mkdir()
+    (data / "memory.sqlite").write_text("x", encoding="utf-8")
+    world.ctl("install", "--user")
+    world.calls()
+    done = world.ctl("uninstall", "--user")
+    assert done.returncode == 0, done.stderr
+    assert world.calls() == [
+        "systemctl --user disable --now clawd.socket clawd.service",
+        "systemctl --user daemon-reload",
+        "systemctl --user reset-failed clawd.service",
+    ]
+    assert [*world.units.iterdir()] == []
+    assert f"Your data stays: {data}" in done.stdout
+    assert (data / "memory.sqlite").exists()
+    assert "Nothing was installed" in world.ctl("uninstall", "--user").stdout
+
+
+@pytest.mark.parametrize(
+    ("verb", "call"),
+    [
+        (("start",), "start clawd.socket clawd.service"),
+        (("stop",), "stop clawd.socket clawd.service"),
+        (("restart",), "restart clawd.service"),
+        (("restart", "--socket"), "restart clawd.socket clawd.service"),
+        (("enable",), "enable clawd.socket clawd.service"),
+        (("disable",), "disable clawd.socket clawd.service"),
+        (("reload",), "reload clawd.service"),
+    ],
+)
+def test_a_verb_is_one_systemctl_command(world: World, verb: tuple[str, ...], call: str) -> None:
+    report = world.json(*verb, "--user")
+    assert world.calls() == [f"systemctl --user {call}"]
+    assert report["steps"][0]["command"] == f"systemctl --user {call}"
+    world.ctl(*verb, "--user", "--dry-run")
+    assert world.calls() == []
+
+
+def test_a_service_that_is_not_installed_is_not_started(world: World) -> None:
+    world.unit("LoadState=not-found\n")
+    done = world.ctl("start", "--user")
+    assert done.returncode == 1
+    assert "clawctl service install --user" in done.stderr
+
+
+def test_a_refused_reload_is_an_error_with_its_reason(world: World) -> None:
+    world.unit(
+        "LoadState=loaded\nActiveState=active\n"
+        "StatusText=serving; RELOAD REFUSED, the old config stays: the configuration has 1 "
+        "problem\n"
+    )
+    done = world.ctl("reload", "--user")
+    assert done.returncode == 1
+    assert "the old config stays: the configuration has 1 problem" in done.stderr
+
+
+def test_the_status_tells_at_a_glance(world: World) -> None:
+    world.unit(
+        "LoadState=loaded\nActiveState=active\nMainPID=77\nStatusText=serving; 1 turn running\n"
+        "UnitFileState=enabled\nFragmentPath=/x/clawd.service\nDropInPaths=/x/gpu.conf\n"
+        "Result=success\nExecMainCode=2\nExecMainStatus=9\nNRestarts=3\nWatchdogUSec=1min 30s\n"
+        "MemoryCurrent=1500000000\nTasksCurrent=12\n"
+    )
+    world.says(
+        "show.clawd.socket",
+        "LoadState=loaded\nActiveState=active\nSubState=running\n"
+        "Listen=/nonexistent/clawd.sock (Stream)\n",
+    )
+    done = world.ctl("status", "--user")
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "running, pid 77",
+        "serving; 1 turn running",
+        "/x/clawd.service (enabled, 1 drop-ins)",
+        "(signal 9); restarted 3 times",
+        "every 90 s",
+        "1.5 GB with models and tools, 12 tasks",
+        "/nonexistent/clawd.sock is gone, nobody can connect: clawctl service restart --socket",
+    ):
+        assert part in done.stdout
+    state = world.json("status", "--user")
+    assert (state["restarts"], state["watchdog_s"], state["pid"]) == (3, 90.0, 77)
+
+
+@pytest.mark.parametrize(
+    ("unit", "socket", "state", "code"),
+    [
+        ("LoadState=loaded\nActiveState=inactive\n", "active", "waiting", 0),
+        ("LoadState=loaded\nActiveState=inactive\n", "inactive", "stopped", 1),
+        ("LoadState=loaded\nActiveState=failed\nResult=watchdog\n", "inactive", "failed", 1),
+        ("LoadState=loaded\nActiveState=activating\n", "active", "starting", 0),
+        ("LoadState=not-found\nActiveState=inactive\n", "inactive", "not installed", 1),
+    ],
+)
+def test_the_status_has_one_word_and_an_exit_code(
+    world: World, unit: str, socket: str, state: str, code: int
+) -> None:
+    world.unit(unit)
+    world.says("show.clawd.socket", f"LoadState=loaded\nActiveState={socket}\n")
+    done = world.ctl("status", "--user", "--json")
+    assert (json.loads(done.stdout)["state"], done.returncode) == (state, code)
+
+
+def test_logs_are_asked_of_the_journal_by_field(world: World) -> None:
+    world.says("journalctl.says", "a line\n")
+    done = world.ctl(
+        *("logs", "--user", "-n", "5", "-f", "--since", "1 hour ago", "-p", "err"),
+        *("--tool", "shell", "--event", "tool_denied"),
+    )
+    assert done.returncode == 0
+    assert done.stdout == "a line\n"
+    assert world.calls() == [
+        "journalctl --user --unit clawd.service --no-pager --lines=5 --since=1 hour ago "
+        "--priority=err --follow CLAWD_TOOL=shell CLAWD_EVENT=tool_denied"
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_the_machines_service_is_not_for_everybody(world: World) -> None:
+    done = world.ctl("start", "--system")
+    assert done.returncode == 1
+    assert "sudo" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("/opt/clawd/bin/clawd", "/opt/clawd/bin/clawd"),
+        ("/a b/clawd", '"/a b/clawd"'),
+        ("/100%/$x/clawd", "/100%%/$$x/clawd"),
+        ('/a"b\\/clawd', '"/a\\"b\\\\/clawd"'),
+    ],
+)
+def test_a_path_is_one_word_of_an_exec_line(path: str, word: str) -> None:
+    assert escaped(Path(path)) == word
+
+
+@pytest.mark.daemon
+def test_a_daemon_that_runs_already_hands_its_home_over(world: World) -> None:
+    default = Path(world.home.environ["HOME"]) / ".clawd"
+    world.home.path = default
+    world.home.configure()
+    world.home.start()
+    pid = world.home.pid()
+    try:
+        assert world.json("status", "--user")["beside"] == pid
+        report = world.json("install", "--user")
+        assert any(f"(pid {pid})" in step["what"] for step in report["steps"])
+        assert world.home.daemon is not None
+        assert world.home.daemon.wait(timeout=20) == 0
+    finally:
+        world.home.close()
