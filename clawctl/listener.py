@@ -1,4 +1,4 @@
-"""Who listens at the other end of a socket: a daemon, or systemd for one that may yet have to start."""
+"""Who listens at the other end of a socket: a daemon, or systemd for one that may have to start."""
 
 import _socket
 import contextlib
