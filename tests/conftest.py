@@ -13,6 +13,7 @@ import pytest
 
 from clawd.security.sandbox_landlock import landlock_problem
 from tests.clients.places import lacking
+from tests.support.installed import no_machine
 
 
 @functools.cache
@@ -76,6 +77,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
     "conformance": lambda: lacking("mcp"),
     "clis": lambda: lacking("clis"),
+    "booted": no_machine,
     "package": _no_package,
 }
 

@@ -16,12 +16,13 @@ from bootstrap.debian import build_package, update_lock
 from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
+from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine", "systemd")
-# Programs of others, which do not care what Python the daemon runs on: once is enough.
-BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser"
+# Programs of others and installed packages do not care what Python runs the tests: once is enough.
+BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser or booted"
 FAST_TESTS = f"not slow and not real_model and not daemon and not ({BY_OTHERS})"
 ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
 MADE_HERE = (
@@ -106,6 +107,7 @@ def run_tests() -> int:
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
     if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
         build_package()
+    prepare_rootfs()
     own = probe(str(python))
     wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
     left_out: tuple[str, ...] = ()

@@ -155,6 +155,8 @@ def system_needs(*, builds_engine: bool) -> list[Need]:
     if os.environ.get("CI"):
         why = "tests of what web pages can do to the gateway"
         needs.append(Need("chromium", why, lambda: has_programs("chromium")))
+        why = "a Debian root, in which tests boot a systemd"
+        needs.append(Need("debootstrap", why, lambda: has_programs("debootstrap")))
     if Path("/run/systemd/system").is_dir() or os.environ.get("CI"):
         why = "readiness, watchdog and journal fields under systemd"
         needs += [
