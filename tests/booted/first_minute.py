@@ -1,0 +1,179 @@
+"""A new user's first minute, played for real on a bare root, and written down as a page.
+
+    python -m tests.booted.first_minute        as root; writes docs/first-minute.md anew
+
+The root is what debootstrap leaves: no service manager runs in it, as in a container. Every step is
+typed at a terminal of its own; where clawd asks, it is answered as the step says.
+"""
+
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pexpect
+import pyte
+
+from tests.support.booted import Machine
+from tests.support.installed import CHECKOUT, IDLE, bare_root, package
+
+PAGE = CHECKOUT / "docs" / "first-minute.md"
+USER = "ada"
+DEB = "clawd.deb"
+COLUMNS, ROWS = 132, 200
+LIMIT_S = 200
+QUESTION = r"Approve\? \[y/N\][^\n]*\)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Something typed at a prompt.
+
+    Attributes:
+        says: what the page tells before it.
+        typed: the command, for a shell.
+        user: who types it.
+        answers: what is typed when clawd asks.
+        exit_code: how it must end.
+    """
+
+    says: str
+    typed: str
+    user: str = USER
+    answers: tuple[str, ...] = ()
+    exit_code: int = 0
+
+
+STEPS = (
+    Step(
+        says="Install the package. It brings all that it needs with it, a very small model too.",
+        typed=f"apt-get install -qq -y ./{DEB}",
+        user="root",
+    ),
+    Step(
+        says="Ask something. Nothing is to be set up: your own daemon starts by itself.",
+        typed='clawctl agent -m "hello"',
+    ),
+    Step(
+        says="Give it a file to look at. It may touch `~/clawd-workspace` alone.",
+        typed='echo "water the roses" > ~/clawd-workspace/plan.txt',
+    ),
+    Step(
+        says="Let it run a command. It asks before it does; `y` allows it once.",
+        typed='clawctl agent -m "run the command: ls"',
+        answers=("y",),
+    ),
+    Step(
+        says="Every call has left a receipt, whether it was allowed or not.",
+        typed="clawctl receipt list",
+    ),
+    Step(
+        says="The receipts are a chain. Whoever changes, removes or adds one, breaks it.",
+        typed="clawctl receipt verify",
+    ),
+    Step(
+        says="Stop every tool at once. What runs is killed, and nothing new starts.",
+        typed='clawctl estop --reason "trying it out"',
+    ),
+    Step(
+        says="Now no tool runs, whoever asks for it.",
+        typed="clawctl tool run file_list",
+        exit_code=7,
+    ),
+    Step(says="Allow tools again.", typed="clawctl estop --clear"),
+    Step(
+        says="End your daemon. Its home is `~/.clawd`; what it holds stays until you delete it.",
+        typed="kill $(cat ~/.clawd/clawd.lock)",
+    ),
+    Step(
+        says="And uninstall.",
+        typed="apt-get purge -qq -y clawd",
+        user="root",
+    ),
+    Step(
+        says="Nothing of it is left on the machine.",
+        typed="ls -d /usr/lib/clawd /etc/clawd /var/lib/clawd; command -v clawctl",
+        exit_code=1,
+    ),
+)
+
+INTRODUCTION = """\
+# The first minute
+
+From a bare Debian 12 to a first answer, an approved command, a verified receipt, and away again. No
+network is needed, and no service manager: this was played in a container-like root. It is written
+by `python -m tests.booted.first_minute`, and a test plays it again. `#` is root, `$` is you.
+"""
+
+# What apt says of itself.
+NOISE = re.compile(r"debconf: |\(Reading database|.*Selecting previously")
+# What differs from one run to the next, and what stands for it in a comparison.
+VARYING = (
+    (re.compile(r"\b(receipt|conv|turn)-[0-9A-Za-z…]+"), r"\1-ID"),
+    (re.compile(r"\b[0-9a-f]{8,64}\b"), "HASH"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?"), "TIME"),
+    (re.compile(r"\b\d+(\.\d+)? ?(ms|s|t/s|tk/s|tok|tokens|%|cached)(?![a-z])"), "N"),
+    (re.compile(r"( · N)+"), ""),
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r"(?m) $"), ""),
+)
+
+
+def play() -> str:
+    """Play every step on a fresh bare root, and return the page."""
+    parts = [INTRODUCTION]
+    with Machine(bare_root()) as machine:
+        machine.start(*IDLE)
+        machine.wait_for(IDLE[0])
+        machine.out("useradd", "--create-home", "--shell", "/bin/bash", USER)
+        shutil.copyfile(package(), machine.path(f"/root/{DEB}"))
+        for step in STEPS:
+            prompt = "#" if step.user == "root" else "$"
+            shown = perform(machine, step)
+            block = f"{prompt} {step.typed}\n{shown}".rstrip()
+            parts.append(f"{step.says}\n\n```console\n{block}\n```\n")
+    return "\n".join(parts)
+
+
+def perform(machine: Machine, step: Step) -> str:
+    """Type one step at a terminal, answer what is asked, and return what the screen shows."""
+    shell = machine.words(
+        "bash", "-c", step.typed, user=step.user, environ={"TERM": "xterm", "NO_COLOR": "1"}
+    )
+    child = pexpect.spawn(
+        shell[0], shell[1:], encoding="utf-8", timeout=LIMIT_S, dimensions=(ROWS, COLUMNS)
+    )
+    child.delaybeforesend = None
+    screen = pyte.Screen(COLUMNS, ROWS)
+    stream = pyte.Stream(screen)
+    for answer in step.answers:
+        child.expect(QUESTION)
+        stream.feed(child.before + child.after)
+        child.sendline(answer)
+    child.expect(pexpect.EOF)
+    stream.feed(child.before)
+    child.close()
+    lines = [line.rstrip() for line in screen.display if not NOISE.match(line)]
+    shown = "\n".join(lines).strip("\n")
+    if child.exitstatus != step.exit_code:
+        raise AssertionError(f"{step.typed}: {child.exitstatus}\n{shown}")
+    return shown
+
+
+def comparable(page: str) -> str:
+    """Return the page without what differs from one run to the next."""
+    for pattern, instead in VARYING:
+        page = pattern.sub(instead, page)
+    return page
+
+
+def main() -> int:
+    """Write the page."""
+    Path(PAGE).write_text(play(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
