@@ -78,11 +78,11 @@ class Canvas:
         text = self._up(len(old) - 1 - min(same, len(old) - 1)) if old else ""
         if same == len(rows):
             self._column = 0
-            return f"{text}\x1b[J" + ("\x1b[1A" if is_open else "")
+            return text + _cleared(len(old) - same) + ("\x1b[1A" if is_open else "")
         if old and same == len(old):
             text += "\n"
         if any(_width(row) > self.columns for row in rows[same:]):
-            text += "\x1b[J" + "\n".join(rows[same:])
+            text += _cleared(len(old) - same) + "\n".join(rows[same:])
             self._column = _width(rows[-1])
         else:
             text += self._differences(old[same:], rows[same:])
@@ -118,7 +118,8 @@ class Canvas:
         elif size[0] == self._drawn_at[0] and above < size[1]:
             return ""
         self._live = []
-        return self._up(min(above, max(size[1] - 1, 0))) + "\x1b[J"
+        above = min(above, max(size[1] - 1, 0))
+        return self._up(above) + _cleared(above + 1)
 
     def _up(self, rows: int) -> str:
         return f"\x1b[{rows}A\r" if rows else "\r"
@@ -140,6 +141,16 @@ def reflows(environ: Mapping[str, str]) -> bool:
     if "STY" in environ or "XTERM_VERSION" in environ:
         return False
     return not environ.get("TERM", "").startswith(("linux", "vt", "screen"))
+
+
+def _cleared(rows: int) -> str:
+    """Return what clears so many rows from the beginning of the first, and stays there.
+
+    Clearing all below from the top of the screen would make tmux keep it as scrollback.
+    """
+    if rows <= 0:
+        return ""
+    return "\x1b[K" if rows == 1 else "\x1b[K\n\x1b[J\x1b[1A"
 
 
 def _draw(out: TextIO, text: str) -> None:
