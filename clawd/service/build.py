@@ -328,6 +328,7 @@ class Daemon:
             rules=self.rules,
             gateway=lambda: self.gateway_address,
             last_run=self._last_run,
+            background=self.background,
         )
 
     def _metrics(self) -> DaemonMetrics:

@@ -1,4 +1,6 @@
-"""A daemon to which the limit on processes applies: root is free of it, so its real user is another.
+"""A daemon to which the limit on processes applies.
+
+Root is free of it, so the real user of such a daemon is another one.
 
 Started as `python -c PROGRAM`; the effective user stays, and with it what files it may open.
 """

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -13,7 +12,7 @@ from clawd.channels.rpc.server import RpcServer
 from clawd.mcp.dialing import Surroundings
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.supervisor import Supervisor, Timing
-from clawd.receipts.verify import Verification
+from clawd.receipts.verify import verify
 from clawd.service import chain_check, door, lifecycle, reporting
 from clawd.service.background import Background
 from clawd.service.build import Daemon
@@ -96,11 +95,10 @@ async def test_a_check_of_the_log_that_breaks_never_leaves_it_valid(
         check = ChainCheck(daemon.chain, daemon.anchor, daemon.memory.ledger)
         assert await check.is_valid() is True
         await inside.ask(RunTool(name="time"), OWNER)
-        works: Callable[..., Verification] = chain_check.verify
         monkeypatch.setattr(chain_check, "verify", _breaks)
         assert await check.is_valid() is False
         assert "failed by a defect" in caplog.text
-        monkeypatch.setattr(chain_check, "verify", works)
+        monkeypatch.setattr(chain_check, "verify", verify)
         assert await check.is_valid() is True
         await check.close()
 
