@@ -47,7 +47,7 @@ class Pool(ThreadPoolExecutor):
     @override
     def _adjust_thread_count(self) -> None:
         try:
-            super()._adjust_thread_count()  # type: ignore[misc]
+            super()._adjust_thread_count()
         except RuntimeError:
             if not self._threads:
                 raise
