@@ -147,14 +147,13 @@ def _install_signals(daemon: Daemon, reporter: Reporter) -> None:
 async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Lock) -> None:
     async with one_at_a_time:
         reporter.reloading()
-        refused = ""
         try:
             await daemon.reload()
         except ClawError as error:
-            refused = error.message
-            _log.error("the new configuration is refused, the old one stays: %s", refused)
+            daemon.state.reload_refused = error.message
+            _log.error("the new configuration is refused, the old one stays: %s", error.message)
         finally:
-            reporter.reloaded(refused)
+            reporter.reloaded()
 
 
 def _announce(daemon: Daemon, door: Door) -> None:

@@ -87,6 +87,7 @@ class DaemonStatus:
             receipts_head=head.receipt_hash if head is not None else "",
             receipts_problem=self._receipts_problem(),
             restored=restored_from(layout.home),
+            reload_refused=self.state.reload_refused,
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,
