@@ -33,6 +33,7 @@ class Host(Protocol):
         shows_reasoning: whether a model's reasoning is shown whole.
         last: the last turn, None before the first of this conversation.
         last_text: the last message that was sent, "" before the first.
+        last_files: the files of the workspace that were in it.
         spent: what the session has cost.
     """
 
@@ -42,6 +43,7 @@ class Host(Protocol):
     shows_reasoning: bool
     last: TurnFinished | None
     last_text: str
+    last_files: tuple[str, ...]
     spent: Spent
 
     @property
@@ -79,7 +81,7 @@ class Host(Protocol):
         """Run a tool in the conversation, if there is one, and show what came of it."""
         ...
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, files: tuple[str, ...] = ()) -> None:
         """Send a message as if it had been typed."""
         ...
 
