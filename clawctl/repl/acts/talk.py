@@ -76,7 +76,7 @@ def retry(host: Host, _rest: str) -> None:
         request = ForkConversation(conversation_id=host.conversation_id, message_id=upto)
         host.go_on_in(host.call(request).id)
     say(f"Asked again: {visible_line(shortened(text, 60))}")
-    host.send(text, host.last_files)
+    host.send(text)
 
 
 def compress(host: Host, rest: str) -> None:
