@@ -65,6 +65,12 @@ class Loaded:
         """Return who set a dotted key; `default` when nobody did."""
         return self.sources.get(key, SOURCE_DEFAULT)
 
+    @property
+    def again(self) -> Path | None:
+        """What `load` takes to read it again: a file that was there must still be there."""
+        had_file = str(self.path) in self.sources.values()
+        return self.path if had_file or self.path != self.layout.config else None
+
 
 def load(
     path: Path | None = None,

@@ -356,7 +356,7 @@ class Daemon:
             ReceiptError: the config is in force, but receipts cannot be written.
         """
         before = self.loaded
-        loaded = await asyncio.to_thread(load, before.path, self._environ, before.overrides)
+        loaded = await asyncio.to_thread(load, before.again, self._environ, before.overrides)
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()

@@ -178,8 +178,10 @@ def source_files() -> Iterator[Path]:
         if path.is_file():
             yield path
             continue
-        for found in sorted(path.rglob("*")):
-            if found.is_file() and "__pycache__" not in found.parts:
+        # clawctl/units is a link to the folder of the units, whose files belong to it.
+        walked = os.walk(path, followlinks=True)
+        for found in sorted(Path(folder, name) for folder, _, names in walked for name in names):
+            if "__pycache__" not in found.parts:
                 yield found
 
 

@@ -112,6 +112,7 @@ NOISE = re.compile(r"debconf: |\(Reading database|.*Selecting previously")
 VARYING = (
     (re.compile(r"\b(receipt|conv|turn)-[0-9A-Za-z…]+"), r"\1-ID"),
     (re.compile(r"\b[0-9a-f]{8,64}\b"), "HASH"),
+    (re.compile(r"\(pid \d+\)"), "(pid N)"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?"), "TIME"),
     (re.compile(r"\b\d+(\.\d+)? ?(ms|s|t/s|tk/s|tok|tokens|%|cached)(?![a-z])"), "N"),
     (re.compile(r"( · N)+"), ""),
