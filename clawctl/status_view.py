@@ -32,6 +32,8 @@ def show_status(report: StatusReport) -> None:
 
 def warnings(report: StatusReport) -> Iterator[Warned]:
     """Yield what a person should know first, each with what to do about it."""
+    if report.problem:
+        yield report.problem, "clawctl logs says more; clawctl doctor looks for the cause"
     if report.estop:
         reason = report.estop_reason or "no reason given"
         yield f"the emergency stop is SET: {reason}", "allow tools again: clawctl estop --clear"

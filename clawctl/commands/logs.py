@@ -17,7 +17,7 @@ from clawd.errors import ClawError, NotFoundError, UnreachableError
 from clawd.paths import layout
 from clawd.wire.log_methods import TailLog
 from clawd.wire.log_reports import LogLine
-from clawd.wire.safe_text import ascii_json, terminal_safe
+from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
 POLL_S = 0.5
 PAGE = 1_000
@@ -162,10 +162,11 @@ def _show(line: LogLine, *, as_json: bool) -> None:
         print(ascii_json(msgspec.json.encode(line).decode()), flush=True)
         return
     palette = Palette.of(sys.stdout)
-    text = terminal_safe(line.text)
+    # A line of the log that has breaks goes on indented, so that no text in it begins a line.
+    text = terminal_safe(line.text).replace("\n", "\n  ")
     if line.at:
-        level = line.level.upper()
+        level = visible_line(line.level.upper()[:8])
         paint = {"WARNING": palette.yellow, "ERROR": palette.red, "CRITICAL": palette.red}
         mark = paint.get(level, palette.dim)(f"{level:<8}")
-        text = f"{palette.dim(terminal_safe(line.at[:19]))} {mark}{text}"
+        text = f"{palette.dim(visible_line(line.at[:19]))} {mark}{text}"
     print(text, flush=True)

@@ -7,11 +7,14 @@ without words or order in them. A secret becomes `[secret]`. It errs towards tak
 the model can ask, and what was sent cannot be taken back.
 """
 
+import base64
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from urllib.parse import quote
 
 TAG = "[secret]"
 MIN_KNOWN_CHARS = 6
@@ -30,14 +33,16 @@ _KEY_BLOCK = re.compile(
     r"(?:-----END [A-Z0-9 ]{1,60}-----|\Z)",
     re.DOTALL,
 )
+# What cat -n, grep -n and diff put before a line.
+_FRONT = r"[ \t|>+-]{0,8}(?:[0-9]{1,7}[:\t-][ \t]{0,4})?"
 _BASE64_LINES = re.compile(
-    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{56,100}={0,2}[ \t]*(?:\n|\Z)){2,}"
-    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{1,100}={0,2}[ \t]*$)?",
+    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{56,100}}={{0,2}}[ \t]*(?:\n|\Z)){{2,}}"
+    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{1,100}}={{0,2}}[ \t]*$)?",
     re.MULTILINE,
 )
 _KEY_END = re.compile(
-    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{40,100}={0,2}[ \t]*\n){0,400}"
-    r"(?:^[ \t|]{0,8}[A-Za-z0-9+/]{1,100}={0,2}[ \t]*\n)?[ \t|]{0,8}-----END [A-Z0-9 ]{1,60}-----",
+    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{40,100}}={{0,2}}[ \t]*\n){{0,150}}"
+    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{1,100}}={{0,2}}[ \t]*\n)?{_FRONT}-----END [A-Z0-9 ]{{1,60}}-----",
     re.MULTILINE,
 )
 _TOKEN = re.compile(
@@ -58,10 +63,11 @@ _HEADER = re.compile(
 _BEARER = re.compile(
     r"(?P<kept>\b(?:bearer|basic)[ \t]{1,4})(?P<value>[A-Za-z0-9._~+/=-]{12,4000})", re.IGNORECASE
 )
-_ADDRESS = re.compile(r"(?P<kept>://[^\s/:@]{0,255}:)[^\s/@]{1,255}(?=@)")
+# The last @ before the host ends the password: it may hold one itself.
+_ADDRESS = re.compile(r"(?P<kept>://[^\s/:@]{0,255}:)[^\s/\"'<>]{1,255}(?=@)")
 _QUOTED = r"\"(?:[^\"\\\n]|\\.){1,2000}\"|'[^'\n]{1,2000}'"
 _NAMED = re.compile(
-    rf"(?P<kept>(?<![A-Za-z0-9])(?:[A-Za-z0-9.]{{1,40}}[_.-]){{0,6}}[A-Za-z0-9]{{0,24}}{_TELLING}"
+    rf"(?P<kept>(?<![A-Za-z0-9])(?:[A-Za-z0-9]{{1,40}}[_.-]){{0,6}}[A-Za-z0-9]{{0,24}}{_TELLING}"
     rf"(?:[_-]?[A-Za-z0-9]{{1,12}}){{0,2}}[\"']?[ \t]{{0,4}}(?:=>|:=|[=:])[ \t]{{0,4}})"
     rf"(?P<value>{_QUOTED}|(?!\[secret\])[^\s\"',;&|]{{3,2000}})",
     re.IGNORECASE,
@@ -71,9 +77,50 @@ _OPTION = re.compile(
     rf"(?P<value>{_QUOTED}|(?!\[secret\]|-)[^\s\"',;&|]{{3,2000}})",
     re.IGNORECASE,
 )
-_NETRC = re.compile(r"(?P<kept>\blogin[ \t]+\S{1,200}[ \t]+password[ \t]+)\S{1,500}", re.IGNORECASE)
+# A word of the shell: the password in `PASSWORD=a,b;"c d"` ends with it and not at the comma.
+_ASSIGNED = re.compile(
+    r"(?P<kept>^[ \t+|>-]{0,8}(?:(?:export|set|setenv|declare -x|env)[ \t]{1,4})?"
+    rf"(?:[A-Za-z0-9]{{1,40}}[_.-]){{0,6}}[A-Za-z0-9]{{0,24}}(?:{_TELLING}|pass)"
+    rf"(?:[_-]?[A-Za-z0-9]{{1,12}}){{0,2}}=)(?!\[secret\])(?:{_QUOTED}|\S){{1,2000}}",
+    re.IGNORECASE | re.MULTILINE,
+)
+# In files of settings blanks are part of it, up to the end of the line.
+_PHRASE = re.compile(
+    r"(?P<kept>^[ \t+|>-]{0,8}[A-Za-z0-9_.-]{0,40}(?:password|passphrase)"
+    r"[ \t]{0,4}(?::|=)[ \t]{1,4})"
+    r"(?!\[secret\])[^\s\"'][^\n]{2,500}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SHORT_NAMED = re.compile(
+    rf"(?P<kept>(?:\b[A-Za-z0-9]{{1,40}}[_-]pass|\bpsk|\"auth\")[\"']?[ \t]{{0,4}}[:=][ \t]{{0,4}})"
+    rf"(?P<value>{_QUOTED}|(?!\[secret\])[^\s\"',;&|]{{3,2000}})",
+    re.IGNORECASE,
+)
+_USER = re.compile(
+    r"(?P<kept>(?<!\S)(?:-u|--user|--proxy-user)[ \t=]{0,4}[\"']?[^\s:\"']{1,200}:)[^\s\"']{1,500}"
+)
+_GLUED = re.compile(
+    r"(?P<kept>\b(?:sshpass[ \t]+-p[ \t]*|(?:mysql|mysqldump|mysqladmin|mariadb)\b"
+    r"(?:[ \t]+[^\s|;&]{1,200}){0,20}?[ \t]+-p)(?!\[secret\]))[^\s|;&]{1,200}"
+)
+_NETRC = re.compile(
+    r"(?P<kept>\b(?:login|machine|account)[ \t]+\S{1,200}[ \t]+password[ \t]+"
+    r"|^[ \t|>+-]{0,8}(?:password|requirepass|masterauth)[ \t]+)(?!\[secret\])\S{1,500}"
+    r"(?=[ \t]*$|[ \t]+(?:login|account|machine|macdef)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PGPASS = re.compile(
+    r"(?P<kept>^[^\s:]{1,200}:(?:[0-9]{1,5}|\*):[^\s:]{1,100}:[^\s:]{1,100}:)\S{1,200}$",
+    re.MULTILINE,
+)
+_CRYPTED = re.compile(r"\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{8,250}")
+_KEY_OF_40 = re.compile(r"(?<![A-Za-z0-9+/=._-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=._-])")
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9+_=-])[A-Za-z0-9+_-]{20,512}={0,2}(?![A-Za-z0-9+_-])")
 _LEAST_ENTROPY = 3.6
+_AFTER_NAMES = (
+    *(_HEADER, _BEARER, _ADDRESS, _USER, _GLUED, _ASSIGNED, _PHRASE, _NAMED, _SHORT_NAMED),
+    *(_OPTION, _NETRC, _PGPASS),
+)
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
@@ -83,14 +130,17 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
         text: without control sequences, which would part a secret.
         known: values that are secret; those under six characters are ignored.
     """
-    for value in sorted({each for each in known if len(each) >= MIN_KNOWN_CHARS}, key=_longest):
+    forms = {form for each in known if len(each) >= MIN_KNOWN_CHARS for form in _forms(each)}
+    for value in sorted(forms, key=_longest):
         text = text.replace(value, TAG)
-    for pattern in (_KEY_BLOCK, _KEY_END, _BASE64_LINES):
-        text = pattern.sub(_block, text)
-    text = _TOKEN.sub(TAG, text)
-    for pattern in (_HEADER, _BEARER, _ADDRESS, _NAMED, _OPTION, _NETRC):
+    text = _KEY_BLOCK.sub(_block, text)
+    if "-----END " in text:  # looking for what stands before it takes long where nothing ends
+        text = _KEY_END.sub(_block, text)
+    text = _BASE64_LINES.sub(_block, text)
+    text = _CRYPTED.sub(TAG, _TOKEN.sub(TAG, text))
+    for pattern in _AFTER_NAMES:
         text = pattern.sub(_after_kept, text)
-    return _CANDIDATE.sub(_by_chance, text)
+    return _CANDIDATE.sub(_by_chance, _KEY_OF_40.sub(_by_chance, text))
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -110,6 +160,19 @@ def is_secret_name(name: str) -> bool:
 def _is_place(value: str) -> bool:
     # SSH_AUTH_SOCK, GPG_KEY_FILE and their kind say where a secret is, and are none.
     return value.startswith(("/", "~/", "./"))
+
+
+def _forms(value: str) -> set[str]:
+    """Return a value as it is, and as addresses, JSON and base64 (from any byte on) have it."""
+    data = value.encode(errors="replace")
+    forms = {value, quote(value, safe=""), json.dumps(value)[1:-1]}
+    for before in range(3):
+        # The characters at both ends depend on what stands around it.
+        body = base64.b64encode(bytes(before) + data).rstrip(b"=")[before and before + 1 :]
+        body = body[: len(body) - (1 if (before + len(data)) % 3 else 0)]
+        if len(body) >= MIN_KNOWN_CHARS + 2:
+            forms.add(body.decode())
+    return forms
 
 
 def _longest(value: str) -> tuple[int, str]:

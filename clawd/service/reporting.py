@@ -43,6 +43,7 @@ class Reporter:
         self._tell()
         if self._systemd.listens:
             self._task = asyncio.create_task(self._keep_reporting())
+            self._daemon.background.watch(self._task, "the reporting to systemd")
 
     def ready(self) -> None:
         """Say that it serves."""

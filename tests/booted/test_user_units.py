@@ -28,9 +28,11 @@ def as_mallory(machine: Machine) -> Run:
     return run
 
 
-def test_a_user_who_asks_gets_a_daemon_by_the_socket_unit(
+def test_a_user_who_wants_one_gets_a_daemon_by_the_socket_unit(
     machine: Machine, as_mallory: Run
 ) -> None:
+    assert as_mallory("systemctl", "--user", "start", "clawd.socket").returncode == 0
+
     answer = as_mallory("clawctl", "agent", "-q", "-m", "hello")
 
     assert "tiny demo model" in answer.stdout, answer.stderr

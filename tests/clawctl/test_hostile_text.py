@@ -42,9 +42,18 @@ COLOURS = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m")
 ALLOWED_FORMAT = {"\u200c", "\u200d"}
 BLANKS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00\U000e0100"
 # These work on files of this machine or on the person at it, and show no text of the daemon's.
-OWN_TEXT = {"config schema", "config show", "config validate", "init", "model add", "onboard"}
-# These work on systemd and on archives, which their own tests fake; here they would be real.
-OWN_WORLD = {"backup", "service"}
+OWN_TEXT = {
+    "completion",
+    "config edit",
+    "config schema",
+    "config show",
+    "config validate",
+    "init",
+    "model add",
+    "onboard",
+}
+# These work on systemd, on archives or on a shell, which their own tests fake; here they are real.
+OWN_WORLD = {"backup", "service", "shell"}
 
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
