@@ -41,6 +41,9 @@ def warnings(report: StatusReport) -> Iterator[Warned]:
         yield "receipts are OFF: nothing is recorded", "set enabled = true in [receipts]"
     elif report.receipts_problem:
         yield f"receipts: {report.receipts_problem}", "see what is broken: clawctl receipt verify"
+    if report.reload_refused:
+        says = f"the config was changed and refused, the old one stays: {report.reload_refused}"
+        yield says, "see all of its errors: clawctl config validate"
     if report.sandbox == "none":
         reason = report.sandbox_reason or "it cannot be had here"
         yield f"there is no sandbox: {reason}", "see what is missing: clawctl doctor"

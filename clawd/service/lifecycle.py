@@ -168,17 +168,16 @@ def _install_signals(daemon: Daemon, reporter: Reporter) -> None:
 async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Lock) -> None:
     async with one_at_a_time:
         reporter.reloading()
-        refused = ""
         try:
             await daemon.reload()
         except ClawError as error:
-            refused = error.message
-            _log.error("the new configuration is refused, the old one stays: %s", refused)
+            daemon.state.reload_refused = error.message
+            _log.error("the new configuration is refused, the old one stays: %s", error.message)
         except Exception as error:  # noqa: BLE001 - the outermost handler of a signal
-            refused = f"a defect: {type(error).__name__}; the log has it"
+            daemon.state.reload_refused = f"a defect: {type(error).__name__}; the log has it"
             _log.error("a reload failed by a defect", exc_info=error)
         finally:
-            reporter.reloaded(refused)
+            reporter.reloaded()
 
 
 def _announce(daemon: Daemon, door: Door) -> None:

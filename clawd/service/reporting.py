@@ -33,7 +33,6 @@ class Reporter:
         self._daemon = daemon
         self._phase = "starting"
         self._began = 0.0
-        self._refused = ""
         self._told = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -62,9 +61,8 @@ class Reporter:
         """Say that a reload begins."""
         self._systemd.reloading()
 
-    def reloaded(self, refused: str = "") -> None:
+    def reloaded(self) -> None:
         """Say that a reload ended; why it was refused stays in the status until one succeeds."""
-        self._refused = refused
         self._systemd.notify("READY=1", f"STATUS={self._line()}")
 
     async def close(self) -> None:
@@ -102,7 +100,8 @@ class Reporter:
             return "opening memory and receipts"
         parts = list(_facts(self._daemon))
         first = "draining" if self._phase == "stopping" else "serving"
-        refused = [f"RELOAD REFUSED, the old config stays: {self._refused}"] * bool(self._refused)
+        why = self._daemon.state.reload_refused
+        refused = [f"RELOAD REFUSED, the old config stays: {why}"] if why else []
         return visible_line("; ".join([first, *parts, *refused]), MAX_STATUS)
 
 

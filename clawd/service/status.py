@@ -95,6 +95,7 @@ class DaemonStatus:
             receipts_problem=self._receipts_problem(),
             problem=problem,
             restored=restored_from(layout.home),
+            reload_refused=self.state.reload_refused,
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,
