@@ -2,6 +2,10 @@
 
 import base64
 import hashlib
+import json
+import subprocess
+import sys
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -106,6 +110,80 @@ def test_what_a_question_is_about_stays(text: str) -> None:
     assert redacted(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("https://user:p@ss@word@example.org/x", "word"),
+        ("git clone https://ada:swordfish@host/a https://b:mackerel@host", "mackerel"),
+        ("DB_PASSWORD=abc,tuna;salmon", "salmon"),
+        ("export API_TOKEN=abc&tuna|x", "tuna"),
+        ('SECRET=abc"two words"tail9', "tail9"),
+        ("+ PASSWORD='one'two3", "two3"),
+        ("password: correct horse battery", "battery"),
+        ("passphrase = correct horse battery", "battery"),
+        ("DB_PASS=swordfish", "swordfish"),
+        ('        "auth": "YWRhOnN3b3JkZmlzaA=="', "YWRhOnN3b3JkZmlzaA"),
+        ("  psk=swordfish", "swordfish"),
+        ("curl -u admin:swordfish https://x", "swordfish"),
+        ("+ curl --user 'admin:swordfish' x", "swordfish"),
+        ("sshpass -p swordfish ssh x", "swordfish"),
+        ("mysql -h db -u root -pswordfish app", "swordfish"),
+        ("machine x\n  login me\n  password swordfish\n", "swordfish"),
+        ("machine x password swordfish login me", "swordfish"),
+        ("requirepass swordfish", "swordfish"),
+        ("db.example.org:5432:app:ada:swordfish", "swordfish"),
+        ("*:*:*:ada:swordfish", "swordfish"),
+        ("root:$6$saltsalt$abcdefghijklmnop/qrstuv:19000:0", "qrstuv"),
+        ("root:$y$j9T$saltsaltsalt$abcdefghijkl:19000", "abcdefghijkl"),
+    ],
+)
+def test_no_part_of_a_secret_is_left(text: str, secret: str) -> None:
+    shown = redacted(text)
+    assert secret not in shown
+    assert TAG in shown
+
+
+def test_the_second_half_of_a_pair_of_keys_is_taken_out() -> None:
+    second = base64.b64encode(hashlib.sha256(b"pair").digest() * 2)[:40].decode()
+    text = redacted("Access key ID,Secret\nAKIA" + "Q4" * 8 + "," + second)
+    assert text == f"Access key ID,Secret\n{TAG},{TAG}"
+
+
+@pytest.mark.parametrize("front", ["     {}\t", "{}:", "{}-", "+", "> "])
+def test_the_lines_of_a_key_are_found_behind_what_programs_put_before_them(front: str) -> None:
+    lines = [front.format(n) + line for n, line in enumerate(KEY_LINES.splitlines())]
+    shown = redacted("\n".join(lines))
+    for line in KEY_LINES.splitlines():
+        assert line[:20] not in shown
+        assert line[-20:] not in shown
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "ada:"])
+def test_a_known_value_is_found_as_others_write_it(before: str) -> None:
+    value = 'sword/fish "23" & more'
+    encoded = base64.b64encode(f"{before}{value} x".encode()).decode()
+    middle = encoded[len(encoded) // 3 : 2 * len(encoded) // 3]
+    shown = redacted(f"{encoded} {quote(value, safe='')} {json.dumps(value)}", [value])
+    assert middle not in shown
+    assert "sword" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PASS: tests/test_pass.py",
+        "auth: the server refused it",
+        "docker run -u 1000 image",
+        "error: password required for ada to log in",
+        "src/app/Main/Controllers/UserController/",
+        "10:5432:x",
+        "total $5 $6 and $1",
+    ],
+)
+def test_ordinary_lines_stay_as_they_are(text: str) -> None:
+    assert redacted(text) == text
+
+
 def test_known_values_go_first_and_wherever_they_stand() -> None:
     assert redacted("it said hunter22!", ["hunter22", "hunter"]) == f"it said {TAG}!"
     assert redacted("a b", ["a", ""]) == "a b", "short values would match ordinary text"
@@ -134,3 +212,13 @@ def test_any_text_is_answered_and_twice_is_as_once(text: str) -> None:
 @given(st.text(alphabet="abcXYZ012-_/+=. \n", min_size=6, max_size=40).filter(str.strip))
 def test_a_known_value_never_stays(value: str) -> None:
     assert value not in redacted(f"one {value} two {value}", [value]) or value in TAG
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 15_000, "." * 30_000, ("A" * 64 + "\n") * 450, "a_" * 15_000]
+)
+def test_no_output_takes_for_ever(text: str) -> None:
+    # In another process, which can be ended: a regular expression listens to nothing.
+    code = "import sys; from clawctl.shell.redact import redacted; redacted(sys.stdin.read())"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, input=text, text=True, timeout=30, check=False).returncode == 0
