@@ -29,6 +29,8 @@ PIECE_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILES = 1_000_000
 
+# A journal beside a database is played back by whoever opens it, and may name files to remove.
+_MEMORY = "home/memory.sqlite"
 _MAX_PATH = 4_096
 _MAX_NAME = 255
 _MAX_HEADER_BYTES = 64 << 10
@@ -275,6 +277,8 @@ def _check_entries(manifest: Manifest) -> None:
             or not entry.path.isprintable()
         ):
             raise _refused(f"it names a path that leads elsewhere: {entry.path[:200]!r}")
+        if entry.path.startswith(_MEMORY) and entry.path != _MEMORY:
+            raise _refused(f"{entry.path} would be played into memory when that is opened")
         if entry.size < 0 or len(entry.sha256) != 64 or not 0 <= entry.mtime_ns < 1 << 62:
             raise _refused(f"{entry.path} has no valid size, hash and age")
         if entry.path in seen:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,13 +21,14 @@ import msgspec
 
 from clawctl.backup_archive import ArchiveReader, Manifest, Progress
 from clawctl.service_install import detached_pid
-from clawd.errors import ClawError, InvalidRequestError, ReceiptError, StorageError
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ReceiptError, StorageError
 from clawd.paths import Layout
 from clawd.receipts.verify import find_receipt, verify
 
 SPARE_BYTES = 64 << 20
 LOG = "tool_receipts.log"
 NOTE = "restored.json"
+ESTOP = "ESTOP"
 OLD_LOGS = "receipts-restored"
 
 
@@ -90,6 +92,7 @@ def restore(stream: BinaryIO, target: Layout, *, replace: bool, progress: Progre
     """
     # A link stands for what it points to: with DynamicUser=yes /var/lib/clawd is one.
     home = target.home.resolve()
+    _require_safe(home)
     _require_free(target, home, replace=replace)
     notes: list[str] = []
     try:
@@ -104,6 +107,7 @@ def restore(stream: BinaryIO, target: Layout, *, replace: bool, progress: Progre
             if (staging / "workspace").exists():
                 (staging / "workspace").rename(fresh / "workspace-restored")
                 notes.append(f"The workspace lies in {target.home}/workspace-restored.")
+            notes += _keep_stop(home, fresh)
             _give_to_owner(staging, home)
             old = _swap(fresh, home, replace=replace)
             notes += _put_config(staging / "config" / "config.toml", target, replace=replace)
@@ -121,6 +125,25 @@ def restore(stream: BinaryIO, target: Layout, *, replace: bool, progress: Progre
         receipts=told,
         notes=tuple(notes),
     )
+
+
+def _require_safe(home: Path) -> None:
+    """Refuse to write as root below a folder of somebody else, who could swap what is in it."""
+    if os.geteuid() != 0:
+        return
+    for folder in home.parents:
+        try:
+            about = folder.stat()
+        except FileNotFoundError:
+            continue
+        others_write = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+        if about.st_uid != 0 or others_write:
+            who = f"uid {about.st_uid}" if about.st_uid else "others"
+            raise ForbiddenError(
+                f"{folder} can be changed by {who}, so root puts nothing below it",
+                hint=f"Restore as its owner: sudo -u '#{about.st_uid or 'UID'}' clawctl backup "
+                "restore …",
+            )
 
 
 def _require_free(target: Layout, home: Path, *, replace: bool) -> None:
@@ -174,7 +197,8 @@ def _check_memory(path: Path) -> str:
     if not path.exists():
         return "none"
     try:
-        with closing(sqlite3.connect(path)) as connection:
+        # As it lies there: nothing beside it is read, nothing is written.
+        with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
         found = str(error)
@@ -255,6 +279,14 @@ def _opened(memory: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         raise StorageError(f"memory of the backup cannot be changed: {error}") from error
+
+
+def _keep_stop(home: Path, fresh: Path) -> list[str]:
+    """Let an emergency stop that is set stay set: only `estop --clear` ends one."""
+    if not os.path.lexists(home / ESTOP) or (fresh / ESTOP).exists():
+        return []
+    (fresh / ESTOP).touch(mode=0o600)
+    return ["The emergency stop is still set. Allow tools again with: clawctl estop --clear"]
 
 
 def _give_to_owner(staging: Path, home: Path) -> None:

@@ -44,6 +44,7 @@ class LiveTop:
         self._chosen = ""
         self._message = ""
         self._asked = ""
+        self._meant = ""
         self._was_away = False
 
     def run(self) -> None:
@@ -122,7 +123,8 @@ class LiveTop:
         if key in UP or key in DOWN:
             self._move(-1 if key in UP else 1)
         elif key in QUESTIONS and (key != "x" or self._chosen):
-            self._asked, self._message = key, QUESTIONS[key]
+            # The yes is for this one: another may be chosen by the time it comes.
+            self._asked, self._meant, self._message = key, self._chosen, QUESTIONS[key]
         return True
 
     def _move(self, by: int) -> None:
@@ -139,8 +141,9 @@ class LiveTop:
                 self._client.call(SetEstop(reason="clawctl top"), limit_s=CALL_LIMIT_S)
                 self._message = "EMERGENCY STOP is set. Clear it with: clawctl estop --clear"
                 return
+            self._message = "That turn has ended; nothing was cancelled."
             for turn in self._turns():
-                if turn.turn_id == self._chosen:
+                if turn.turn_id == self._meant:
                     params = CancelTurn(conversation_id=turn.conversation_id)
                     self._message = self._client.call(params, limit_s=CALL_LIMIT_S).message
         except ClawError as error:

@@ -133,6 +133,19 @@ def test_a_turn_is_cancelled_after_a_yes_only(screen: TerminalScreen, machine: M
     assert machine.cancelled == ["conv-two"]
 
 
+def test_a_yes_is_for_the_turn_that_was_chosen_when_it_was_asked(
+    screen: TerminalScreen, machine: Machine
+) -> None:
+    screen.type("x")
+    screen.wait_for("Cancel the chosen turn?")
+    other = msgspec.structs.replace(TURN, turn_id="turn-9", conversation_id="conv-other")
+    machine.turns = TurnList(items=(other,))
+    screen.wait_for("conv-other")
+    screen.type("y")
+    screen.wait_for("nothing was cancelled")
+    assert machine.cancelled == []
+
+
 def test_the_emergency_stop_takes_a_yes(screen: TerminalScreen, machine: Machine) -> None:
     screen.type("s")
     screen.wait_for("Set the EMERGENCY STOP?")
