@@ -373,10 +373,11 @@ def _cannot_connect(path: Path, error: OSError) -> UnreachableError:
             reason=REFUSED,
         )
     if isinstance(error, PermissionError):
-        return _unreachable(
+        return UnreachableError(
             f"socket {path} refused the connection: permission denied",
-            hint="Join group clawd-ctl, or name your own daemon's socket with --socket.",
-            reason=DENIED,
+            hint="Join group clawd-ctl and log in again, or start a clawd of your own: "
+            "clawctl service install --user, or just clawd",
+            data={"reason": DENIED, "socket": str(path)},
         )
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
         return _unreachable(

@@ -1,12 +1,21 @@
-"""Finds the daemon. What starts one is imported only when none answers: most commands need none."""
+"""Finds the daemon. What starts one is imported only when none answers: most commands need none.
+
+The user's own daemon comes first, then the machine's. Who is not let in to the machine's gets one
+of their own, as if there were no other, and is told so.
+"""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from clawctl.client import Client, connect_any, is_nobody
+from clawctl.client import DENIED, Client, connect_any, is_nobody, reason_of
 from clawd.errors import UnreachableError
-from clawd.paths import candidate_sockets, layout
+from clawd.paths import SYSTEM_SOCKET, candidate_sockets, layout
+
+SHUT_OUT = (
+    "● the machine's clawd is for members of group clawd-ctl (who just joined it logs in again); "
+    "starting your own"
+)
 
 
 def reach(
@@ -19,12 +28,25 @@ def reach(
     """
     env = os.environ if environ is None else environ
     where = layout(env)
+    sockets = candidate_sockets(explicit_socket, env)
     try:
-        return connect_any(candidate_sockets(explicit_socket, env))
+        return connect_any(sockets)
     except UnreachableError as error:
+        shut_out = _is_shut_out(error, sockets)
         own = explicit_socket is None or Path(explicit_socket).absolute() == where.socket
-        if not may_start or where.is_system or not own or not is_nobody(error):
+        is_free = is_nobody(error) or shut_out
+        if not may_start or where.is_system or not own or not is_free:
             raise
         from clawctl import daemon
 
+        if shut_out:
+            from clawctl.render import note
+
+            note(SHUT_OUT)
         return daemon.start(where, env)
+
+
+def _is_shut_out(error: UnreachableError, sockets: list[Path]) -> bool:
+    """Tell whether nobody is at the own socket and the machine's refuses this user."""
+    at = (error.data or {}).get("socket")
+    return len(sockets) > 1 and reason_of(error) == DENIED and at == str(SYSTEM_SOCKET)

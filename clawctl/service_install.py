@@ -67,7 +67,7 @@ def install(
             _make_groups(steps, choice)
     if not choice.is_image:
         steps.command("let systemd read the units", manager.command("daemon-reload"))
-        _hand_over(steps, where)
+        end_beside(steps, where)
         _start(steps, manager, enable=choice.enable)
     elif choice.enable:
         root = f"--root={choice.root}"
@@ -150,11 +150,15 @@ def _make_groups(steps: Steps, choice: Choice) -> None:
     steps.command("make /etc/clawd", folders)
 
 
-def _hand_over(steps: Steps, where: Layout) -> None:
-    """End a daemon that runs in the home beside systemd, so that the unit can have it."""
+def end_beside(steps: Steps, where: Layout) -> bool:
+    """End a daemon that runs in the home without systemd; tell whether there was one.
+
+    Raises:
+        ClawError: it refuses, or does not end in time.
+    """
     pid = detached_pid(where)
     if not pid or _is_service(pid):
-        return
+        return False
 
     def end() -> None:
         try:
@@ -173,6 +177,7 @@ def _hand_over(steps: Steps, where: Layout) -> None:
             time.sleep(_RETRY_S)
 
     steps.act(f"end the daemon that runs without systemd (pid {pid}); turns may finish", end)
+    return True
 
 
 def _is_service(pid: int) -> bool:

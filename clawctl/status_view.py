@@ -32,6 +32,8 @@ def show_status(report: StatusReport) -> None:
 
 def warnings(report: StatusReport) -> Iterator[Warned]:
     """Yield what a person should know first, each with what to do about it."""
+    if report.problem:
+        yield report.problem, "clawctl logs says more; clawctl doctor looks for the cause"
     if report.estop:
         reason = report.estop_reason or "no reason given"
         yield f"the emergency stop is SET: {reason}", "allow tools again: clawctl estop --clear"
@@ -39,6 +41,9 @@ def warnings(report: StatusReport) -> Iterator[Warned]:
         yield "receipts are OFF: nothing is recorded", "set enabled = true in [receipts]"
     elif report.receipts_problem:
         yield f"receipts: {report.receipts_problem}", "see what is broken: clawctl receipt verify"
+    if report.reload_refused:
+        says = f"the config was changed and refused, the old one stays: {report.reload_refused}"
+        yield says, "see all of its errors: clawctl config validate"
     if report.sandbox == "none":
         reason = report.sandbox_reason or "it cannot be had here"
         yield f"there is no sandbox: {reason}", "see what is missing: clawctl doctor"

@@ -152,7 +152,9 @@ class TurnView:
             return
         if self._options.details and finished.ledger.parts:
             self._row(self._palette.dim(ledger_line(finished.ledger)))
-        self._row(self._palette.dim(usage_line(finished.usage)))
+        summary = usage_line(finished.usage)
+        if summary:
+            self._row(self._palette.dim(summary))
 
     def _show_remark(self, event: Event) -> None:
         match event:
@@ -333,6 +335,13 @@ def resolved_line(event: ApprovalResolved) -> str:
 
 
 def usage_line(usage: TurnUsage) -> str:
-    """Return the summary of a turn: fill of the context, tokens, speed."""
-    share = 100 * usage.context_used / usage.context_size if usage.context_size else 0.0
-    return f"● {share:.0f}% / {usage.context_used} tokens  last: {usage.tokens_per_s:04.1f}tk/s"
+    """Return the summary of a turn: fill of the context, tokens, speed; "" when none is known.
+
+    Many a server away from here tells no size of its context, or no tokens at all.
+    """
+    used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
+    if not used:
+        return ""
+    share = f"{100 * used / usage.context_size:.0f}% / " if usage.context_size else ""
+    speed = f"  last: {usage.tokens_per_s:04.1f}tk/s" if usage.tokens_per_s else ""
+    return f"● {share}{used} tokens{speed}"

@@ -355,7 +355,7 @@ def test_make_alone_lists_every_target(checkout: Path) -> None:
 
 @needs_make
 def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_path: Path) -> None:
-    venv = make_ready(checkout, "project", "engine", "systemd")
+    venv = make_ready(checkout, "project", "engine")
     calls = tmp_path / "calls"
     write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
     home = str(tmp_path / "home of clawd")
@@ -367,7 +367,7 @@ def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_p
 
 @needs_make
 def test_make_run_stops_when_init_fails(checkout: Path, tmp_path: Path) -> None:
-    venv = make_ready(checkout, "project", "engine", "systemd")
+    venv = make_ready(checkout, "project", "engine")
     write_script(venv / "bin/clawctl", "import sys\nprint(sys.argv[1])\nsys.exit(5)\n")
     answer = make(checkout, "run", CLAWD_HOME=str(tmp_path / "home"))
     assert (answer.returncode, answer.stdout) == (2, "init\n")

@@ -132,6 +132,13 @@ def findings(report: StatusReport) -> Iterator[Finding]:
 
 
 def _daemon(report: StatusReport) -> Finding:
+    if report.problem:
+        return Finding(
+            check="daemon",
+            state="wrong",
+            says=report.problem,
+            fix="Look at clawctl logs, then restart clawd or put a backup of memory in its place.",
+        )
     if report.version == __version__:
         return Finding(check="daemon", state="ok", says=f"{report.version}, pid {report.pid}")
     return Finding(

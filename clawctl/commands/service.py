@@ -10,7 +10,7 @@ import click
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, note, say
-from clawctl.service_install import Choice, ServiceReport, install, uninstall
+from clawctl.service_install import Choice, ServiceReport, end_beside, install, uninstall
 from clawctl.service_state import is_up, service_state, show_service
 from clawctl.steps import Steps
 from clawctl.systemctl import Manager, Scope
@@ -104,8 +104,18 @@ def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> in
 @json_option
 @pass_app
 def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
-    """Stop the service, and its socket: else the next client would start it again."""
-    return _act(scope, "stop", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
+    """Stop the service, and its socket: else the next client would start it again.
+
+    A daemon that clawctl started without systemd ends too, also where there is no systemd.
+    """
+    manager, where = _manager(scope), _layout(scope)
+    steps = Steps(manager, dry_run=dry_run, quiet=as_json)
+    if not end_beside(steps, where) or _is_installed(manager, where):
+        units, how = (SOCKET, SERVICE), {"dry_run": dry_run, "as_json": as_json}
+        return _act(scope, "stop", units, steps=steps, **how)
+    done = tuple(steps.done)
+    report = ServiceReport(scope=manager.scope, action="stop", dry_run=dry_run, steps=done)
+    return _tell(report, as_json=as_json)
 
 
 @command.command()
@@ -210,7 +220,13 @@ def logs(_app: App, /, scope: Scope | None, **wanted: Any) -> int:
 
 
 def _act(
-    scope: Scope | None, verb: str, units: tuple[str, ...], *, dry_run: bool, as_json: bool
+    scope: Scope | None,
+    verb: str,
+    units: tuple[str, ...],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    steps: Steps | None = None,
 ) -> int:
     manager, where = _manager(scope), _layout(scope)
     manager.require()
@@ -222,12 +238,20 @@ def _act(
             code="not_found",
             hint=f"Install it with: clawctl service install --{manager.scope}",
         )
-    steps = Steps(manager, dry_run=dry_run, quiet=as_json)
+    steps = steps or Steps(manager, dry_run=dry_run, quiet=as_json)
     steps.command(f"{verb} {' and '.join(units)}", manager.command(verb, *units))
     report = ServiceReport(
         scope=manager.scope, action=verb, dry_run=dry_run, steps=tuple(steps.done)
     )
     return _tell(report, as_json=as_json)
+
+
+def _is_installed(manager: Manager, where: Layout) -> bool:
+    try:
+        manager.require()
+    except ClawError:
+        return False
+    return service_state(manager, where).state != "not installed"
 
 
 def _tell(report: ServiceReport, *, as_json: bool) -> int:

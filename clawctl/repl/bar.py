@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clawctl.render import display_width
-from clawd.wire.safe_text import shortened, visible_line
+from clawctl.repl.cells import Span, shortened_row, width_of
+from clawd.wire.safe_text import visible_line
 
 # Parts in the order in which they are shown; what has the highest number goes first when it is
 # narrow. Safety never goes.
@@ -40,7 +40,7 @@ class BarState(msgspec.Struct, frozen=True, kw_only=True):
 def fragments(state: BarState, columns: int, remark: str = "") -> Fragments:
     """Return the bar as styled parts that take at most so many columns."""
     if remark:
-        return [("class:bar.alert", shortened(visible_line(f" {remark} "), columns))]
+        return [("class:bar.alert", _cut(visible_line(f" {remark} "), columns))]
     parts = _parts(state)
     while len(parts) > 1 and _width(parts) > columns:
         parts.remove(max(parts, key=lambda part: _GOES_AT[part[0]]))
@@ -50,7 +50,7 @@ def fragments(state: BarState, columns: int, remark: str = "") -> Fragments:
         style = {ALERT: "class:bar.alert", SANDBOX: "class:bar.weak"}.get(kind, "class:bar")
         shown.append((style, text))
     if _width(parts) > columns:
-        return [(shown[-1][0], shortened(shown[-1][1], max(columns, 1)))]
+        return [(shown[-1][0], _cut(shown[-1][1], columns))]
     return shown
 
 
@@ -75,4 +75,9 @@ def _parts(state: BarState) -> list[tuple[int, str]]:
 
 
 def _width(parts: Sequence[tuple[int, str]]) -> int:
-    return 1 + sum(display_width(text) for _, text in parts) + len(GAP) * max(len(parts) - 1, 0)
+    return 1 + sum(width_of(text) for _, text in parts) + len(GAP) * max(len(parts) - 1, 0)
+
+
+def _cut(text: str, columns: int) -> str:
+    """Return the text in so many columns: half of a wide character would wrap to a new row."""
+    return "".join(span.text for span in shortened_row([Span(text)], columns, "…"))

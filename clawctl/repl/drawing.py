@@ -1,7 +1,6 @@
 """How the REPL and the shell draw a turn."""
 
 import os
-import threading
 from typing import TextIO
 
 from clawctl.following import View
@@ -38,8 +37,8 @@ def new_view(out: TextIO, err: TextIO, options: ViewOptions) -> View:
 
 
 def prepare() -> None:
-    """Import in the background what the first block will need; call it when the prompt is up."""
-    threading.Thread(target=preload, name="drawing", daemon=True).start()
+    """Import what the first block will need; it takes a moment, so call it in the background."""
+    preload()
 
 
 def _size(out: TextIO) -> tuple[int, int]:

@@ -155,7 +155,9 @@ class DrawnView:
         if finished is not None and self._options.metrics:
             if self._options.details and finished.ledger.parts:
                 self._remark(ledger_line(finished.ledger))
-            self._remark(usage_line(finished.usage))
+            summary = usage_line(finished.usage)
+            if summary:
+                self._remark(summary)
         self._leave()
 
     # --- what happened

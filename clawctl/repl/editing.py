@@ -7,6 +7,7 @@ from clawctl.repl.completing import Known, Value
 from clawctl.repl.editor import EditedLines, Surroundings
 from clawctl.repl.files import FileIndex
 from clawctl.repl.host import Host
+from clawctl.repl.opening import prepare_drawing
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.standing import Standing
@@ -34,5 +35,6 @@ def edited_lines(
             known=Known(commands=commands, values=values.after, files=files),
             state=standing.state,
             on_stop=on_stop,
+            on_shown=prepare_drawing,
         )
     )

@@ -55,12 +55,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: what the bar shows.
         on_stop: the emergency stop was pressed.
+        on_shown: the first prompt is on the screen.
     """
 
     history: Path
     known: Known
     state: Callable[[], BarState]
     on_stop: Callable[[], None]
+    on_shown: Callable[[], None]
 
 
 class EditedLines:
@@ -93,6 +95,8 @@ class EditedLines:
             reserve_space_for_menu=MENU_LINES,
         )
 
+        self._session.app.after_render += self._shown
+
     def read(self, typed: str = "", text: str = "") -> str:
         """Return what was typed, pastes folded."""
         if typed:
@@ -111,6 +115,10 @@ class EditedLines:
         """Show the bar anew; from any thread."""
         if self._session.app.is_running:
             self._session.app.invalidate()
+
+    def _shown(self, _app: object) -> None:
+        self._session.app.after_render -= self._shown
+        self._around.on_shown()
 
     def _bar(self) -> FormattedText:
         columns = self._session.app.output.get_size().columns

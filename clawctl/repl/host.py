@@ -1,5 +1,7 @@
 """What a slash command may do with the REPL that runs it."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -7,7 +9,7 @@ import msgspec
 from clawctl.app import App
 from clawctl.choice import Choice
 from clawctl.client import Client
-from clawd.wire.events import TurnFinished
+from clawd.wire.events import TurnFinished, TurnUsage
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool
 
@@ -22,27 +24,51 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
+    def after(self, usage: TurnUsage, seconds: float) -> "Spent":
+        """Return the account with one more turn."""
+        return Spent(
+            turns=self.turns + 1,
+            seconds=self.seconds + seconds,
+            prompt_tokens=self.prompt_tokens + usage.prompt_tokens,
+            completion_tokens=self.completion_tokens + usage.completion_tokens,
+        )
+
 
 class Host(Protocol):
-    """The REPL as its commands see it.
+    """The REPL or the shell as its commands see it.
 
     Attributes:
+        keys: what /help says of the keys.
+        absent: commands that make no sense here, each with what to do instead.
         conversation_id: where the next message goes, empty for a new conversation.
         is_stopped: whether the emergency stop was set when we last heard.
         system: text that goes in place of clawd's own system prompt; None for that one.
         shows_reasoning: whether a model's reasoning is shown whole.
-        last: the last turn, None before the first of this conversation.
-        last_text: the last message that was sent, "" before the first.
         spent: what the session has cost.
     """
 
+    keys: str
+    absent: Mapping[str, str]
     conversation_id: str
     is_stopped: bool
     system: str | None
     shows_reasoning: bool
-    last: TurnFinished | None
-    last_text: str
     spent: Spent
+
+    @property
+    def last(self) -> TurnFinished | None:
+        """The last turn, None before the first of this conversation."""
+        ...
+
+    @property
+    def last_text(self) -> str:
+        """The last message that was sent, "" before the first."""
+        ...
+
+    @property
+    def directory(self) -> Path:
+        """The person's folder: names of files begin there."""
+        ...
 
     @property
     def app(self) -> App:

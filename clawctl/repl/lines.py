@@ -6,14 +6,12 @@ The editor is for a terminal that can move its cursor. `CLAWD_PLAIN=1` (or `plai
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from clawctl.repl.history import HistoryFile
 
-SETTINGS_FILE = "client.toml"
-MAX_SETTINGS_BYTES = 65_536
 HISTORY_LOADED = 1_000
 PROMPT = "> "
 CONTINUATION = "… "
@@ -121,23 +119,3 @@ class PlainLines:
         if readline is not None and line.strip() and not line[0].isspace():
             readline.add_history(line)
         return line
-
-
-def wants_plain(home: Path, environ: Mapping[str, str]) -> bool:
-    """Tell whether the plain prompt is wanted."""
-    if environ.get("TERM", "") == "dumb":
-        return True
-    chosen = environ.get("CLAWD_PLAIN")
-    if chosen is not None:
-        return chosen not in {"", "0"}
-    try:
-        with (home / SETTINGS_FILE).open("rb") as file:
-            data = file.read(MAX_SETTINGS_BYTES)
-    except OSError:
-        return False
-    import tomllib
-
-    try:
-        return tomllib.loads(data.decode(errors="replace")).get("plain") is True
-    except tomllib.TOMLDecodeError:
-        return False

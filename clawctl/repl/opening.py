@@ -1,5 +1,6 @@
-"""The first words with the daemon, while the editor is imported."""
+"""What goes on beside the start: the first words with the daemon, imports for later."""
 
+import importlib
 import threading
 
 from typing_extensions import override
@@ -34,3 +35,12 @@ class Opening(threading.Thread):
             assert self._error is not None
             raise self._error
         return self._report
+
+
+def prepare_drawing() -> None:
+    """Import in the background what the first answer is drawn with; for when a prompt is up."""
+    threading.Thread(target=_import_drawing, name="drawing", daemon=True).start()
+
+
+def _import_drawing() -> None:
+    importlib.import_module("clawctl.repl.drawing").prepare()

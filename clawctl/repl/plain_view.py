@@ -26,6 +26,7 @@ from clawd.wire.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    TurnUsage,
 )
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
@@ -99,12 +100,9 @@ class PlainView:
             self._text(text.removeprefix(self._hop_text))
         self._end_hop()
         if finished is not None and self._options.metrics:
-            usage = finished.usage
-            share = 100 * usage.context_used / usage.context_size if usage.context_size else 0.0
-            self._row(
-                f"Context {share:.0f} percent, {usage.context_used} tokens, "
-                f"{usage.tokens_per_s:.1f} tokens per second."
-            )
+            told = _cost_in_words(finished.usage)
+            if told:
+                self._row(told)
 
     def _show_remark(self, event: Event) -> None:
         match event:
@@ -189,3 +187,13 @@ def _in_words(line: str) -> str:
         return visible_line(line)
     mark, number, text = item
     return f"{number}. {visible_line(text)}, {_STATES.get(mark[1], 'unknown')}"
+
+
+def _cost_in_words(usage: TurnUsage) -> str:
+    """Return what is known of a turn's cost, "" for nothing."""
+    used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
+    share = f"Context {100 * used / usage.context_size:.0f} percent" if usage.context_size else ""
+    speed = f"{usage.tokens_per_s:.1f} tokens per second" if usage.tokens_per_s else ""
+    parts = [share, f"{used} tokens" if used else "", speed]
+    told = ", ".join(part for part in parts if part)
+    return f"{told}." if told else ""

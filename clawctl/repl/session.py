@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -18,12 +19,13 @@ from clawctl.following import View, follow
 from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.host import Spent
-from clawctl.repl.lines import Lines, PipedLines, PlainLines, wants_plain
+from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.link import Link
 from clawctl.repl.opening import Opening
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.recovery import tell_what_is_kept
 from clawctl.repl.sending import message_text
+from clawctl.repl.settings import wants_plain
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.standing import Standing
 from clawctl.repl.typeahead import AttentiveView, TypeAhead
@@ -41,6 +43,12 @@ HISTORY_FILE = "history"
 PRESSES_TO_LEAVE = 3
 PRESS_WINDOW_S = 1.0
 STOP_LIMIT_S = 5
+KEYS = """\
+Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
+Tab completes commands, paths and @file; a file that is named with @ goes with the message.
+Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
+Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
+Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
 
 R = TypeVar("R")
 
@@ -56,6 +64,9 @@ def converse(app: App, choice: Choice) -> int:
 
 class Session:
     """One REPL; its commands see it as a `host.Host`, which says what the attributes are."""
+
+    keys = KEYS
+    absent: Mapping[str, str] = {}
 
     def __init__(self, app: App, choice: Choice) -> None:
         self.app = app
@@ -86,6 +97,11 @@ class Session:
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
         return self.choice.workspace
+
+    @property
+    def directory(self) -> Path:
+        """The folder in which this runs."""
+        return Path.cwd()
 
     def run(self) -> int:
         """Read and answer until the end."""
@@ -271,12 +287,7 @@ class Session:
     def _account(self, finished: TurnFinished, seconds: float) -> None:
         self.last = finished
         self._standing.answered()
-        self.spent = Spent(
-            turns=self.spent.turns + 1,
-            seconds=self.spent.seconds + seconds,
-            prompt_tokens=self.spent.prompt_tokens + finished.usage.prompt_tokens,
-            completion_tokens=self.spent.completion_tokens + finished.usage.completion_tokens,
-        )
+        self.spent = self.spent.after(finished.usage, seconds)
 
     def _new_view(self) -> View:
         from clawctl.repl.drawing import new_view
@@ -362,7 +373,7 @@ class Session:
         if not self._on_terminal:
             return PipedLines()
         home = layout().home
-        if wants_plain(home, os.environ):
+        if os.environ.get("TERM", "") == "dumb" or wants_plain():
             return PlainLines(home / HISTORY_FILE, self._standing.in_words)
         # What takes long to import, and only an editor needs.
         from clawctl.repl.editing import edited_lines

@@ -1,4 +1,4 @@
-"""The REPL's own commands: lines that begin with a slash. What each does is in `repl.acts`."""
+"""The commands of REPL and shell: lines that begin with a slash; `repl.acts` does them."""
 
 import difflib
 import importlib
@@ -49,6 +49,9 @@ def run_command(host: Host, line: str) -> None:
             f"{name} is no command here.{nearest(name)} /help lists them; "
             "a blank before / sends it."
         )
+        return
+    if name in host.absent:
+        note(f"{name} is not in the shell: {host.absent[name]}")
         return
     handler(command)(host, rest.strip())
 

@@ -1,23 +1,18 @@
 """How a drawing looks: colours by what they mean, and marks, chosen by the person at the terminal.
 
 `CLAWD_THEME` is `dark`, `light`, `contrast` or `none`; `CLAWD_PLAIN=1` is for screen readers. Both
-may stand in `client.toml` in the home, which the environment overrules:
-
-    theme = "light"
-    plain = false
+may stand in the settings file as well.
 """
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 
-from clawd.paths import layout
+from clawctl.repl.settings import read_settings, wants_plain
 
-SETTINGS_FILE = "client.toml"
-MAX_SETTINGS_BYTES = 65_536
+THEME_VARIABLE = "CLAWD_THEME"
 
 
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,32 +106,21 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 def chosen_look(out: TextIO, environ: Mapping[str, str] | None = None) -> Look:
     """Return the look that environment, settings file and terminal ask for."""
     env = os.environ if environ is None else environ
-    settings = _settings()
-    name = env.get("CLAWD_THEME") or str(settings.get("theme", "")) or _background(env)
-    theme = THEMES.get(name.lower(), DARK)
-    if env.get("NO_COLOR") or env.get("TERM", "") == "dumb":
-        theme = NONE
-    wants_plain = env.get("CLAWD_PLAIN")
-    plain = settings.get("plain") is True if wants_plain is None else wants_plain not in {"", "0"}
+    theme = THEMES[theme_name(env)]
+    plain = wants_plain(env)
     unicode = "utf" in (getattr(out, "encoding", "") or "").lower()
     return Look(theme=theme, marks=UNICODE if unicode else ASCII, plain=plain, unicode=unicode)
+
+
+def theme_name(environ: Mapping[str, str] | None = None) -> str:
+    """Return the name of the theme that environment, settings file and terminal ask for."""
+    env = os.environ if environ is None else environ
+    if env.get("NO_COLOR") or env.get("TERM", "") == "dumb":
+        return "none"
+    name = env.get(THEME_VARIABLE) or str(read_settings().get("theme", "")) or _background(env)
+    return name.lower() if name.lower() in THEMES else "dark"
 
 
 def _background(env: Mapping[str, str]) -> str:
     """Return what COLORFGBG (rxvt, Konsole) says of the background."""
     return "light" if env.get("COLORFGBG", "").rpartition(";")[2] in {"7", "15"} else "dark"
-
-
-def _settings() -> dict[str, Any]:
-    path = Path(layout().home) / SETTINGS_FILE
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SETTINGS_BYTES)
-    except OSError:
-        return {}
-    import tomllib
-
-    try:
-        return tomllib.loads(data.decode(errors="replace"))
-    except tomllib.TOMLDecodeError:
-        return {}  # a look is no reason to fail, nor to complain at every turn

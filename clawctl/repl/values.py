@@ -7,6 +7,7 @@ from typing import Any
 from clawctl.repl.completing import Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
+from clawctl.repl.theme import THEMES
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.methods import (
     ListApprovals,
@@ -109,6 +110,4 @@ class Values:
 
 
 def _themes() -> Iterable[Value]:
-    from clawctl.repl.acts.looks import theme_names
-
-    return [Value(text=name) for name in theme_names()]
+    return [Value(text=name) for name in THEMES]

@@ -6,7 +6,8 @@ What the shell ran is handed in; what comes back is the text for the shell's edi
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,9 @@ from clawctl.following import View, follow
 from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.drawing import new_view
+from clawctl.repl.host import Spent
 from clawctl.repl.slash import is_command, run_command
+from clawctl.repl.waiting import wait_long
 from clawctl.shell.choosing import choose
 from clawctl.shell.proposals import proposals_in
 from clawctl.shell.question import Line, Question, line_of, question
@@ -33,6 +36,16 @@ from clawd.wire.method import Method
 from clawd.wire.methods import RunTool, SendMessage, SetEstop
 
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
+_ABSENT: Mapping[str, str] = {
+    "/editor": "your shell's own key opens the editor: Ctrl-X Ctrl-E in bash.",
+    "/exit": "it is your own shell: leave it with exit or Ctrl-D.",
+    "/quit": "it is your own shell: leave it with exit or Ctrl-D.",
+}
+_KEYS = """\
+> text asks; ? explains the last failure. @last and @-2 stand for the output of a command.
+Tools work in the folder you are in, and each folder has a conversation of its own.
+A proposed command goes into your prompt, where you change it and press Enter.
+Ctrl-C stops the answer. Ctrl-\\ during an answer is the emergency stop."""
 _NOT_ALLOWED = {"forbidden", "invalid_request"}
 _NOT_THERE = {"not_found", "forbidden"}
 
@@ -46,15 +59,19 @@ class Folder(msgspec.Struct, kw_only=True):
         conversation_id: empty for a new one.
         workspace: the folder, or empty where it is not allowed as one.
         from_file: whether the conversation is only what a file names.
+        last: the last turn of the conversation here, None before the first.
+        last_text: what was asked last, "" before the first.
     """
 
     conversation_id: str
     workspace: str
     from_file: bool = False
+    last: TurnFinished | None = None
+    last_text: str = ""
 
 
 class Asking:
-    """The asking half of the shell; a host of the REPL's commands as well.
+    """The asking half of the shell; its commands see it as a `host.Host`.
 
     Args:
         app: the way to the daemon.
@@ -62,10 +79,10 @@ class Asking:
         records: what the shell ran.
         known: returns values that are secret.
         keeps_file: whether `.clawd_session` is read and written.
-
-    Attributes:
-        is_stopped: whether the emergency stop was set when we last heard.
     """
+
+    keys = _KEYS
+    absent = _ABSENT
 
     def __init__(
         self,
@@ -76,8 +93,8 @@ class Asking:
         known: Callable[[], tuple[str, ...]],
         keeps_file: bool = True,
     ) -> None:
-        self._app = app
-        self._choice = choice
+        self.app = app
+        self.choice = choice
         self._records = records
         self._known = known
         self._keeps_file = keeps_file
@@ -88,7 +105,16 @@ class Asking:
         self._here = Folder(conversation_id="", workspace="")
         self._context_size = 0
         self._warned = False
+        self._edit_line = ""
         self.is_stopped = False
+        self.system: str | None = None
+        self.shows_reasoning = False
+        self.spent = Spent()
+
+    @property
+    def directory(self) -> Path:
+        """The shell's folder: names of files begin there."""
+        return Path(self._records.cwd or ".")
 
     @property
     def workspace(self) -> str:
@@ -104,13 +130,24 @@ class Asking:
     def conversation_id(self, conversation_id: str) -> None:
         self._here.conversation_id = conversation_id
 
+    @property
+    def last(self) -> TurnFinished | None:
+        """The last turn in the shell's folder."""
+        return self._here.last
+
+    @property
+    def last_text(self) -> str:
+        """What was asked last in the shell's folder."""
+        return self._here.last_text
+
     def ask(self, entered: str) -> str:
         """Answer a line; return what goes into the shell's edit line."""
         before = signal.signal(signal.SIGQUIT, lambda *_: self.stop_everything())
         self._terminal = Terminal.open()
+        self._edit_line = ""
         try:
             self._here = self._folder(self._records.cwd)
-            return self._answer(line_of(entered))
+            self._answer(line_of(entered))
         except ClawError as error:
             if error.code == "cancelled":
                 note("● stopped")
@@ -130,7 +167,7 @@ class Asking:
                 self._terminal.close()
                 self._terminal = None
             signal.signal(signal.SIGQUIT, before)
-        return ""
+        return self._edit_line
 
     def close(self) -> None:
         """Close the connection."""
@@ -141,7 +178,7 @@ class Asking:
         if self._client is not None and not self._client.is_alive():
             self._drop()
         if self._client is None:
-            self._client = self._app.client()
+            self._client = self.app.client()
             if self._has_been_connected:
                 pid = self._client.welcome.pid
                 note(f"● the daemon was restarted; connected to the new one (pid {pid})")
@@ -152,6 +189,14 @@ class Asking:
         """Call a method, on a new connection when the old one is gone."""
         return self.client().call(params)
 
+    def wait_for(self, params: Method[R], what: str) -> R:
+        """Call a method that may take long, and show that it goes on."""
+        return wait_long(self.client().stream(params), what, lambda: None)
+
+    def choose(self, **changes: object) -> None:
+        """Change what the next question is sent with."""
+        self.choice = msgspec.structs.replace(self.choice, **changes)
+
     def run_tool(self, request: RunTool) -> None:
         """Run a tool in the conversation, if there is one, and show what came of it."""
         call = msgspec.structs.replace(
@@ -159,18 +204,26 @@ class Asking:
         )
         show_outcome(run_tool(self.client(), call, self._terminal))
 
+    def send(self, text: str) -> None:
+        """Ask as if it had been typed."""
+        self._converse(Line(text=text))
+
+    def offer(self, text: str) -> None:
+        """Put a question into the shell's edit line."""
+        self._edit_line = f"> {text}"
+
     def leave(self) -> None:
-        """Say how a shell is left: it is the person's, and ends as it always does."""
-        note("This is your own shell: leave it with exit or Ctrl-D.")
+        """Do nothing: the shell is the person's, and ends as it always does."""
 
     def go_on_in(self, conversation_id: str) -> None:
         """Let the next question here go to this conversation; "" opens a new one."""
-        self._here.conversation_id = conversation_id
+        self._here.conversation_id, self._here.from_file = conversation_id, False
+        self._here.last = None
 
     def stop_everything(self) -> None:
         """Set the emergency stop, over a connection of its own."""
         try:
-            with self._app.running_client() as client:
+            with self.app.running_client() as client:
                 client.call(SetEstop(reason="Ctrl-\\ in clawctl shell"), limit_s=5)
         except ClawError as error:
             show_error(error)
@@ -178,26 +231,34 @@ class Asking:
         self.is_stopped = True
         note("EMERGENCY STOP is set. Allow tools again with: > /estop clear")
 
-    def _answer(self, line: Line) -> str:
+    def _answer(self, line: Line) -> None:
         if not line.explains and is_command(line.text):
             run_command(self, line.text)
-            return ""
-        if line.explains and self._records.last_failure is None:
+        elif line.explains and self._records.last_failure is None:
             note("No command has failed in this shell yet: there is nothing to explain.")
-            return ""
+        else:
+            self._converse(line)
+
+    def _converse(self, line: Line) -> None:
+        """Ask, show the answer, and offer the commands in it."""
         asked = question(
             line, self._records, self._known(), is_first=not self._here.conversation_id
         )
         if asked.missing:
             note(f"● not kept, so not sent: {', '.join(asked.missing)}")
+        if not line.explains:
+            self._here.last_text = line.text
+        started = time.monotonic()
         finished = self._turn(asked)
+        self._here.last = finished
+        self.spent = self.spent.after(finished.usage, time.monotonic() - started)
         proposals = proposals_in(finished.text)
         if not proposals or self._terminal is None:
-            return ""
+            return
         if not self._warned:
             self._warned = True
             note("● It would run in your own shell, outside the sandbox.")
-        return choose(proposals)
+        self._edit_line = choose(proposals)
 
     def _turn(self, asked: Question) -> TurnFinished:
         """Send the question, and once more where the folder or its file asks for too much.
@@ -221,7 +282,9 @@ class Asking:
         return self._send(asked)
 
     def _send(self, asked: Question) -> TurnFinished:
-        view = new_view(sys.stdout, sys.stdout, ViewOptions(details=True))
+        view = new_view(
+            sys.stdout, sys.stdout, ViewOptions(details=True, reasoning=self.shows_reasoning)
+        )
         view.context_size = self._context_size
         finished: TurnFinished | None = None
         try:
@@ -235,11 +298,11 @@ class Asking:
         return finished
 
     def _request(self, asked: Question) -> SendMessage:
-        choice = msgspec.structs.replace(self._choice, workspace=self._here.workspace)
+        choice = msgspec.structs.replace(self.choice, workspace=self._here.workspace)
         request = choice.message(
             asked.text, self._here.conversation_id, interactive=self._terminal is not None
         )
-        return msgspec.structs.replace(request, untrusted=asked.untrusted)
+        return msgspec.structs.replace(request, untrusted=asked.untrusted, system=self.system)
 
     def _remember(self, view: View) -> None:
         """Keep the conversation that a turn began in, for this folder."""
@@ -264,7 +327,7 @@ class Asking:
         return known
 
     def _resumed(self, cwd: str) -> str:
-        if not (cwd and self._keeps_file and self._choice.resume):
+        if not (cwd and self._keeps_file and self.choice.resume):
             return ""
         try:
             return read_session(Path(cwd))

@@ -11,6 +11,7 @@ from pathlib import Path
 from clawctl.app import App
 from clawctl.choice import Choice
 from clawctl.render import note
+from clawctl.repl.opening import prepare_drawing
 from clawctl.shell.asking import Asking
 from clawctl.shell.guard import Guard
 from clawctl.shell.hooks import INSIDE, Launch, chosen_shell, launch
@@ -105,6 +106,8 @@ class Session:
         self._records.finished(int(status) if status.isdigit() else 0, cwd)
         if not self._is_up:
             self._is_up = True
+            # The shell has been forked: a thread can harm it no more.
+            prepare_drawing()
             for name in self._plan.files:
                 (self._folder / name).unlink(missing_ok=True)
 

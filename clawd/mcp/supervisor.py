@@ -104,6 +104,7 @@ class Supervisor:
             self._leaving = asyncio.Event()
             run = self._run(self._leaving)
             self._task = asyncio.get_running_loop().create_task(run, name=name)
+            self._task.add_done_callback(self._ended)
 
     async def connect(self) -> ServerState:
         """Connect anew and wait until that has come to something."""
@@ -327,6 +328,14 @@ class Supervisor:
             _log.error("an MCP server does not end: %s", self.settings.alias)
         self._link = None
         self._ready.clear()
+
+    def _ended(self, done: asyncio.Task[None]) -> None:
+        """Show a server as away whose supervision ended by a defect; a person may connect anew."""
+        if done.cancelled() or (error := done.exception()) is None:
+            return
+        _log.error("the supervision of an MCP server ended by a defect", exc_info=error)
+        away = "its supervision ended by a defect; try: clawctl mcp connect"
+        self._state = msgspec.structs.replace(self._state, link="waiting", problem=away)
 
     def _tell_sign_in(self, address: str) -> None:
         self._trouble.sign_in = f"a person must sign in; open {address}"

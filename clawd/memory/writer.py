@@ -12,13 +12,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from clawd.errors import ClawError, StorageError
+from clawd.kernel.threads import Pool
 from clawd.memory.schema import RESTORE, prepare
 from clawd.receipts.groupcommit import GroupCommit
 
@@ -46,7 +46,7 @@ class Database:
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._writer: GroupCommit[_Write, Any] | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._readers: Pool | None = None
         self._reading = threading.local()
         self._read_connections: list[sqlite3.Connection] = []
         self._waiting_reads = 0
@@ -61,7 +61,7 @@ class Database:
         self._writer = GroupCommit(
             "memory", self._commit, error=StorageError, max_waiting=MAX_WAITING_WRITES
         )
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="memory reader")
+        self._readers = Pool(READERS, "memory reader")
 
     @property
     def failure(self) -> str:

@@ -18,7 +18,6 @@ import select
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +25,7 @@ from typing import Protocol
 import msgspec
 
 from clawd.errors import StorageError
+from clawd.kernel.threads import Pool
 from clawd.security import inotify
 from clawd.wire.safe_text import single_line
 
@@ -84,7 +84,7 @@ class EmergencyStop:
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
         self._engaged = False
         self._setting = 0
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="estop writer")
+        self._writer = Pool(1, "estop writer", ready=0)
         self._failure = ""
         self._thread: threading.Thread | None = None
         self._inotify_fd = -1
@@ -100,7 +100,8 @@ class EmergencyStop:
         try:
             self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._inotify_fd = inotify.watch_directory(self._home, _CHANGES | _LOST)
-        except OSError as error:
+            self._writer.make_ready()
+        except (OSError, RuntimeError) as error:
             self._fail(f"the watcher could not start: {error}")
             return
         self._thread = threading.Thread(target=self._watch, name="estop", daemon=True)

@@ -14,6 +14,7 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt, compute_hash
 from clawd.receipts.verify import read_receipts
 from clawd.security.principal import Principal
+from clawd.service.background import Watch
 
 NEWS_INTERVAL_S = 3600.0
 
@@ -35,8 +36,10 @@ class Anchor:
         self._told = 0
         self._telling: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, watch: Watch | None = None) -> None:
         """Compare, before anything is appended, and begin to tell heads.
+
+        `watch` is told of the task that does so and its name.
 
         Raises:
             ReceiptError: the log cannot be read.
@@ -45,6 +48,8 @@ class Anchor:
         await self.compare()
         self._tell()
         self._telling = asyncio.create_task(self._keep_telling())
+        if watch is not None:
+            watch(self._telling, "the telling of receipt heads")
 
     async def compare(self) -> None:
         """Hold the log, as it was opened last, against the remembered head.

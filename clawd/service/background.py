@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
+
+Watch = Callable[[asyncio.Task[Any], str], None]
 
 _log = logging.getLogger(__name__)
 

@@ -159,7 +159,7 @@ class Daemon:
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
         self.chain, self.anchor = await open_receipts(
-            self.loaded, self.memory.ledger, self._stack, self._last_run
+            self.loaded, self.memory.ledger, self._stack, self._last_run, self.background.watch
         )
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
@@ -328,6 +328,7 @@ class Daemon:
             rules=self.rules,
             gateway=lambda: self.gateway_address,
             last_run=self._last_run,
+            background=self.background,
         )
 
     def _metrics(self) -> DaemonMetrics:

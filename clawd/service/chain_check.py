@@ -49,6 +49,7 @@ class ChainCheck:
             is_short = mark[1] <= AT_ONCE_BYTES
             if is_short or not self._checked_at or self._age_s() > INTERVAL_S:
                 self._running = asyncio.create_task(self._check(mark))
+                self._running.add_done_callback(self._ended)
             if is_short and self._running is not None:
                 await asyncio.wait([self._running])
         return self._is_valid
@@ -72,6 +73,12 @@ class ChainCheck:
         else:
             self._is_valid = found.ok
         self._mark, self._checked_at = mark, time.monotonic()
+
+    def _ended(self, done: asyncio.Task[None]) -> None:
+        """Count a log as invalid that could not be verified by a defect: nobody knows better."""
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the check of the receipt log failed by a defect", exc_info=error)
+            self._is_valid = False
 
 
 def check_of(

@@ -8,6 +8,7 @@ eight little-endian bytes, and itself (systemd, "Native Journal Protocol"). What
 datagram goes as a sealed memory file.
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -97,8 +98,10 @@ class JournalHandler(logging.Handler):
         try:
             self._send(b"".join(_line(name, value) for name, value in fields.items()))
         except OSError:
-            # The journal is being restarted, or is full: its stream on stderr waits for it.
-            sys.stderr.write(f"<{fields['PRIORITY']}>{text}\n")
+            # The journal is being restarted, or is full: its stream on stderr waits for it. Where
+            # that has ended too, the line is lost: a record must not end what it tells of.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"<{fields['PRIORITY']}>{text}\n")
 
     @override
     def close(self) -> None:

@@ -12,6 +12,7 @@ from clawd.channels.rpc.connection import Identity
 from clawd.channels.rpc.server import RpcServer
 from clawd.config.load import Loaded
 from clawd.errors import ClawError
+from clawd.kernel.threads import Pool
 from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.redact import Redactor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from clawd.channels.http.server import Server
 
 SETTLE_S = 2.0
+READY_THREADS = 4
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
     Raises:
         ClawError: it cannot start; the message says why and what to do.
     """
+    _lend_threads()
     systemd = Systemd(environ)
     lock = HomeLock(loaded.layout.lock)
     await take_when_free(lock, loaded.layout.socket)
@@ -54,6 +57,24 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
         await reporter.close()
         lock.release()
     _log.info("clawd ended")
+
+
+def _lend_threads() -> None:
+    """Have a few threads for blocking work now, so that it goes on where none can be begun later.
+
+    Raises:
+        ClawError: not even these can be had.
+    """
+    most = min(32, (os.cpu_count() or 1) + 4)  # as many as asyncio would take
+    try:
+        pool = Pool(most, "clawd", ready=READY_THREADS)
+    except RuntimeError as error:
+        raise ClawError(
+            f"clawd cannot begin {READY_THREADS} threads: {error}",
+            hint="Its user has too many processes: look at `ulimit -u`, or LimitNPROC= and "
+            "TasksMax= of the unit.",
+        ) from error
+    asyncio.get_running_loop().set_default_executor(pool)
 
 
 async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd, reporter: Reporter) -> None:
@@ -86,7 +107,7 @@ async def _open_door(daemon: Daemon, layout: Layout, systemd: Systemd, policy: P
         identify=lambda peer: identify(peer, policy),
         identity=Identity(version=__version__, pid=os.getpid(), home=str(layout.home)),
     )
-    door = Door(server, layout.socket)
+    door = Door(server, layout.socket, watch=daemon.background.watch)
     await door.open(systemd.control_listeners())
     return door
 
@@ -147,14 +168,16 @@ def _install_signals(daemon: Daemon, reporter: Reporter) -> None:
 async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Lock) -> None:
     async with one_at_a_time:
         reporter.reloading()
-        refused = ""
         try:
             await daemon.reload()
         except ClawError as error:
-            refused = error.message
-            _log.error("the new configuration is refused, the old one stays: %s", refused)
+            daemon.state.reload_refused = error.message
+            _log.error("the new configuration is refused, the old one stays: %s", error.message)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of a signal
+            daemon.state.reload_refused = f"a defect: {type(error).__name__}; the log has it"
+            _log.error("a reload failed by a defect", exc_info=error)
         finally:
-            reporter.reloaded(refused)
+            reporter.reloaded()
 
 
 def _announce(daemon: Daemon, door: Door) -> None:

@@ -8,6 +8,7 @@ from clawd.errors import ReceiptError
 from clawd.memory.ledger import MemoryLedger
 from clawd.receipts.chain import ReceiptChain
 from clawd.service.anchor import Anchor
+from clawd.service.background import Watch
 from clawd.service.last_run import LastRun
 from clawd.service.recovery import close_interrupted
 
@@ -15,7 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 async def open_receipts(
-    loaded: Loaded, ledger: MemoryLedger, stack: AsyncExitStack, last_run: LastRun
+    loaded: Loaded,
+    ledger: MemoryLedger,
+    stack: AsyncExitStack,
+    last_run: LastRun,
+    watch: Watch,
 ) -> tuple[ReceiptChain | None, Anchor | None]:
     """Open the chain and its anchor, and close what a crash left open; nothing where it is off.
 
@@ -29,7 +34,7 @@ async def open_receipts(
     chain = await ReceiptChain.open(config.path, key_path=loaded.layout.checkpoint_key)
     stack.push_async_callback(chain.close)
     anchor = Anchor(chain, ledger)
-    await anchor.start()
+    await anchor.start(watch)
     stack.push_async_callback(anchor.close)
     failed, denied = await close_interrupted(chain, ledger, config.path)
     last_run.tell_of_receipts(chain, failed=failed, denied=denied)

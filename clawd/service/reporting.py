@@ -33,7 +33,6 @@ class Reporter:
         self._daemon = daemon
         self._phase = "starting"
         self._began = 0.0
-        self._refused = ""
         self._told = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -43,6 +42,7 @@ class Reporter:
         self._tell()
         if self._systemd.listens:
             self._task = asyncio.create_task(self._keep_reporting())
+            self._daemon.background.watch(self._task, "the reporting to systemd")
 
     def ready(self) -> None:
         """Say that it serves."""
@@ -61,9 +61,8 @@ class Reporter:
         """Say that a reload begins."""
         self._systemd.reloading()
 
-    def reloaded(self, refused: str = "") -> None:
+    def reloaded(self) -> None:
         """Say that a reload ended; why it was refused stays in the status until one succeeds."""
-        self._refused = refused
         self._systemd.notify("READY=1", f"STATUS={self._line()}")
 
     async def close(self) -> None:
@@ -101,7 +100,8 @@ class Reporter:
             return "opening memory and receipts"
         parts = list(_facts(self._daemon))
         first = "draining" if self._phase == "stopping" else "serving"
-        refused = [f"RELOAD REFUSED, the old config stays: {self._refused}"] * bool(self._refused)
+        why = self._daemon.state.reload_refused
+        refused = [f"RELOAD REFUSED, the old config stays: {why}"] if why else []
         return visible_line("; ".join([first, *parts, *refused]), MAX_STATUS)
 
 

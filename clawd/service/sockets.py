@@ -93,8 +93,10 @@ def _is_ending(error: ClawError, path: Path) -> bool:
     return error.code == "already_running" and not path.exists()
 
 
-def listen(path: Path) -> socket.socket:
+def listen(path: Path, *, makes_parents: bool = True) -> socket.socket:
     """Return a listening socket at the path, in a folder that only this user may enter.
+
+    The folder is made where it is not there; those above it only with `makes_parents`.
 
     The mode is set before bind, never by chmod after it, and not by the umask, which all threads
     share.
@@ -102,7 +104,7 @@ def listen(path: Path) -> socket.socket:
     Raises:
         ClawError: somebody answers there already, or the folder cannot be made private.
     """
-    _private_folder(path.parent)
+    _private_folder(path.parent, makes_parents=makes_parents)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -125,9 +127,9 @@ def remove(path: Path, made: os.stat_result) -> None:
         _log.info("the socket %s was not removed: %s", path, error.strerror)
 
 
-def _private_folder(folder: Path) -> None:
+def _private_folder(folder: Path, *, makes_parents: bool) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=makes_parents, exist_ok=True)
         about = folder.lstat()
     except FileExistsError:
         about = folder.lstat()

@@ -48,6 +48,8 @@ class State:
         self._retired: list[Provider] = []
         self._change: Callable[[RuntimeSettings], RuntimeSettings] = lambda runtime: runtime
         self.loaded = loaded
+        # Why the last signal to reload changed nothing, until a reload succeeds.
+        self.reload_refused = ""
         self.policy = policy_of(loaded)
         self.runtime = runtime_of(loaded)
         self.providers = self._build(loaded)
@@ -66,7 +68,7 @@ class State:
             providers = self._build(loaded)
             self._retired += self.providers.values()
             self.providers = providers
-        self.policy, self.loaded = policy_of(loaded), loaded
+        self.policy, self.loaded, self.reload_refused = policy_of(loaded), loaded, ""
         self.runtime = self._change(runtime_of(loaded))
         late = [
             name

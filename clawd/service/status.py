@@ -10,7 +10,8 @@ import msgspec
 
 from clawd import __version__
 from clawd.engine.supervisor import Engine
-from clawd.memory.rows import visible_to
+from clawd.errors import StorageError
+from clawd.memory.rows import Counts, visible_to
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.inbox import Inbox
@@ -20,6 +21,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox
 from clawd.service.anchor import Anchor
+from clawd.service.background import Background
 from clawd.service.last_run import LastRun
 from clawd.service.restored import restored_from
 from clawd.service.state import State
@@ -54,11 +56,16 @@ class DaemonStatus:
     rules: RuleBook
     gateway: Callable[[], str]
     last_run: LastRun
+    background: Background
 
     async def report(self, principal: Principal) -> StatusReport:
         """Return what the daemon is and does; of what has an owner, what the principal may see."""
         config, layout = self.state.loaded.config, self.state.loaded.layout
-        counts = await self.memory.conversations.counts(owner=visible_to(principal))
+        problem = self.memory.failure or self.background.problem
+        try:
+            counts = await self.memory.conversations.counts(owner=visible_to(principal))
+        except StorageError as error:  # the one who asks wants to know what is wrong
+            counts, problem = Counts(conversations=0, messages=0), problem or error.message
         stop, sandbox = self.estop.state(), self.sandbox.status
         running, queued = self.inbox.turns
         head = self.chain.head() if self.chain is not None else None
@@ -86,7 +93,9 @@ class DaemonStatus:
             receipts=head.seq if head is not None else 0,
             receipts_head=head.receipt_hash if head is not None else "",
             receipts_problem=self._receipts_problem(),
+            problem=problem,
             restored=restored_from(layout.home),
+            reload_refused=self.state.reload_refused,
             conversations=counts.conversations,
             turns_running=running,
             turns_queued=queued,

@@ -12,12 +12,11 @@ from clawd.errors import ClawError
 from clawd.memory.upkeep import KeepLimits, Upkeep
 from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import RuleBook
+from clawd.service.background import Watch
 
 INTERVAL_S = 3600.0
 DAY_S = 86_400
 JUMP_S = DAY_S
-
-Watch = Callable[[asyncio.Task[Any], str], None]
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,9 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `gateway` is where the HTTP gateway listens, empty where it does not.
     `found_at_start` are sentences: a crash before this start, and what was put right after it.
+    `problem` says why it cannot do its work, though it answers; empty while it can.
     `restored` says which backup the home came from, empty where it did not.
+    `reload_refused` is why the config on disk is not in force; empty where it was not refused.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     `servers` are the MCP servers in the order of the config.
     """
@@ -56,6 +58,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int
     receipts_head: str
     receipts_problem: str
+    problem: str = ""
     conversations: int
     turns_running: int
     turns_queued: int
@@ -68,4 +71,5 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str = ""
     found_at_start: tuple[str, ...] = ()
     restored: str = ""
+    reload_refused: str = ""
     servers: tuple[ServerLine, ...] = ()

@@ -20,10 +20,13 @@ from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
-RUN_PARTS = ("project", "engine", "systemd")
-# Programs of others and installed packages do not care what Python runs the tests: once is enough.
-BY_OTHERS = "sdks or litellm or mcp_servers or conformance or clis or browser or booted"
-FAST_TESTS = f"not slow and not real_model and not daemon and not ({BY_OTHERS})"
+RUN_PARTS = ("project", "engine")
+# Programs of others, the package (it has a Python of its own), and what a machine does to a daemon
+# take minutes and do not care what Python runs the tests, so that once is enough.
+ONCE = (
+    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted or fault"
+)
+FAST_TESTS = f"not slow and not real_model and not daemon and not ({ONCE})"
 ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
 MADE_HERE = (
     ".venv",
@@ -101,7 +104,7 @@ def run_tests() -> int:
     """Runs all tests in `.venv`, then again on each other interpreter found.
 
     It stops at the first interpreter that fails, so that the last summary printed is the one to
-    read. Programs of others are driven on the first one only.
+    read. What is in ONCE runs on the first one only.
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
@@ -121,10 +124,12 @@ def run_tests() -> int:
                 continue
             python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", other)
             version = other.version
-        announce(f"tests on Python {version}" + (", without programs of others" * bool(left_out)))
+        announce(
+            f"tests on Python {version}" + (", without what ran on the first" * bool(left_out))
+        )
         if status := pytest(python, *left_out):
             return status
-        left_out = ("-m", f"not ({BY_OTHERS})")
+        left_out = ("-m", f"not ({ONCE})")
     return 0
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bootstrap.steps import SetupError, run_step
-from bootstrap.system import MINORS, Interpreter, ensure_packages, has_libsystemd, probe
+from bootstrap.system import MINORS, Interpreter, ensure_packages, probe
 
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = ROOT / ".setup"
@@ -111,16 +111,6 @@ def install_bench(python: Path) -> None:
     pip(python, "installing what the benchmark compares with", "install", "-e", ".[bench]")
 
 
-def install_systemd(python: Path) -> None:
-    """Adds the systemd binding where its headers are; clawd runs without it."""
-    if not has_libsystemd():
-        return
-    try:
-        pip(python, "installing systemd-python", "install", "-e", ".[systemd]")
-    except SetupError:
-        print(f"systemd-python could not be built; clawd runs without it ({SETUP / 'pip.log'}).")
-
-
 def install_engine(python: Path) -> None:
     """Installs llama-cpp-python: the one already there, the wheel built before, or a new build."""
     found = engine_version(python)
@@ -151,7 +141,6 @@ def build_engine(python: Path) -> Path:
 INSTALLERS: Mapping[str, Callable[[Path], None]] = {
     "project": install_project,
     "engine": install_engine,
-    "systemd": install_systemd,
     "dev": install_dev,
     "bench": install_bench,
 }

@@ -14,6 +14,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("approval list", "What waits for an answer."),
         ("approval approve a1b2 --always --days 7", "Allow it and calls like it for a week."),
     ),
+    "backup": (
+        ("backup create home.tar.gz", "Keep a copy of the home, also while the daemon runs."),
+        ("backup restore home.tar.gz --into /srv/copy", "Put it back somewhere else."),
+    ),
     "completion": (
         ("completion bash --install", "Make TAB work in bash, for you."),
         ("completion zsh > _clawctl", "Put it where you like."),

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +103,7 @@ def ensure_needs(needs: Sequence[Need], *, notes: Path) -> None:
     was_tried = tried.exists() and tried.read_text(encoding="utf-8") == line
     prefix = None if was_tried and not any(need.is_required for need in missing) else root_prefix()
     if prefix is not None:
-        notes.mkdir(exist_ok=True)
+        notes.mkdir(parents=True, exist_ok=True)
         install_packages(prefix, packages, log=notes / "apt.log")
         tried.write_text(line, encoding="utf-8")
         missing = [need for need in missing if not need.is_present()]
@@ -157,12 +156,6 @@ def system_needs(*, builds_engine: bool) -> list[Need]:
         needs.append(Need("chromium", why, lambda: has_programs("chromium")))
         why = "a Debian root, in which tests boot a systemd"
         needs.append(Need("debootstrap", why, lambda: has_programs("debootstrap")))
-    if Path("/run/systemd/system").is_dir() or os.environ.get("CI"):
-        why = "readiness, watchdog and journal fields under systemd"
-        needs += [
-            Need("pkg-config libsystemd-dev", why, has_libsystemd),
-            Need("python3-dev gcc", why, has_python_headers),
-        ]
     return needs
 
 
@@ -180,18 +173,6 @@ def has_ensurepip() -> bool:
     """Tells whether this interpreter can make environments, asking anew after an install."""
     found = probe(sys.executable)
     return found is not None and found.has_venv
-
-
-def has_libsystemd() -> bool:
-    """Tells whether the headers of libsystemd are installed."""
-    if not has_programs("pkg-config"):
-        return False
-    return subprocess.call(["pkg-config", "--exists", "libsystemd"]) == 0
-
-
-def has_python_headers() -> bool:
-    """Tells whether an extension can be compiled for this interpreter."""
-    return Path(sysconfig.get_path("include"), "Python.h").exists() and has_programs("cc")
 
 
 def root_prefix() -> list[str] | None:

@@ -84,7 +84,7 @@ STEPS = (
     Step(says="Allow tools again.", typed="clawctl estop --clear"),
     Step(
         says="End your daemon. Its home is `~/.clawd`; what it holds stays until you delete it.",
-        typed="kill $(cat ~/.clawd/clawd.lock)",
+        typed="clawctl service stop",
     ),
     Step(
         says="And uninstall.",

@@ -16,6 +16,7 @@ from tests.support.machine_clawd import (
     ask,
     configure,
     ctl,
+    entries,
     is_active,
     main_pid,
     of,
@@ -56,13 +57,17 @@ def remove(machine: Machine, how: str) -> None:
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same package with a higher number."""
+    """The same package with a higher number, and with code that tells of it."""
     folder = tmp_path_factory.mktemp("newer")
     tree = folder / "tree"
     subprocess.run(["dpkg-deb", "-R", str(package()), str(tree)], check=True)
     control = tree / "DEBIAN" / "control"
     text = control.read_text(encoding="utf-8")
     control.write_text(re.sub(r"(?m)^Version: .*$", "Version: 99.0-1", text), encoding="utf-8")
+    site = tree / "usr/lib/clawd/lib/python3.11/site-packages/clawd"
+    (site / "__init__.py").write_text('__version__ = "99.0"\n', encoding="utf-8")
+    for compiled in (site / "__pycache__").glob("__init__.*"):  # never compared to its source
+        compiled.unlink()
     deb = folder / "newer.deb"
     words = ["dpkg-deb", "-Znone", "--root-owner-group", "-b", str(tree), str(deb)]
     subprocess.run(words, check=True, capture_output=True)
@@ -113,11 +118,17 @@ def test_an_upgrade_keeps_all_data_and_restarts_in_order(machine: Machine, newer
     assert ctl(machine, "alice", "tool", "run", "file_list").returncode == 0
     receipts = of(machine, "alice", "receipt", "list")
     first = main_pid(machine)
+    before = of(machine, "alice", "status")["version"]
+    assert before != "99.0"
 
     install(machine, newer)
 
     assert machine.out("dpkg-query", "-W", "-f", "${Version}", "clawd") == "99.0-1"
     assert main_pid(machine) not in {0, first}
+    now = of(machine, "alice", "status")
+    assert (now["version"], now["pid"]) == ("99.0", main_pid(machine))
+    started = [entry["CLAWD_VERSION"] for entry in entries(machine, "CLAWD_EVENT=startup")]
+    assert started == [before, "99.0"]
     assert is_active(machine)
     assert is_active(machine, "clawd.socket")
     assert of(machine, "alice", "conversation", "list") == told

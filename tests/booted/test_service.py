@@ -11,7 +11,9 @@ from tests.support.machine_clawd import (
     SERVICE,
     ask,
     configure,
+    ctl,
     drop_in,
+    entries,
     is_active,
     journal,
     main_pid,
@@ -98,6 +100,11 @@ def test_a_reload_takes_a_good_config_and_keeps_the_process(machine: Machine) ->
         lambda: of(machine, "alice", "status")["autonomy"] == "readonly", "the new config"
     )
     assert main_pid(machine) == first
+    assert len(entries(machine, "CLAWD_EVENT=config_reloaded")) == 1
+    assert re.search(r"autonomy +readonly", ctl(machine, "alice", "status").stdout)
+    machine.wait_until(lambda: shown(machine, "ActiveState") == "active", "an end of reloading")
+    assert shown(machine, "StatusText").startswith("serving")
+    assert "RELOAD" not in shown(machine, "StatusText")
 
 
 def test_a_reload_refuses_a_bad_config_with_all_its_errors(machine: Machine) -> None:
@@ -115,6 +122,18 @@ def test_a_reload_refuses_a_bad_config_with_all_its_errors(machine: Machine) -> 
     assert main_pid(machine) == first
     assert of(machine, "alice", "status")["autonomy"] == "readonly"
     machine.wait_until(lambda: shown(machine, "ActiveState") == "active", "an end of reloading")
+    assert entries(machine, "CLAWD_EVENT=config_reloaded") == []
+    assert "RELOAD REFUSED" in machine.run("systemctl", "status", "--no-pager", SERVICE).stdout
+    assert shown(machine, "Result") == "success"
+    told = ctl(machine, "alice", "status").stdout
+    assert "the old one stays" in told
+    assert "godmode" in told
+
+    configure(machine)
+    machine.out("systemctl", "reload", SERVICE)
+
+    machine.wait_until(lambda: "RELOAD" not in shown(machine, "StatusText"), "a good config")
+    assert of(machine, "alice", "status")["reload_refused"] == ""
 
 
 def test_a_bad_config_fails_the_start_and_says_why(machine: Machine) -> None:

@@ -1,31 +1,17 @@
 """A clawd of one's own, under the service manager of one user."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.support.booted import Done, Machine
+from tests.support.booted import Machine
+from tests.support.user_manager import Run, as_user
 
 pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture
 def as_mallory(machine: Machine) -> Run:
     """Run a command as a user who is in no group of clawd's, in a session with a manager."""
-    uid = machine.out("id", "-u", "mallory").strip()
-    runtime = f"/run/user/{uid}"
-    machine.out("install", "-d", "-o", "mallory", "-g", "mallory", "-m", "700", runtime)
-    session = ["--unit=session", "--uid=mallory", "--property=Delegate=yes"]
-    variables = [f"--setenv=XDG_RUNTIME_DIR={runtime}", "--setenv=HOME=/home/mallory"]
-    machine.out("systemd-run", *session, *variables, "/lib/systemd/systemd", "--user")
-    machine.wait_until(machine.path(f"{runtime}/systemd/private").is_socket, "the user's manager")
-
-    def run(*words: str) -> Done:
-        return machine.run(*words, user="mallory", environ={"XDG_RUNTIME_DIR": runtime})
-
-    return run
+    return as_user(machine, "mallory")
 
 
 def test_a_user_who_wants_one_gets_a_daemon_by_the_socket_unit(

@@ -1,5 +1,8 @@
 """Who may do what with the machine's daemon: members, admins, and everybody else."""
 
+import json
+
+import pexpect
 import pytest
 
 from tests.support.booted import Machine
@@ -9,6 +12,7 @@ from tests.support.machine_clawd import (
     ask,
     at_terminal,
     ctl,
+    is_active,
     of,
     script,
     state,
@@ -26,17 +30,121 @@ KEEP = {
 }
 
 
-def test_who_is_in_no_group_is_refused_and_told_which_one_to_join(machine: Machine) -> None:
-    done = ctl(machine, "mallory", "agent", "-m", "hello")
+def shell_of(machine: Machine, user: str, command: str) -> tuple[int, str]:
+    """Run a command as a tool of the daemon, approved by its user."""
+    words = json.dumps({"command": command})
+    return approving(machine, user, "tool", "run", "shell", "--json", words)
+
+
+def test_who_is_in_no_group_is_refused_and_told_of_both_ways(machine: Machine) -> None:
+    there = ("--socket", "/run/clawd/clawd.sock")
+    done = ctl(machine, "mallory", *there, "agent", "-m", "hello")
 
     assert done.returncode == EXIT_NO_DAEMON
-    assert "clawd-ctl" in done.stderr
     assert done.stdout == ""
-    status = ctl(machine, "mallory", "status")
+    status = ctl(machine, "mallory", "--no-start", "status")
     assert status.returncode == EXIT_NO_DAEMON
+    for told in (done.stderr, status.stderr):
+        assert "Join group clawd-ctl and log in again" in told
+        assert "clawctl service install --user" in told
+    assert not is_active(machine)
     # Nor does he reach what the daemon keeps by another way.
     for place in ("/var/lib/clawd", "/var/lib/private/clawd", "/run/clawd-priv"):
         assert machine.run("ls", place, user="mallory").returncode != 0
+
+
+def test_who_is_in_no_group_gets_a_daemon_of_his_own_and_is_told_so(machine: Machine) -> None:
+    done = ctl(machine, "mallory", "agent", "-q", "-m", "hello")
+
+    assert "tiny demo model" in done.stdout, done.stderr
+    assert "members of group clawd-ctl" in done.stderr
+    assert "starting your own" in done.stderr
+    assert not is_active(machine)
+    status = ctl(machine, "mallory", "status", "--json")
+    assert json.loads(status.stdout)["home"] == "/home/mallory/.clawd"
+    assert status.stderr == ""  # told once: from now on it is his
+    # A member's goes to the machine's, where nothing of that is seen.
+    assert of(machine, "alice", "status")["home"] == "/var/lib/clawd"
+    assert of(machine, "carol", "conversation", "list") == []
+
+
+def test_a_member_watches_it_and_works_in_a_shell(machine: Machine) -> None:
+    top = ctl(machine, "alice", "top", "--once")
+    assert top.returncode == 0, top.stderr
+    assert "turns" in top.stdout
+    shell = at_terminal(machine, "alice", "shell")
+    shell.expect_exact("$ ")
+
+    shell.send("> hello\r")
+    shell.expect_exact("tiny demo model")
+    shell.send("id -un; exit 3\r")
+    shell.expect_exact("\nalice")
+    shell.expect(pexpect.EOF)
+    shell.close()
+
+    assert shell.exitstatus == 3
+    (talk,) = of(machine, "alice", "conversation", "list")
+    assert talk["title"] == "hello"
+
+
+def test_notes_and_files_of_a_conversation_are_its_owners_alone(machine: Machine) -> None:
+    ask(machine, "alice", "hello")
+    (talk,) = of(machine, "alice", "conversation", "list")
+    saved = ctl(machine, "alice", "knowledge", "save", "garden gate", "the key is under the pot")
+    assert saved.returncode == 0, saved.stderr
+    machine.put("/home/alice/secret.txt", "between alice and the model")
+    added = ctl(machine, "alice", "files", "add", "/home/alice/secret.txt", "-c", talk["id"])
+    assert added.returncode == 0, added.stderr
+
+    assert "under the pot" in ctl(machine, "alice", "knowledge", "load", "garden gate").stdout
+    assert len(of(machine, "alice", "files", "list", "-c", talk["id"])) == 1
+    ask(machine, "bob", "hello")
+    for words in (
+        ("knowledge", "load", "garden gate"),
+        ("knowledge", "search", "garden"),
+        ("knowledge", "list"),
+        ("knowledge", "keywords"),
+        ("files", "list", "-c", talk["id"]),
+        ("files", "show", "secret.txt", "-c", talk["id"]),
+        ("conversation", "show", talk["id"]),
+    ):
+        said = ctl(machine, "bob", *words)
+        assert "pot" not in said.stdout + said.stderr, words
+        assert "garden" not in said.stdout, words
+        assert "between alice" not in said.stdout + said.stderr, words
+    assert ctl(machine, "bob", "files", "show", "secret.txt", "-c", talk["id"]).returncode == 1
+    # Nor on the disk, nor by a command in a sandbox.
+    for user in ("bob", "mallory"):
+        assert machine.run("ls", "/var/lib/clawd/knowledge", user=user).returncode != 0
+    code, screen = shell_of(machine, "bob", "cat /var/lib/clawd/knowledge/*/* || echo GONE")
+    assert code == 0, screen
+    assert "GONE" in screen
+    assert "pot" not in screen
+
+
+def test_the_workspace_is_all_members_and_a_folder_below_it_is_taken_with_c(
+    machine: Machine,
+) -> None:
+    code, screen = shell_of(machine, "alice", "mkdir alice && echo roses > alice/plan.txt")
+    assert code == 0, screen
+    code, screen = shell_of(machine, "bob", "cat alice/plan.txt")
+    assert (code, "roses" in screen) == (0, True)
+    script(
+        machine,
+        {"tool_calls": [{"name": "file_list", "arguments": {}}]},
+        {"text": "that is all"},
+    )
+    machine.out("systemctl", "reload-or-restart", "clawd.service")
+
+    folder = "/var/lib/clawd/workspace/alice"
+    done = ctl(machine, "alice", "agent", "-m", "what is there?", "-C", folder)
+
+    assert done.returncode == 0, done.stderr
+    (talk,) = of(machine, "alice", "conversation", "list")
+    assert talk["workspace"].endswith("/workspace/alice")
+    refused = ctl(machine, "alice", "agent", "-m", "and there?", "-C", "/etc")
+    assert refused.returncode != 0
+    assert "workspace_roots" in refused.stderr
 
 
 def test_two_users_see_nothing_of_each_other(machine: Machine) -> None:

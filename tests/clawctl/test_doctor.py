@@ -52,6 +52,7 @@ def test_all_is_well(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> 
         ({"receipts_enabled": False}, "receipts", "enabled = true"),
         ({"receipts_problem": "the log was cut"}, "receipts", "receipt verify"),
         ({"rules_problem": "no JSON"}, "approval rules", "approval_rules.json"),
+        ({"problem": "the file is damaged"}, "daemon", "restart clawd"),
     ],
 )
 def test_what_is_wrong_fails_and_says_what_to_do(

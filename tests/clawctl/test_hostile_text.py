@@ -52,8 +52,8 @@ OWN_TEXT = {
     "model add",
     "onboard",
 }
-# These work on systemd and on archives, which their own tests fake; here they would be real.
-OWN_WORLD = {"backup", "service"}
+# These work on systemd, on archives or on a shell, which their own tests fake; here they are real.
+OWN_WORLD = {"backup", "service", "shell"}
 
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
-from clawctl.render import display_width
 from clawctl.repl.attaching import Attachment, block, mentioned, session_name
 from clawctl.repl.bar import BarState, fragments
+from clawctl.repl.cells import width_of
 from clawctl.repl.files import FileIndex, walk
 from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.ignoring import is_ignored, pattern_of
@@ -64,10 +64,17 @@ def test_the_bar_fits_and_never_leaves_the_emergency_stop_out(
         tokens_per_s=9.5,
     )
     text = "".join(part for _, part in fragments(state, columns))
-    # What is one wide character too long is cut by characters: a terminal cuts the rest.
-    assert display_width(text) <= max(columns, 2 * len(text)) and len(text) <= columns
+    assert width_of(text) <= columns
     assert ("ESTOP" in text) is is_stopped or columns < 12
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("columns", [8, 21, 30])
+def test_wide_characters_are_counted_as_wide_in_the_bar(columns: int) -> None:
+    text = "".join(part for _, part in fragments(BarState(model="日本語" * 8), columns))
+    assert columns - 1 <= width_of(text) <= columns
+    remark = "".join(part for _, part in fragments(BarState(), columns, "長い" * 30))
+    assert columns - 1 <= width_of(remark) <= columns
 
 
 @pytest.mark.parametrize(

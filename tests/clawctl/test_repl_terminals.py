@@ -29,6 +29,7 @@ HOSTILE = (
 )
 # Whatever we and the editor send: moves, erasing, colours, modes, and the question for the cursor.
 OURS = re.compile(rb"\x1b\[(?:\??[0-9;]*[hlABCDHJKm]|6n)|\x1b\[\?2026[hl]|\x1b[78=>]|[\r\n\x08\t]")
+LATIN = {"PYTHONIOENCODING": "ascii", "PYTHONCOERCECLOCALE": "0"}
 FORBIDDEN_MODES = (b"\x1b[?1049h", b"\x1b[2J", b"\x1bc", b"\x1b]", b"\x1bP")
 
 
@@ -135,6 +136,27 @@ def test_a_resize_in_mid_answer_loses_nothing(daemon: FakeDaemon, look: Look) ->
     screen.wait_for("last words")
     screen.wait_for(at_prompt)
     assert screen.all_text.count("first words") == 1
+
+
+def test_a_locale_without_utf_8_gets_signs_that_it_can_show(daemon: FakeDaemon, look: Look) -> None:
+    def answering(call: Call) -> TurnFinished:
+        call.emit(
+            STARTED,
+            ToolRequested(call_id="1", tool="shell", arguments='{"command":"ls"}'),
+            ToolFinished(call_id="1", tool="shell", status="allowed", output="", receipt_id="r"),
+            TextDelta(text="- gr\u00fc\u00df dich \u65e5\u672c\n"),
+        )
+        return finished("- gr\u00fc\u00df dich \u65e5\u672c\n")
+
+    daemon.handlers["send_message"] = answering
+    screen = look("agent", env={"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", **LATIN})
+    screen.wait_for(at_prompt)
+    screen.type("x\r")
+    screen.wait_for("dich")
+    screen.wait_for(at_prompt)
+    assert "ok shell" in screen.all_text
+    assert bytes(screen.raw).isascii()
+    assert "Traceback" not in screen.all_text
 
 
 @pytest.mark.daemon

@@ -383,20 +383,3 @@ def test_the_machines_service_is_not_for_everybody(world: World) -> None:
 )
 def test_a_path_is_one_word_of_an_exec_line(path: str, word: str) -> None:
     assert escaped(Path(path)) == word
-
-
-@pytest.mark.daemon
-def test_a_daemon_that_runs_already_hands_its_home_over(world: World) -> None:
-    default = Path(world.home.environ["HOME"]) / ".clawd"
-    world.home.path = default
-    world.home.configure()
-    world.home.start()
-    pid = world.home.pid()
-    try:
-        assert world.json("status", "--user")["beside"] == pid
-        report = world.json("install", "--user")
-        assert any(f"(pid {pid})" in step["what"] for step in report["steps"])
-        assert world.home.daemon is not None
-        assert world.home.daemon.wait(timeout=20) == 0
-    finally:
-        world.home.close()

@@ -149,11 +149,16 @@ def test_a_refused_reload_stands_in_the_status_until_one_succeeds(
     home.config.write_text(good + '[security]\nautonomy = "godmode"\n')
     home.daemon.send_signal(signal.SIGHUP)
     assert 'security.autonomy = "godmode"' in manager.status("RELOAD REFUSED")
+    assert 'security.autonomy = "godmode"' in home.json("status")["reload_refused"]
+    shown = home.ctl("status").stdout
+    assert "the old one stays" in shown
+    assert "clawctl config validate" in shown
     manager.told.clear()
     home.config.write_text(good)
     home.daemon.send_signal(signal.SIGHUP)
     manager.until("READY=1")
     assert "RELOAD" not in manager.status("serving")
+    assert home.json("status")["reload_refused"] == ""
 
 
 def test_the_status_says_that_the_emergency_stop_is_set(home: Home, manager: Manager) -> None:

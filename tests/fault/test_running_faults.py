@@ -1,11 +1,14 @@
 """What goes wrong around a daemon that runs: descriptors, config, folders, other processes."""
 
 import contextlib
+import json
 import os
+import random
 import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +19,16 @@ import pytest
 
 from clawctl.client import connect
 from clawd.errors import ClawError
-from clawd.wire.methods import Ping, Reload, Status
+from clawd.wire.methods import Ping, Reload, RunTool, Status
+from tests.fault import few_processes
 from tests.support.home import DEADLINE_S, Home
+from tests.support.second_verifier import verify as verify_again
 
 pytestmark = [pytest.mark.fault, pytest.mark.daemon]
 
 FULL = '[security]\nautonomy = "full"\n'
 DESCRIPTORS = 120
+PAGE = 4096
 CALL = {
     "when": "write",
     "tool_calls": [{"name": "file_append", "arguments": {"path": "a.txt", "content": "x\n"}}],
@@ -188,4 +194,90 @@ def test_a_temporary_folder_that_takes_nothing_ends_no_daemon(home: Home, tmp_pa
     home.environ["TMPDIR"] = str(gone)
     started(home)
     gone.rmdir()
+    works(home)
+
+
+def _wrecked(home: Home) -> None:
+    """Write noise over all of memory but its first page, with nothing left in the -wal."""
+    memory = home.path / "memory.sqlite"
+    with contextlib.closing(sqlite3.connect(memory)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    noise = random.Random(7)
+    with memory.open("r+b") as file:
+        for page in range(1, memory.stat().st_size // PAGE):
+            file.seek(page * PAGE)
+            file.write(noise.randbytes(PAGE))
+
+
+def test_a_memory_that_is_damaged_while_it_runs_is_told_and_receipts_stand(home: Home) -> None:
+    started(home)
+    works(home)
+    before = home.receipt_lines()
+    _wrecked(home)
+    refused = home.ctl("--no-start", "agent", "-m", "write")
+    assert refused.returncode == 1
+    assert "the file is damaged" in refused.stderr
+    assert "put a backup in its place" in refused.stderr
+    assert (home.workspace / "a.txt").read_text() == "x\n", "a call was made without memory"
+    status = home.json("--no-start", "status")
+    assert "the file is damaged" in status["problem"]
+    assert (status["receipts"], status["receipts_problem"]) == (len(before), "")
+    verdict = home.ctl("--no-start", "receipt", "verify")
+    assert verdict.returncode == 0, verdict
+    assert "it was not held against memory" in verdict.stdout
+    assert home.receipt_lines() == before
+    assert home.ctl("estop").returncode == 0
+    home.close()
+    assert verify_again(home.receipts)[-1] is None
+    (home.path / "ESTOP").unlink()
+    for path in home.path.glob("memory.sqlite*"):
+        path.rename(home.workspace / path.name)
+    home.start()
+    works(home)
+
+
+def test_a_call_that_finds_no_descriptor_fails_clearly_and_has_its_receipt(home: Home) -> None:
+    path = started(home)
+    works(home)
+    pid = home.pid()
+    assert pid is not None
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    append = RunTool(name="file_append", arguments=json.dumps({"path": "b.txt", "content": "y"}))
+    shell = RunTool(name="shell", arguments=json.dumps({"command": "true"}))
+    with connect(path) as client:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (_descriptors(pid), hard))
+        for call in (append, shell):
+            done = client.call(call)
+            assert (done.status, "Too many open files" in done.output) == ("failed", True), done
+            assert home.receipt_lines()[-1]["id"] == done.receipt_id
+            assert home.receipt_lines()[-1]["status"] == "failed"
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert not (home.workspace / "b.txt").exists()
+        assert client.call(append).status == "allowed"
+    works(home)
+    assert home.ctl("receipt", "verify").returncode == 0
+
+
+def test_without_new_processes_and_threads_it_goes_on_and_can_be_stopped(home: Home) -> None:
+    home.configure(CALL, WROTE, {"text": "answered"}, tables=FULL)
+    home.start("-c", few_processes.PROGRAM)
+    pid = home.pid()
+    assert pid is not None
+    few_processes.forbid(pid)
+    works(home)
+    failed = home.ctl("--no-start", "tool", "run", "shell", "--json", '{"command": "true"}')
+    assert "cannot start a process" in failed.stdout + failed.stderr
+    assert home.receipt_lines()[-1]["status"] == "failed"
+    saved = home.ctl("--no-start", "knowledge", "save", "some keywords", "some text")
+    assert saved.returncode == 0, saved
+    # The daemon does it itself: nothing falls back to writing the file beside it.
+    stopped = home.ctl("--no-start", "estop")
+    assert (stopped.returncode, "did not take the call" in stopped.stderr) == (0, False), stopped
+    assert home.json("--no-start", "status")["estop"]
+    assert home.ctl("--no-start", "estop", "--clear").returncode == 0
+    assert not home.json("--no-start", "status")["estop"]
+    works(home)
+    assert "can't start new thread" not in home.log()
+    few_processes.allow(pid)
+    assert home.pid() == pid
     works(home)

@@ -1,5 +1,6 @@
 """The Debian package that `make deb` left in build/deb: what is in it, and that it runs."""
 
+import gzip
 import hashlib
 import importlib.util
 import marshal
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-from bootstrap import debian, lock
+from bootstrap import debian, lock, manpages
 from bootstrap.package_site import PREFIX, SITE
+
+from clawctl.completion_scripts import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCHECKED_HASH = b"\x01\x00\x00\x00"
@@ -151,6 +154,40 @@ def test_settings_and_units_are_those_of_the_checkout(tree: Path) -> None:
     for packed, source in pairs.items():
         assert (tree / packed).read_bytes() == (ROOT / source).read_bytes(), packed
     assert (tree / "DEBIAN/conffiles").read_text(encoding="utf-8") == "/etc/clawd/config.toml\n"
+
+
+def test_the_manual_and_the_completions_are_those_of_the_commands(tree: Path) -> None:
+    share = tree / "usr/share"
+    found = {
+        path.name: gzip.decompress(path.read_bytes()).decode("utf-8")
+        for path in (share / "man").glob("man*/*.gz")
+    }
+    assert set(found) == {f"{name}.gz" for name in manpages.pages()}
+    assert [name for name, text in found.items() if not text.startswith(".TH ")] == []
+    assert (share / "man/man8/clawd.8.gz").exists()
+    assert (share / "man/man5/clawd.toml.5.gz").exists()
+    places = {
+        "bash": "bash-completion/completions/clawctl",
+        "zsh": "zsh/vendor-completions/_clawctl",
+        "fish": "fish/vendor_completions.d/clawctl.fish",
+    }
+    packed = {shell: (share / place).read_text("utf-8") for shell, place in places.items()}
+    assert packed == SCRIPTS
+
+
+def test_examples_are_those_of_the_checkout(tree: Path) -> None:
+    examples = tree / "usr/share/doc/clawd/examples"
+    sources = [ROOT / "etc" / name for name in ("external-tools", "grafana", "plugins")]
+    sources += [ROOT / "etc/policy-cases.toml", ROOT / "systemd/drop-ins"]
+    wanted = {
+        path.relative_to(source.parent): path.read_bytes()
+        for source in sources
+        for path in (source, *source.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert len(wanted) > 6
+    packed = (path for path in examples.rglob("*") if path.is_file())
+    assert {path.relative_to(examples): path.read_bytes() for path in packed} == wanted
 
 
 def test_maintainer_scripts_stop_nothing_on_upgrade_and_enable_no_users_daemon(tree: Path) -> None:

@@ -30,7 +30,10 @@ NEEDED = (
     "packaging/bootstrap/__main__.py",
     "packaging/debian/rules",
     "packaging/debian/requirements.txt",
+    "etc/grafana/clawd.json",
+    "packaging/debian/install-docs",
     "systemd/clawd.service",
+    "systemd/drop-ins/memory.conf",
     "systemd/clawd.sysusers",
     "systemd/user/clawd.socket",
     "etc/config.toml",
@@ -117,6 +120,12 @@ def test_every_module_of_the_checkout_is_in_the_wheel(built: tuple[Path, Path]) 
     }
     assert modules - names == set()
     assert {"clawd/py.typed", "clawd/engine/embedded/clawd-tiny.gguf"} <= names
+    units = {
+        f"clawctl/units/{path.relative_to(ROOT / 'systemd').as_posix()}"
+        for path in (ROOT / "systemd").rglob("*")
+        if path.is_file()
+    }
+    assert (len(units) > 6, units - names) == (True, set())
     outside = {name.split("/")[0] for name in names} - {"clawd", "clawctl"}
     assert outside == {f"{NAME}.dist-info"}
 

@@ -124,3 +124,36 @@ def test_without_a_journal_the_line_goes_to_stderr(
     handler.emit(record("odd"))
     handler.close()
     assert capsys.readouterr().err == "<4>odd\n"
+
+
+def test_where_stderr_has_ended_too_nothing_but_the_line_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1, closefd=False) as ended:
+        monkeypatch.setattr("sys.stderr", ended)
+        handler = JournalHandler(STANDARD, tmp_path / "nobody")
+        handler.emit(record("odd"))
+        handler.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # what is still buffered goes there
+    os.close(writing)
+
+
+def test_an_entry_arrives_again_when_the_journal_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "socket"
+    first = Journal(path)
+    handler = JournalHandler(STANDARD, path)
+    handler.emit(record("one"))
+    assert first.entry()["MESSAGE"] == "one"
+    first.socket.close()
+    path.unlink()
+    handler.emit(record("two"))
+    assert capsys.readouterr().err == "<4>two\n"
+    second = Journal(path)
+    handler.emit(record("three"))
+    assert second.entry()["MESSAGE"] == "three"
+    handler.close()
+    second.socket.close()

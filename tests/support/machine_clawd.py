@@ -90,6 +90,12 @@ def journal(machine: Machine, *more: str) -> str:
     return machine.run("journalctl", "-u", SERVICE, "--no-pager", "-o", "cat", *more).stdout
 
 
+def entries(machine: Machine, *matches: str) -> list[dict[str, str]]:
+    """Return what the journal has of the unit, with all fields, where these match."""
+    words = ["journalctl", "-u", SERVICE, "--no-pager", "-o", "json", *matches]
+    return [json.loads(line) for line in machine.out(*words).splitlines()]
+
+
 def drop_in(machine: Machine, text: str) -> None:
     """Change the unit as `systemctl edit` does."""
     machine.put("/etc/systemd/system/clawd.service.d/test.conf", text)

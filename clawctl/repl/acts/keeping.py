@@ -36,7 +36,7 @@ def save(host: Host, rest: str) -> None:
         return
     if not has_conversation(host):
         return
-    path = Path(rest).expanduser()
+    path = host.directory / Path(rest).expanduser()
     pieces: list[str] = []
     cursor = ""
     while True:
@@ -76,7 +76,9 @@ def cost(host: Host, _rest: str) -> None:
         say(f"{left_out} of these tokens are left out by the model's chat template.")
     if ledger.is_estimate:
         say("These are estimates: the model's own tokenizer could not be asked.")
-    say(usage_line(host.last.usage))
+    summary = usage_line(host.last.usage)
+    if summary:
+        say(summary)
 
 
 def _share(tokens: int, whole: int) -> str:

@@ -1,23 +1,18 @@
 """Commands about this terminal: help, colours, reasoning, the external editor, leaving."""
 
 import os
+import shutil
+import textwrap
 
 from clawctl.render import note, say
 from clawctl.repl.host import Host
-from clawctl.repl.slash import COMMANDS, nearest
+from clawctl.repl.slash import COMMANDS, Slash, nearest
+from clawctl.repl.theme import THEME_VARIABLE, THEMES, theme_name
 
-THEMES = ("dark", "light", "contrast", "none")
-THEME_VARIABLE = "CLAWD_THEME"
-
-KEYS = """\
-Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
-Tab completes commands, paths and @file; a file that is named with @ goes with the message.
-Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
-Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
-Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
+HELP_COLUMNS = 40
 
 
-def help_(_host: Host, rest: str) -> None:
+def help_(host: Host, rest: str) -> None:
     """List the commands, or tell more of one."""
     if rest:
         name = f"/{rest.removeprefix('/')}"
@@ -29,14 +24,26 @@ def help_(_host: Host, rest: str) -> None:
         if command.more:
             say(command.more)
         return
-    width = max(len(command.usage) for command in COMMANDS.values() if len(command.usage) < 30)
+    present = [command for name, command in COMMANDS.items() if name not in host.absent]
+    columns = shutil.get_terminal_size().columns
+    width = max(len(command.usage) for command in present if len(command.usage) < 30)
     group = ""
-    for command in COMMANDS.values():
+    for command in present:
         if command.group != group:
             print(f"{'' if not group else chr(10)}{command.group}")
             group = command.group
-        print(f"  {command.usage.ljust(width)}  {command.help}")
-    print(f"\n{KEYS}")
+        print("\n".join(_entry(command, width, columns)))
+    print(f"\n{host.keys}")
+
+
+def _entry(command: Slash, width: int, columns: int) -> list[str]:
+    """Return the rows of a command: what it does beside it, or below where that is too narrow."""
+    left = width + 4 if columns >= width + 4 + HELP_COLUMNS else 6
+    text = textwrap.wrap(command.help, max(columns - left, 10))
+    usage = f"  {command.usage}"
+    if len(usage) + 2 > left:
+        return [usage, *(" " * left + row for row in text)]
+    return [usage.ljust(left) + text[0], *(" " * left + row for row in text[1:])]
 
 
 def leave(host: Host, _rest: str) -> None:
@@ -44,20 +51,18 @@ def leave(host: Host, _rest: str) -> None:
     host.leave()
 
 
-def theme_names() -> tuple[str, ...]:
-    """Return the names of the colours that can be chosen."""
-    return THEMES
-
-
 def theme(_host: Host, rest: str) -> None:
     """Choose the colours for what comes."""
-    current = os.environ.get(THEME_VARIABLE) or "chosen by the terminal"
+    names = ", ".join(THEMES)
     if not rest:
-        say(f"The theme is {current}; there are {', '.join(THEMES)}.")
+        say(f"The theme is {theme_name()}; there are {names}.")
     elif rest not in THEMES:
-        note(f"{rest} is no theme; there are {', '.join(THEMES)}")
+        note(f"{rest} is no theme; there are {names}")
     else:
         os.environ[THEME_VARIABLE] = rest
+        if theme_name() != rest:
+            note("NO_COLOR is set or the terminal shows no colours: it stays without them.")
+            return
         say(f'The theme is {rest} from now on. To keep it: theme = "{rest}" in client.toml.')
 
 

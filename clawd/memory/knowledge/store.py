@@ -5,11 +5,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from clawd.errors import StorageError
+from clawd.kernel.threads import Pool
 from clawd.memory.knowledge.files import EntryFiles, storage_error
 from clawd.memory.knowledge.index import Card, KeywordUse, by_name, uses
 from clawd.memory.knowledge.keywords import EntryName, Wanted
@@ -41,7 +41,7 @@ class Knowledge:
     ) -> None:
         self._settings = settings
         self._owner_uid = os.getuid() if owner_uid is None else owner_uid
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="knowledge")
+        self._thread = Pool(1, "knowledge")
         self._shelves: dict[tuple[int, KnowledgeSettings], Shelf] = {}
 
     def close(self) -> None:

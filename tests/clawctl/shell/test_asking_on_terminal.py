@@ -7,6 +7,12 @@ import pytest
 
 from clawctl.shell.session_file import NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
+from clawd.wire.conversation_reports import (
+    ConversationChunk,
+    ConversationDetail,
+    ConversationLine,
+    MessageLine,
+)
 from clawd.wire.events import TextDelta
 from clawd.wire.methods import SetEstop
 from clawd.wire.reports import EstopReport
@@ -15,6 +21,17 @@ from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.home import Home
 from tests.support.screen import TerminalScreen
 from tests.support.terminal import STARTED, asking, endless, finished
+
+WHEN = "2026-01-01T00:00:00Z"
+TALK = ConversationDetail(
+    conversation=ConversationLine(
+        id="conv-1", title="a talk", created_at=WHEN, updated_at=WHEN, messages=2
+    ),
+    messages=(
+        MessageLine(id=1, turn_id="t1", timestamp=WHEN, role="user", content="hello"),
+        MessageLine(id=2, turn_id="t1", timestamp=WHEN, role="assistant", content="Done."),
+    ),
+)
 
 
 def test_a_line_with_a_sign_asks_and_stays_in_the_history(
@@ -206,12 +223,59 @@ def test_a_real_daemon_counts_the_output_as_untrusted(tmp_path: Path) -> None:
 
 
 def test_commands_of_the_repl_work_after_the_sign(shells: Shells, daemon: FakeDaemon) -> None:
-    person = shells("bash", lines=60)
+    person = shells("bash", lines=80)
     person.run("> /help")
     assert "/estop" in person.screen.text
+    assert "? explains the last failure" in person.screen.text
+    assert "/editor" not in person.screen.text.replace("> /editor", "")
+    assert "Alt-Enter" not in person.screen.text
     person.run("> /exit")
     assert "leave it with exit or Ctrl-D" in person.screen.text
+    person.run("> /editor")
+    assert "/editor is not in the shell" in person.screen.text
     assert sent(daemon) == []
+
+
+def test_what_commands_choose_holds_for_the_next_question(
+    shells: Shells, daemon: FakeDaemon
+) -> None:
+    daemon.handlers["send_message"] = answering("Done.")
+    person = shells("bash", lines=60)
+    person.run("> /system Answer in rhyme.")
+    person.run("> /preset wild")
+    person.run("> /reasoning whole")
+    person.run("> hello")
+    (request,) = sent(daemon)
+    assert request.system == "Answer in rhyme."
+    assert request.preset == "wild"
+    person.run("> /cost")
+    assert "1 turn in" in person.screen.text
+
+
+def test_a_question_is_asked_again_in_a_copy(shells: Shells, daemon: FakeDaemon) -> None:
+    daemon.handlers["send_message"] = answering("Done.")
+    daemon.handlers["show_conversation"] = TALK
+    person = shells("bash", lines=60)
+    person.run("> hello")
+    person.run("> /retry")
+    assert "Asked again: hello" in person.screen.text
+    first, again = sent(daemon)
+    assert first.text == again.text, "the folder and the hint on proposals are told anew"
+    assert again.conversation_id == "", "nothing came before it"
+
+
+def test_a_conversation_is_saved_in_the_folder_of_the_shell(
+    shells: Shells, daemon: FakeDaemon, project: Path
+) -> None:
+    daemon.handlers["send_message"] = answering("Done.")
+    daemon.handlers["export_conversation"] = ConversationChunk(text="# A talk\n")
+    (project / "sub").mkdir()
+    person = shells("bash")
+    person.folder = "~/project/sub"
+    person.run("cd sub")
+    person.run("> hello")
+    person.run("> /save talk.md")
+    assert (project / "sub" / "talk.md").read_text() == "# A talk\n"
 
 
 def test_a_folder_that_is_not_allowed_is_told(shells: Shells, daemon: FakeDaemon) -> None:

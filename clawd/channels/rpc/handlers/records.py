@@ -11,7 +11,7 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
-from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError
+from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError, StorageError
 from clawd.memory.rows import visible_to
 from clawd.receipts.record import Receipt, Status
 from clawd.receipts.verify import (
@@ -112,13 +112,17 @@ class RecordHandlers(Handler):
             anchor = parse_anchor(params.anchor) if params.anchor else None
         except ReceiptError as error:
             raise InvalidRequestError(error.message, hint=error.hint) from error
-        remembered = await self.parts.memory.ledger.last_head()
+        remembered, unread = None, ""
+        try:
+            remembered = await self.parts.memory.ledger.last_head()
+        except StorageError as error:  # the log stands by itself; so much less is known of its end
+            unread = f"; it was not held against memory: {error.message}"
         found = await asyncio.to_thread(self._verified, remembered, anchor, public_key)
         return ReceiptVerdict(
             ok=found.ok,
             receipts=found.receipts,
             level=found.level,
-            message=found.message,
+            message=found.message + unread,
             head_seq=found.head_seq,
             head_hash=found.head_hash,
             first_bad=found.first_bad,
