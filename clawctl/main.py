@@ -17,37 +17,48 @@ from clawd.errors import ClawError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = {
-    "agent": "Talk to the model: one message, or a conversation.",
-    "approval": "List, answer and revoke approvals.",
-    "backup": "Make, look at, check and put back backups of a home.",
-    "completion": "Print or install completion for bash, zsh and fish.",
-    "config": "Check, show and edit the configuration.",
-    "conversation": "List, show, rename, fork, compress, export and delete conversations.",
-    "doctor": "Say what protects this machine and what does not.",
-    "estop": "Stop every tool at once, or allow them again.",
-    "files": "List, read, add and delete the files of a conversation.",
-    "init": "Create home, config and workspace.",
-    "key": "Make, list and revoke keys for the HTTP gateway.",
-    "knowledge": "Save, find, read and edit what the model knows for you.",
-    "logs": "Show what the daemon wrote down.",
-    "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
-    "memory": "List, search, show and clear conversations.",
-    "metrics": "Show what the daemon counts and measures.",
-    "model": "List, add, load and unload the models of this machine.",
-    "onboard": "Set up, start the daemon and try the model.",
-    "plugin": "Install, list, approve and remove plugins.",
-    "policy": "Say what the policy answers to a call, or to a table of cases.",
-    "provider": "List and test the sources of answers.",
-    "receipt": "List, show and verify the receipts of tool calls.",
-    "service": "Install, start, stop and watch clawd as a service of systemd.",
-    "shell": "Run your own shell, in which `> text` asks the model.",
-    "status": "Say what the daemon is and does.",
-    "tool": "List the tools and run one.",
-    "top": "Show what the daemon does just now, live.",
-    "undo": "Take back what tools changed in files.",
-    "version": "Print versions.",
+GROUPS: dict[str, dict[str, str]] = {
+    "Talk": {
+        "agent": "Talk to the model: one message, or a conversation.",
+        "shell": "Run your own shell, in which `> text` asks the model.",
+        "conversation": "List, show, rename, fork, compress, export and delete conversations.",
+        "files": "List, read, add and delete the files of a conversation.",
+    },
+    "See and stop": {
+        "status": "Say what the daemon is and does.",
+        "top": "Show what the daemon does just now, live.",
+        "approval": "List, answer and revoke approvals.",
+        "receipt": "List, show and verify the receipts of tool calls.",
+        "undo": "Take back what tools changed in files.",
+        "estop": "Stop every tool at once, or allow them again.",
+        "logs": "Show what the daemon wrote down.",
+        "metrics": "Show what the daemon counts and measures.",
+    },
+    "Models and tools": {
+        "model": "List, add, load and unload the models of this machine.",
+        "provider": "List and test the sources of answers.",
+        "tool": "List the tools and run one.",
+        "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
+        "plugin": "Install, list, approve and remove plugins.",
+        "policy": "Say what the policy answers to a call, or to a table of cases.",
+    },
+    "Memory": {
+        "memory": "List, search, show and clear conversations.",
+        "knowledge": "Save, find, read and edit what the model knows for you.",
+    },
+    "Set up and service": {
+        "onboard": "Set up, start the daemon and try the model.",
+        "init": "Create home, config and workspace.",
+        "config": "Check, show and edit the configuration.",
+        "doctor": "Say what protects this machine and what does not.",
+        "service": "Install, start, stop and watch clawd as a service of systemd.",
+        "backup": "Make, look at, check and put back backups of a home.",
+        "key": "Make, list and revoke keys for the HTTP gateway.",
+        "completion": "Print or install completion for bash, zsh and fish.",
+        "version": "Print versions.",
+    },
 }
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
 
 
 MAX_USAGE_CHARACTERS = 600
@@ -85,8 +96,11 @@ class LazyGroup(click.Group):
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        # One column of names for all groups, so that the eye runs down one edge.
+        width = max(map(len, COMMANDS))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), about) for name, about in commands.items()])
 
     @override
     def resolve_command(

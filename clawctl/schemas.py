@@ -9,11 +9,17 @@ from typing import Any, get_args
 
 import msgspec
 
+from clawctl.backup_restore import Restored
 from clawctl.checks.finding import Finding
+from clawctl.commands.backup import BackupChecked, BackupContents, BackupMade
 from clawctl.commands.onboard import Onboarded
 from clawctl.commands.receipt import Verdict
+from clawctl.commands.service import Units
 from clawctl.config_edit import Edited
 from clawctl.receipt_bundle import About
+from clawctl.service_install import ServiceReport
+from clawctl.service_state import ServiceState
+from clawctl.top import Snapshot
 from clawd.wire.changes import ChangeLine
 from clawd.wire.conversation_reports import CompressionReport, ConversationLine, MessageLine
 from clawd.wire.events import TurnFinished
@@ -197,6 +203,10 @@ TYPES: dict[str, Any] = {
     "approval list": list[ApprovalLine],
     "approval revoke": Done,
     "approval rules": list[RuleLine] | Done,
+    "backup create": BackupMade,
+    "backup list": BackupContents,
+    "backup restore": Restored,
+    "backup verify": BackupChecked,
     "completion": Script | Installed,
     "config edit": Edited,
     "config schema": dict[str, Any],
@@ -264,12 +274,23 @@ TYPES: dict[str, Any] = {
     "receipt list": list[ReceiptLine],
     "receipt show": ReceiptDetail,
     "receipt verify": Verdict,
+    "service disable": ServiceReport,
+    "service enable": ServiceReport,
+    "service install": ServiceReport | Units,
+    "service logs": list[dict[str, Any]],
+    "service reload": ServiceReport,
+    "service restart": ServiceReport,
+    "service start": ServiceReport,
+    "service status": ServiceState,
+    "service stop": ServiceReport,
+    "service uninstall": ServiceReport,
     "status": StatusReport,
     "tool list": list[ToolLine],
     "tool problems": list[ToolProblem],
     "tool reload": Done,
     "tool run": ToolOutcome,
     "tool show": ToolLine,
+    "top": Snapshot,
     "undo": ToolOutcome | list[ChangeLine],
     "version": Versions,
 }

@@ -1,9 +1,13 @@
-"""Runs systemctl and journalctl, of the machine's manager or of the user's own. No D-Bus here."""
+"""Runs systemctl, journalctl and their like, of the machine's manager or of the user's own.
+
+No D-Bus here. `Manager` says why it cannot; `answer_of` asks with a limit, and no answer is one.
+"""
 
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -13,7 +17,34 @@ from clawd.errors import ClawError
 Scope = Literal["system", "user"]
 
 LIMIT_S = 120.0
+ANSWER_LIMIT_S = 5.0
+RUNS_SYSTEMD = Path("/run/systemd/system")
 _REACHABLE = frozenset({"running", "degraded", "starting", "initializing", "maintenance"})
+
+
+def is_booted_with_systemd() -> bool:
+    """Tell whether systemd runs this machine (sd_booted(3))."""
+    return RUNS_SYSTEMD.is_dir()
+
+
+def answer_of(program: str, *arguments: str) -> str | None:
+    """Return what a program prints; None where it is missing, fails or does not end in time."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 a fixed program, a list of arguments, no shell
+            [path, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +139,7 @@ class Manager:
         Raises:
             ClawError: there is no journalctl.
         """
-        program = self._program("journalctl")
-        if program is None:
-            raise ClawError(
-                "there is no journalctl on this machine",
-                hint="A daemon that clawctl started logs to clawd.log in its home.",
-            )
+        program = self._journalctl()
         try:
             done = subprocess.run(  # noqa: S603 a list of arguments, no shell
                 [program, *self._flags, *arguments],
@@ -124,6 +150,33 @@ class Manager:
         except KeyboardInterrupt:
             return 130
         return done.returncode
+
+    def journal_lines(self, arguments: Sequence[str]) -> Iterator[str]:
+        """Yield the lines that journalctl prints, as they come; it is ended when this is.
+
+        Raises:
+            ClawError: there is no journalctl, or it failed.
+        """
+        with subprocess.Popen(  # noqa: S603 a list of arguments, no shell
+            [self._journalctl(), *self._flags, *arguments],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as running:
+            assert running.stdout is not None
+            try:
+                for line in running.stdout:
+                    yield line.rstrip("\n")
+                if running.wait():
+                    raise ClawError(
+                        f"journalctl ended with status {running.returncode}",
+                        hint="Members of the groups adm and systemd-journal may read the "
+                        "machine's journal.",
+                    )
+            finally:
+                running.terminate()
 
     def lingers(self) -> bool | None:
         """Tell whether the user's manager runs while nobody is logged in; None: nobody knows."""
@@ -145,6 +198,17 @@ class Manager:
             "Log in as the user itself, or for a user without a session: sudo loginctl "
             "enable-linger USER. Without a user manager clawctl starts clawd when it is needed."
         )
+
+    def _journalctl(self) -> str:
+        program = self._program("journalctl")
+        if program is None:
+            raise ClawError(
+                "there is no journalctl on this machine",
+                code="not_found",
+                hint="A daemon that clawctl started logs to clawd.log in its home: clawctl logs "
+                "--from file",
+            )
+        return program
 
     def _program(self, name: str) -> str | None:
         return shutil.which(name, path=self._environ.get("PATH"))

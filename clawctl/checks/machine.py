@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clawctl.checks.finding import Found, noted, ok, wrong
 from clawctl.render import duration, size
-from clawctl.system import answer_of, is_booted_with_systemd
+from clawctl.systemctl import answer_of, is_booted_with_systemd
 from clawd.paths import Layout
 
 LEAST_BYTES = 256 * 2**20

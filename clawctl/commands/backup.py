@@ -3,25 +3,22 @@
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.backup_archive import ArchiveReader, Manifest, Progress
+from clawctl.backup_archive import ArchiveReader, ChainFacts, Entry, Manifest
+from clawctl.progress import progress_of_command
 from clawctl.render import emit_json, note, say, show_fields, size
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.paths import Layout, layout
 
 if TYPE_CHECKING:
     from clawctl.backup_create import Sources
-
-PATIENCE_S = 1.0
-_REDRAW_S = 0.1
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +33,42 @@ class _Values(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     values: _Values
+
+
+class BackupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup says of itself; `files` is how many, `schema` is memory's."""
+
+    created_at: str
+    version: str
+    host: str
+    home: str
+    with_keys: bool
+    schema: int
+    receipts: ChainFacts
+    files: int
+    total_bytes: int
+    left_out: tuple[str, ...]
+
+
+class BackupMade(BackupFacts, frozen=True, kw_only=True):
+    """A backup that was written."""
+
+    path: str
+    size_bytes: int
+
+
+class BackupContents(BackupFacts, frozen=True, kw_only=True):
+    """A backup and every file in it."""
+
+    contents: tuple[Entry, ...]
+
+
+class BackupChecked(BackupFacts, frozen=True, kw_only=True):
+    """A backup that holds what it says, and what was found of the chain and of memory."""
+
+    ok: bool
+    chain: str
+    memory: str
 
 
 @click.group()
@@ -60,16 +93,19 @@ def create(_app: App, /, file: str, **flags: bool) -> int:
     from clawctl.backup_create import create as create_backup
     from clawctl.backup_create import write
 
+    if file == "-" and flags["as_json"]:
+        raise click.UsageError("--json and a backup on stdout exclude each other: name a FILE")
     sources = _sources(**{name: flags[name] for name in ("keys", "models", "workspace")})
-    with _progress("backing up") as progress:
+    with progress_of_command("backing up", unit="bytes") as bar:
         if file == "-":
             _refuse_terminal()
             room = Path(os.environ.get("TMPDIR", "/var/tmp"))  # noqa: S108 a 0700 folder in it
-            write(sources, sys.stdout.buffer, room, progress)
+            write(sources, sys.stdout.buffer, room, bar.show)
             return Exit.DONE
-        done = create_backup(sources, Path(file), force=flags["force"], progress=progress)
+        done = create_backup(sources, Path(file), force=flags["force"], progress=bar.show)
     if flags["as_json"]:
-        emit_json({"path": done.path, "size_bytes": done.size_bytes, **_facts(done.manifest)})
+        facts = _facts(done.manifest)
+        emit_json(BackupMade(path=done.path, size_bytes=done.size_bytes, **facts))
         return Exit.DONE
     say(f"✓ {done.path}: {len(done.manifest.files)} files, {size(done.size_bytes)}")
     for line in done.manifest.left_out:
@@ -86,7 +122,7 @@ def list_(file: str, *, with_files: bool, as_json: bool) -> int:
     with _opened(file) as stream:
         manifest = ArchiveReader(stream).manifest
     if as_json:
-        emit_json({**_facts(manifest), "contents": manifest.files})
+        emit_json(BackupContents(contents=manifest.files, **_facts(manifest)))
         return Exit.DONE
     _show(manifest)
     for entry in manifest.files if with_files else ():
@@ -102,11 +138,12 @@ def verify(file: str, *, as_json: bool) -> int:
     from clawctl.backup_restore import check
 
     room = Path(os.environ.get("TMPDIR", "/var/tmp"))  # noqa: S108 a 0700 folder in it
-    with _opened(file) as stream, _progress("verifying") as progress:
-        checked = check(stream, room, progress)
+    with _opened(file) as stream, progress_of_command("verifying", unit="bytes") as bar:
+        checked = check(stream, room, bar.show)
     if as_json:
         facts = _facts(checked.manifest)
-        emit_json({"ok": True, "chain": checked.receipts, "memory": checked.memory, **facts})
+        found = BackupChecked(ok=True, chain=checked.receipts, memory=checked.memory, **facts)
+        emit_json(found)
         return Exit.DONE
     _show(checked.manifest)
     say(f"✓ every file is what it was; memory: {checked.memory}; receipts: {checked.receipts}")
@@ -130,8 +167,8 @@ def restore(file: str, into: Path | None, *, replace: bool, as_json: bool) -> in
     from clawctl.backup_restore import restore as put_back
 
     target = _target(into)
-    with _opened(file) as stream, _progress("restoring") as progress:
-        done = put_back(stream, target, replace=replace, progress=progress)
+    with _opened(file) as stream, progress_of_command("restoring", unit="bytes") as bar:
+        done = put_back(stream, target, replace=replace, progress=bar.show)
     if as_json:
         emit_json(done)
         return Exit.DONE
@@ -203,28 +240,7 @@ def _refuse_terminal() -> None:
         raise ClawError("a backup is no text for a terminal", hint="Redirect it: … - > FILE")
 
 
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[Progress]:
-    """Tell how far it is on a terminal, once it has taken a second."""
-    began = drawn = time.monotonic()
-    is_terminal, is_drawn = sys.stderr.isatty(), False
-
-    def show(done: int, total: int) -> None:
-        nonlocal drawn, is_drawn
-        now = time.monotonic()
-        if is_terminal and now - began > PATIENCE_S and now - drawn > _REDRAW_S:
-            drawn, is_drawn = now, True
-            share = 100 * done // max(total, 1)
-            print(f"\r{what} {share:3d}% of {size(total)} ", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        if is_drawn:
-            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
-
-
-def _facts(manifest: Manifest) -> dict[str, object]:
+def _facts(manifest: Manifest) -> dict[str, Any]:
     return {
         "created_at": manifest.created_at,
         "version": manifest.version,

@@ -1,5 +1,6 @@
 """`clawctl logs`: what the daemon wrote down, of the one that runs or of the one that ended."""
 
+import os
 import sys
 import time
 from collections import deque
@@ -143,18 +144,12 @@ def _from_file(log: Path, count: int, *, follow: bool) -> Iterator[LogLine]:
 
 
 def _from_journal(count: int, *, follow: bool) -> Iterator[LogLine]:
-    from clawctl.system import lines_of
+    from clawctl.systemctl import Manager
 
-    user = [] if layout().is_system else ["--user"]
-    arguments = [*user, "--unit", "clawd.service", "--lines", str(count), "--no-pager"]
-    try:
-        for text in lines_of("journalctl", [*arguments, *(["--follow"] if follow else [])]):
-            yield LogLine(at="", level="", logger="", text=text)
-    except FileNotFoundError as error:
-        raise NotFoundError(
-            "there is no journal here: journalctl is not installed",
-            hint="Read the log file instead: clawctl logs --from file",
-        ) from error
+    manager = Manager("system" if layout().is_system else "user", os.environ)
+    arguments = ["--unit", "clawd.service", "--no-pager", f"--lines={count}"]
+    for text in manager.journal_lines([*arguments, *(["--follow"] if follow else [])]):
+        yield LogLine(at="", level="", logger="", text=text)
 
 
 def _plain(data: bytes) -> LogLine:

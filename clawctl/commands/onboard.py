@@ -200,7 +200,7 @@ def _local_model(app: App, where: Layout, answers: Answers) -> str:
 def _may_serve(where: Layout) -> bool:
     """Tell whether a service of the user can be offered here."""
     from clawctl.main import COMMANDS
-    from clawctl.system import is_booted_with_systemd
+    from clawctl.systemctl import is_booted_with_systemd
 
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     has_manager = bool(runtime) and (Path(runtime) / "systemd" / "private").exists()

@@ -1,15 +1,18 @@
 """`clawctl service`: clawd as a service of systemd, for you or for the machine."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, note, say
+from clawctl.screen import plain
 from clawctl.service_install import Choice, ServiceReport, end_beside, install, uninstall
 from clawctl.service_state import is_up, service_state, show_service
 from clawctl.steps import Steps
@@ -17,11 +20,26 @@ from clawctl.systemctl import Manager, Scope
 from clawctl.unit_files import SERVICE, SOCKET, files_of
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import SYSTEM_HOME, Layout, layout
+from clawd.wire.safe_text import ascii_json
 
 RELOAD_PATIENCE_S = 1.5
 _RETRY_S = 0.1
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+
+class UnitText(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit as `install` would write it, and where."""
+
+    path: str
+    text: str
+
+
+class Units(msgspec.Struct, frozen=True, kw_only=True):
+    """What `install --print` prints."""
+
+    scope: str
+    files: list[UnitText]
 
 
 @click.group()
@@ -202,21 +220,34 @@ def status(_app: App, scope: Scope | None, *, as_json: bool) -> int:
 @json_option
 @pass_app
 def logs(_app: App, /, scope: Scope | None, **wanted: Any) -> int:
-    """Show the service's log from the journal."""
+    """Show the service's log from the journal.
+
+    With --follow, --json prints one entry a line.
+    """
     arguments = ["--unit", SERVICE, "--no-pager", f"--lines={wanted['lines']}"]
     options = [name for name in ("since", "until", "priority") if wanted[name]]
     arguments += [f"--{name}={wanted[name]}" for name in options]
     if wanted["follow"]:
         arguments.append("--follow")
-    if wanted["as_json"]:
-        arguments.append("--output=json")
     # Terms of one field each; journalctl takes them together as `and`.
     terms = [name for name in ("tool", "event", "conversation") if wanted[name]]
     arguments += [f"CLAWD_{name.upper()}={wanted[name]}" for name in terms]
+    if wanted["as_json"]:
+        return _print_entries(_manager(scope), arguments, follows=wanted["follow"])
     ended = _manager(scope).follow_journal(arguments)
     if ended in {Exit.DONE, Exit.INTERRUPTED}:
         return ended
     return Exit.FAILED
+
+
+def _print_entries(manager: Manager, arguments: list[str], *, follows: bool) -> int:
+    lines = manager.journal_lines(["--output=json", *arguments])
+    entries = (msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line)
+    if not follows:
+        emit_json(list(entries))
+    for entry in entries:  # none are left where it does not follow
+        print(ascii_json(msgspec.json.encode(entry).decode()), file=plain(sys.stdout), flush=True)
+    return Exit.DONE
 
 
 def _act(
@@ -266,8 +297,8 @@ def _tell(report: ServiceReport, *, as_json: bool) -> int:
 def _print_units(manager: Manager, where: Layout, root: Path, *, as_json: bool) -> int:
     files = files_of(manager.scope, root.absolute(), os.environ, where)
     if as_json:
-        shown = [{"path": str(each.path), "text": each.text} for each in files]
-        emit_json({"scope": manager.scope, "files": shown})
+        shown = [UnitText(path=str(each.path), text=each.text) for each in files]
+        emit_json(Units(scope=manager.scope, files=shown))
     for file in () if as_json else files:
         note(f"--- {file.path}")
         say(file.text)

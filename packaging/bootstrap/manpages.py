@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from bootstrap.manual_text import ENVIRONMENT, EXAMPLES, EXIT_CODES, FILES, RELEASED, SIGNALS
-from clawctl.main import COMMANDS, cli
+from clawctl.main import COMMANDS, GROUPS, cli
 from clawd import __version__
 from clawd.config.schema import json_schema
 from clawd.service.main import command_line
@@ -52,9 +52,11 @@ def pages() -> dict[str, str]:
 def table() -> str:
     """Return the table of all commands, in Markdown."""
     lines = ["| Command | What it does |", "| --- | --- |"]
-    for name in COMMANDS:
-        for path, command in _leaves(name, _loaded(name)):
-            lines.append(f"| `clawctl {path}` | {_first_line(command)} |")
+    for heading, names in GROUPS.items():
+        lines.append(f"| **{heading}** | |")
+        for name in names:
+            for path, command in _leaves(name, _loaded(name)):
+                lines.append(f"| `clawctl {path}` | {_first_line(command)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -70,10 +72,7 @@ def _overview() -> str:
             _section("SYNOPSIS", ".B clawctl\n[\\fIoptions\\fR] \\fIcommand\\fR [\\fIargs\\fR]\n"),
             _section("DESCRIPTION", about),
             _section("OPTIONS", _options(cli)),
-            _section(
-                "COMMANDS",
-                _terms((f"\\fBclawctl\\-{name}\\fR(1)", text) for name, text in COMMANDS.items()),
-            ),
+            _section("COMMANDS", "".join(_group(*each) for each in GROUPS.items())),
             _section("EXIT STATUS", _terms(EXIT_CODES)),
             _section("ENVIRONMENT", _terms(ENVIRONMENT)),
             _section("FILES", _terms(FILES)),
@@ -81,6 +80,11 @@ def _overview() -> str:
             _see(["clawd(8)", "clawd.toml(5)", *(f"clawctl-{name}(1)" for name in COMMANDS)]),
         ]
     )
+
+
+def _group(heading: str, commands: dict[str, str]) -> str:
+    terms = _terms((f"\\fBclawctl\\-{name}\\fR(1)", text) for name, text in commands.items())
+    return f'.SS "{heading}"\n{terms}'
 
 
 def _command_page(name: str) -> str:

@@ -15,8 +15,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("approval approve a1b2 --always --days 7", "Allow it and calls like it for a week."),
     ),
     "backup": (
-        ("backup create home.tar.gz", "Keep a copy of the home, also while the daemon runs."),
-        ("backup restore home.tar.gz --into /srv/copy", "Put it back somewhere else."),
+        ("backup create clawd.tar.gz", "Everything but keys, models and workspace."),
+        ("backup verify clawd.tar.gz", "Read all of it, the chain of receipts too."),
+        ("backup restore clawd.tar.gz --into /tmp/try", "Put it somewhere else, to look."),
     ),
     "completion": (
         ("completion bash --install", "Make TAB work in bash, for you."),
@@ -88,8 +89,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("receipt list --status denied", "What was refused."),
         ("receipt verify", "Prove that nothing was changed."),
     ),
-    "service": (("service install --user", "Let systemd run it for you."),),
-    "shell": (("shell", "Your own shell, with a model at hand."),),
+    "service": (
+        ("service install --user", "Let systemd run it for you."),
+        ("service status", "How it stands, and what to do where something is wrong."),
+        ("service logs --follow --event tool_denied", "What is refused, as it happens."),
+    ),
+    "shell": (
+        ("shell", "Your own shell, with a model at hand."),
+        ("shell --shell zsh --continue", "Another one, and the conversation of this folder."),
+    ),
     "status": (
         ("status", "How it is, at a glance."),
         ("status --json", "The same for programs."),
@@ -98,7 +106,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tool list", "What the model may call."),
         ('tool run file_list --json \'{"path": "."}\'', "Call one through the same gate."),
     ),
-    "top": (("top", "What it does, live."),),
+    "top": (
+        ("top", "What it does, live."),
+        ("top --once", "What it does now, for a pipe."),
+    ),
     "undo": (
         ("undo", "Take back the last change."),
         ("undo --list", "See what can be taken back."),

@@ -14,62 +14,21 @@ from clawctl import unit_files
 from clawctl.unit_files import MARK, escaped
 from clawd.errors import ClawError
 from clawd.paths import layout
+from tests.support.fake_systemd import FakeSystemd
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
 
-SYSTEMCTL = """#!/bin/sh
-echo "systemctl $*" >> "{fake}/calls"
-[ "$1" = --user ] && shift
-case "$1" in
-    is-system-running) cat "{fake}/state"; cat "{fake}/problem" >&2 ;;
-    show) cat "{fake}/show.$2" ;;
-esac
-[ -e "{fake}/fail.$1" ] && {{ cat "{fake}/fail.$1" >&2; exit 1; }}
-exit 0
-"""
-OTHER = """#!/bin/sh
-echo "{name} $*" >> "{fake}/calls"
-cat "{fake}/{name}.says"
-"""
 
-
-class World:
+class World(FakeSystemd):
     """A throwaway account, and a systemd that does what it is told and nothing else."""
 
     def __init__(self, home: Home, folder: Path) -> None:
+        super().__init__(folder / "fake")
         self.home = home
-        self.fake = folder / "fake"
-        self.fake.mkdir()
+        self.fake = self.path
         self.units = Path(home.environ["HOME"]) / ".config/systemd/user"
-        self._program("systemctl", SYSTEMCTL)
-        for name in ("journalctl", "loginctl", "systemd-sysusers", "systemd-tmpfiles"):
-            self._program(name, OTHER)
-            self.says(f"{name}.says", "")
-        self.says("loginctl.says", "Linger=yes\n")
-        self.says("state", "running\n")
-        self.says("problem", "")
-        self.unit("LoadState=loaded\nActiveState=active\nMainPID=1\n")
-        self.says("show.clawd.socket", "LoadState=loaded\nActiveState=active\n")
         home.environ |= {"PATH": f"{self.fake}:/usr/bin:/bin"}
         del home.environ["CLAWD_HOME"]
-
-    def _program(self, name: str, text: str) -> None:
-        path = self.fake / name
-        path.write_text(text.format(fake=self.fake, name=name), encoding="utf-8")
-        path.chmod(0o755)
-
-    def says(self, name: str, text: str) -> None:
-        (self.fake / name).write_text(text, encoding="utf-8", errors="replace", newline="")
-
-    def unit(self, text: str) -> None:
-        self.says("show.clawd.service", text)
-
-    def calls(self) -> list[str]:
-        """Return what was run since the last time, without questions."""
-        path = self.fake / "calls"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        path.write_text("", encoding="utf-8")
-        return [line for line in lines if " show clawd" not in line and "is-system" not in line]
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.home.ctl("service", *arguments)
@@ -363,6 +322,19 @@ def test_logs_are_asked_of_the_journal_by_field(world: World) -> None:
         "journalctl --user --unit clawd.service --no-pager --lines=5 --since=1 hour ago "
         "--priority=err --follow CLAWD_TOOL=shell CLAWD_EVENT=tool_denied"
     ]
+
+
+def test_entries_of_the_journal_are_one_json_document_or_one_a_line(world: World) -> None:
+    entries = [{"MESSAGE": "one"}, {"MESSAGE": [27, 91]}]
+    world.says("journalctl.says", "".join(f"{json.dumps(each)}\n" for each in entries))
+    assert world.json("logs", "--user") == entries
+    assert "--output=json" in world.calls()[0]
+    followed = world.ctl("logs", "--user", "--json", "--follow")
+    assert [json.loads(line) for line in followed.stdout.splitlines()] == entries
+    world.says("fail.journalctl", "")
+    refused = world.ctl("logs", "--user", "--json")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["error"]["message"] == "journalctl ended with status 1"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may")

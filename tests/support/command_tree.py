@@ -7,9 +7,6 @@ import click
 
 from clawctl.main import COMMANDS
 
-# These have tests of their own kind: a terminal of their own, a booted systemd.
-ELSEWHERE = ("service", "shell", "top")
-
 
 def walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if not isinstance(command, click.Group) or command.invoke_without_command:
@@ -25,7 +22,3 @@ def every_command() -> dict[str, click.Command]:
         for name in COMMANDS
         for path, command in walk(name, importlib.import_module(f"clawctl.commands.{name}").command)
     }
-
-
-def own_commands() -> dict[str, click.Command]:
-    return {p: c for p, c in every_command().items() if p.split()[0] not in ELSEWHERE}

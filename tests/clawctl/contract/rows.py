@@ -17,6 +17,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         json_words: what asks for JSON.
         json_code: how it ends then, where that differs.
         needs_daemon: whether it is refused where none runs and none may be started.
+        typed: what is typed at it; it works at a terminal only.
     """
 
     words: Sequence[str] = ()
@@ -28,9 +29,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str = ""
     json_words: Sequence[str] = ("--json",)
     needs_daemon: bool = True
+    typed: str = ""
 
 
 NO_CONVERSATION = "no conversation"
+EXTRA = "unexpected extra argument"
 
 ROWS: dict[str, Row] = {
     "agent": Row(words=["-m", "hello"], says="an answer", bad=["--continue", "--conversation", "x", "-m", "x"], why="exclude each other"),
@@ -41,6 +44,10 @@ ROWS: dict[str, Row] = {
     "approval list": Row(says=""),
     "approval revoke": Row(words=["{a_rule}"], says="rule", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "approval rules": Row(says="", bad=["--revoke", "nothing"], bad_code=FAILED, why="nothing"),
+    "backup create": Row(words=["{new}"], says="files, ", bad=["{table}"], bad_code=FAILED, why="--force", needs_daemon=False),
+    "backup list": Row(words=["{backup}"], says="private keys  not in it", bad=["{new}"], bad_code=FAILED, why="there is no file", needs_daemon=False),
+    "backup restore": Row(words=["{backup}", "--into", "{new}"], says="receipts: ", bad=["{table}", "--into", "{new}"], bad_code=FAILED, why="no backup that can be trusted", needs_daemon=False),
+    "backup verify": Row(words=["{backup}"], says="every file is what it was", bad=["{table}"], bad_code=FAILED, why="no backup that can be trusted", needs_daemon=False),
     "completion": Row(words=["bash"], says="complete -F", bad=["csh"], why="csh", needs_daemon=False),
     "config edit": Row(says="Nothing was changed", bad=["--file", "{new}"], bad_code=FAILED, why="clawctl init", needs_daemon=False),
     "config schema": Row(says="properties", needs_daemon=False),
@@ -54,7 +61,7 @@ ROWS: dict[str, Row] = {
     "conversation rename": Row(words=["{a_conversation}", "a", "title"], says="a title", bad=["nothing", "t"], bad_code=FAILED, why=NO_CONVERSATION),
     "conversation show": Row(words=["{conversation}"], says="hello", bad=["nothing"], bad_code=FAILED, why=NO_CONVERSATION),
     "doctor": Row(says="sandbox", needs_daemon=False),
-    "estop": Row(words=["--status"], says="not set", bad=["now"], why="unexpected extra argument", needs_daemon=False),
+    "estop": Row(words=["--status"], says="not set", bad=["now"], why=EXTRA, needs_daemon=False),
     "files add": Row(words=["{table}", "-c", "{conversation}"], says="added", bad=["-", "-c", "{conversation}"], why="--name"),
     "files delete": Row(words=["{a_file}", "-c", "{conversation}"], says="deleted", bad=["nothing", "-c", "{conversation}"], bad_code=FAILED, why="nothing"),
     "files list": Row(words=["-c", "{conversation}"], says="", bad=[], why="--conversation"),
@@ -76,7 +83,7 @@ ROWS: dict[str, Row] = {
     "mcp connect": Row(words=["{server}"], says="hand is ready", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp disconnect": Row(words=["{server}"], says="hand is off", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp list": Row(says="hand"),
-    "mcp serve": Row(words=[], says="", bad=["x"], why="unexpected extra argument", json_words=()),
+    "mcp serve": Row(words=[], says="", bad=["x"], why=EXTRA, json_words=()),
     "mcp tool": Row(words=["{server}", "echo"], says="hand__echo", bad=["hand", "echo", "--json", "["], why="is not JSON", json_words=("--output", "json")),
     "mcp tools": Row(words=["{server}"], says="hand__echo", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "memory backup": Row(words=["{new}"], says="wrote", bad=["{table}"], bad_code=FAILED, why="policy.toml"),
@@ -109,12 +116,24 @@ ROWS: dict[str, Row] = {
     "receipt list": Row(says="", bad=["--status", "odd"], why="odd"),
     "receipt show": Row(words=["{receipt}"], says="time", bad=["receipt-nothing"], bad_code=FAILED, why="receipt-nothing"),
     "receipt verify": Row(says="head: receipt", bad=["--anchor", "x"], bad_code=FAILED, why="SEQ:HASH", needs_daemon=False),
+    "service disable": Row(words=["--user"], says="systemctl --user disable", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service enable": Row(words=["--user"], says="systemctl --user enable", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service install": Row(words=["--user", "--dry-run"], says="· open its socket", bad=["--root", "{new}"], why="does not exist", needs_daemon=False),
+    "service logs": Row(words=["--user"], says="of the journal", bad=["--lines", "-1"], why="--lines", needs_daemon=False),
+    "service reload": Row(words=["--user"], says="systemctl --user reload", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service restart": Row(words=["--user"], says="systemctl --user restart", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service start": Row(words=["--user"], says="systemctl --user start", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service status": Row(words=["--user"], says="running", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service stop": Row(words=["--user"], says="systemctl --user stop", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service uninstall": Row(words=["--user", "--dry-run"], says="Your data stays", bad=["--root", "{new}"], why="does not exist", needs_daemon=False),
+    "shell": Row(words=["--shell", "bash"], typed="exit 3", code=3, bad=["--continue", "--no-local-session"], why="choose one", json_words=(), needs_daemon=False),
     "status": Row(says="clawd 0.1.0"),
     "tool list": Row(says="time"),
     "tool problems": Row(says=""),
     "tool reload": Row(says=""),
     "tool run": Row(words=["time"], says="20", bad=["time", "--json", "["], why="is not JSON", json_words=("--output", "json")),
     "tool show": Row(words=["time"], says="example: clawctl tool run time", bad=["nothing"], bad_code=FAILED, why="the tools are"),
+    "top": Row(words=["--once"], says="clawd", bad=["--interval", "0"], why="--interval"),
     "undo": Row(words=["--list"], says="", bad=["0"], why="0"),
     "version": Row(says="llama.cpp", needs_daemon=False),
 }  # fmt: skip

@@ -5,19 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
 from clawctl import schemas
 from tests.clawctl.contract.rows import ROWS, USAGE, Row
 from tests.clawctl.contract.world import Ended, World, environment
-from tests.support.command_tree import own_commands
+from tests.support.command_tree import every_command
 from tests.support.home import Home
 from tests.support.schema_check import is_valid
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
 
-COMMANDS = own_commands()
+COMMANDS = every_command()
 PATHS = sorted(ROWS)
 WITH_JSON = [path for path in PATHS if ROWS[path].json_words]
 
@@ -26,9 +27,9 @@ WITH_JSON = [path for path in PATHS if ROWS[path].json_words]
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("contract")
     home = Home(folder)
-    values = {**home.environ, "EDITOR": str(folder / "editor"), "VISUAL": str(folder / "editor")}
-    with environment(values):
-        made = World(home, folder)
+    made = World(home, folder)
+    editor = str(folder / "editor")
+    with environment({**home.environ, "EDITOR": editor, "VISUAL": editor}):
         made.fill()
         try:
             yield made
@@ -47,11 +48,17 @@ def test_every_command_has_a_row_and_no_row_is_left_over() -> None:
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
     assert set(WITH_JSON) == set(schemas.TYPES)
+    offering = {path for path, command in COMMANDS.items() if "json_schema" in names_of(command)}
+    assert offering == set(schemas.TYPES)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_it_works_and_says_so(world: World, path: str) -> None:
     row = ROWS[path]
+    if row.typed:
+        at_terminal = world.run_at_terminal([*path.split(), *row.words], row.typed)
+        assert at_terminal.code == row.code, at_terminal.out
+        return
     done = run(world, path, *row.words, stdin=row.stdin)
     assert done.code == row.code, done.err
     assert row.says in done.out + done.err
@@ -108,7 +115,7 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
     world: World, path: str, tmp_path: Path
 ) -> None:
     row = ROWS[path]
-    if path == "mcp serve":
+    if path in {"mcp serve", "shell"}:
         pytest.skip("it runs outside of this process, in the world's own home")
     words = [word.format_map(world) for word in row.words]
     elsewhere = tmp_path / "empty"
@@ -119,7 +126,7 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
             (elsewhere / "clawd.log").write_text("a line of clawd\n")
         done = run_at(world, *path.split(), *words, stdin=row.stdin)
     wanted = 6 if row.needs_daemon else row.code
-    if path in {"receipt verify", "receipt head", "doctor"}:  # there is nothing to verify there
+    if path in {"receipt verify", "receipt head", "doctor", "backup create"}:  # nothing is there
         assert done.code in {0, 1}
     elif path == "model add":  # it has a folder to put the file into
         assert done.code == 0
@@ -128,6 +135,16 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
     if done.code == 6:
         assert "hint: " in done.err
     assert not (elsewhere / "clawd.lock").exists()
+
+
+def test_units_that_are_printed_are_in_the_schema_of_installing(world: World) -> None:
+    done = run(world, "service install", "--user", "--print", "--json")
+    document = json.loads(done.out)
+    assert is_valid(document, schema(world, "service install"))
+    assert [Path(each["path"]).name for each in document["files"]] == [
+        "clawd.service",
+        "clawd.socket",
+    ]
 
 
 def run_at(world: World, *words: str, stdin: str = "") -> Ended:
@@ -139,6 +156,10 @@ def schema(world: World, path: str) -> dict[str, Any]:
     assert done.code == 0
     found: dict[str, Any] = json.loads(done.out)
     return found
+
+
+def names_of(command: click.Command) -> set[str]:
+    return {param.name for param in command.params if param.name}
 
 
 def unknown_fields(document: object, kind: Any) -> bool:

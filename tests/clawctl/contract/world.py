@@ -28,9 +28,13 @@ from clawd.wire.methods import (
 )
 from clawd.wire.session_methods import WriteSessionFile
 from tests.plugins.plugin_files import plugin
+from tests.support.fake_systemd import FakeSystemd
 from tests.support.home import Home
+from tests.support.terminal import code_of, spawn_clawctl
 
 LIMIT_S = 30.0
+# They hand their descriptors on, and write to no stream of this process.
+WITH_DESCRIPTORS = (["mcp", "serve"], ["service", "logs"])
 SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
 
 
@@ -46,6 +50,9 @@ class World:
     def __init__(self, home: Home, folder: Path) -> None:
         self.home = home
         self.folder = folder
+        self.systemd = FakeSystemd(folder / "systemd")
+        self.systemd.says("journalctl.says", '{"MESSAGE": "a line of the journal"}\n')
+        home.environ |= {"PATH": f"{self.systemd.path}:{home.environ['PATH']}"}
         self._count = 0
         self._open: list[Client] = []
         self._kept: dict[str, str] = {}
@@ -84,7 +91,7 @@ class World:
 
     def run(self, words: list[str], *, stdin: str = "") -> Ended:
         """Run clawctl in this process: the real command line, client and socket."""
-        if words[:2] == ["mcp", "serve"]:  # it wants descriptors, not streams
+        if words[:2] in WITH_DESCRIPTORS:
             done = self.home.ctl(*words, stdin=stdin)
             return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
         out, err = _text(), _text()
@@ -96,6 +103,16 @@ class World:
         finally:
             sys.stdin = sys_in
         return Ended(code=code, out=_value(out), err=_value(err))
+
+    def run_at_terminal(self, words: list[str], typed: str) -> Ended:
+        """Run clawctl on a terminal of its own, and type a line."""
+        child = spawn_clawctl(self.home.environ, *words)
+        try:
+            child.sendline(typed)
+            code = code_of(child)
+        finally:
+            child.close(force=True)
+        return Ended(code=code, out=child.before or "", err="")
 
     # --- what is there already
 
@@ -136,6 +153,15 @@ class World:
             if line.link == "off":
                 self.call(ConnectMcp(alias="hand"))
             time.sleep(0.05)
+
+    @property
+    def backup(self) -> str:
+        def made() -> str:
+            path = str(self.new.with_suffix(".tar.gz"))
+            assert self.run(["backup", "create", path]).code == 0
+            return path
+
+        return self._once("backup", made)
 
     @property
     def plugin_source(self) -> Path:
