@@ -59,7 +59,8 @@ class _Live(_Type):
             params={name: str(value) for name, value in ctx.params.items() if value},
         )
         found = _in_time(SOURCES[self._source](asked))
-        return [CompletionItem(value, help=about) for value, about in found]
+        # A name that looks like an option would be one once it stands in the line.
+        return [CompletionItem(value, help=about) for value, about in found if value[:1] != "-"]
 
 
 # Which source knows the values of a parameter: the words of the command, then its name.

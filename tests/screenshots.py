@@ -76,9 +76,11 @@ class Terminal:
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.screen = pyte.Screen(COLUMNS, LINES)
+        # The editor shows its bar where the terminal tells the place of the cursor.
+        self.screen.write_process_input = lambda data: self._child.send(data)  # type: ignore[method-assign]  # its way to be answered
         self._stream = pyte.ByteStream(self.screen)
         environ = {name: value for name, value in home.environ.items() if name != "NO_COLOR"}
-        environ |= {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environ |= {"TERM": "xterm-256color"}
         self._child: Any = pexpect.spawn(
             sys.executable,
             ["-m", "clawctl", *arguments],

@@ -1,5 +1,6 @@
 """Whether home, config, keys, lock and socket are closed to others, and none of them stale."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -137,9 +138,25 @@ def _remove_stale(path: Path, lock: Path) -> None:
 
 def _closing(path: Path, mode: int) -> Callable[[], None] | None:
     """Return what closes a path that is ours; None for one of somebody else."""
-    if os.geteuid() not in {0, path.stat().st_uid} or path.is_symlink():
+    judged = path.stat()
+    if os.geteuid() not in {0, judged.st_uid} or path.is_symlink():
         return None
-    return partial(path.chmod, mode)
+    return partial(_close, path, mode, judged)
+
+
+def _close(path: Path, mode: int, judged: os.stat_result) -> None:
+    """Close what was judged, and nothing that took its place: a link would lead root elsewhere."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        about = os.fstat(descriptor)
+        # A number is given away again at once: a link may have that of the file that it replaced.
+        is_same = os.path.samestat(about, judged) and about.st_mode == judged.st_mode
+        if not is_same:
+            raise OSError(errno.ESTALE, "it was replaced meanwhile", str(path))
+        # What O_PATH opened takes no fchmod.
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
 
 
 def _is_locked(lock: Path) -> bool:

@@ -230,7 +230,9 @@ def _opened(file: str) -> Iterator[BinaryIO]:
                 )
             yield stream
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {file}") from error
+        raise NotFoundError(
+            f"there is no file {file}", hint="Make a backup with: clawctl backup create FILE"
+        ) from error
     except (PermissionError, IsADirectoryError) as error:
         raise ForbiddenError(f"{file} cannot be read: {error.strerror}") from error
 

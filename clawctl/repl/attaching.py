@@ -5,6 +5,7 @@ with its tools. The daemon's own policy says whether a file may be read; a file 
 workspace, a picture and other data that is no text are refused before anything is sent.
 """
 
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -70,7 +71,7 @@ def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> Men
                 raise InvalidRequestError(
                     f"@{word} may not be read: {refused}", hint="Leave it out; @ names files."
                 )
-            files[name] = Attachment(path=name, content=_content(word, path))
+            files[name] = Attachment(path=name, content=_content(word, workspace.resolve() / name))
     if len(files) > MAX_FILES:
         raise InvalidRequestError(
             f"{len(files)} files are too many for one message; at most {MAX_FILES}",
@@ -108,8 +109,8 @@ def _meant(word: str, workspace: Path) -> Path | None:
     for name in dict.fromkeys((word, word.rstrip(_NOT_OF_A_NAME))):
         if not name:
             continue
-        path = workspace / Path(name).expanduser() if name.startswith("~") else workspace / name
         try:
+            path = workspace / Path(name).expanduser() if name[0] == "~" else workspace / name
             if stat.S_IFMT(path.stat().st_mode) in {stat.S_IFREG, stat.S_IFDIR}:
                 return path
         except PermissionError as error:
@@ -117,7 +118,7 @@ def _meant(word: str, workspace: Path) -> Path | None:
                 f"@{word} may not be read: permission denied",
                 hint="Name it without the @ and let the model read it with its tools.",
             ) from error
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # the last one: ~name of nobody
             continue
     return None
 
@@ -139,7 +140,11 @@ def _content(word: str, path: Path) -> bytes:
             hint="Describe it, or name a text file. Models here read no pictures.",
         )
     try:
-        with path.open("rb") as file:
+        # The file that the policy was asked about: meanwhile it may have become a link, or a pipe.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidRequestError(f"@{word} is no file any more", hint="Look at it again.")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidRequestError(

@@ -237,7 +237,7 @@ class DrawnView:
             self._kept += output_rows(event.output, columns, self._look, is_bad=True)
         elif call.diffs:
             self._kept += diff_rows(call.diffs, columns, self._look)
-        elif self._options.details and event.output:
+        elif self._options.details and event.output and not (self._plan and call.tool == "plan"):
             self._kept += output_rows(event.output, columns, self._look)
         self._status = "working"
 

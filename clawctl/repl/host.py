@@ -106,7 +106,7 @@ class Host(Protocol):
         ...
 
     def send(self, text: str) -> None:
-        """Send a message as if it had been typed."""
+        """Send a message as if it had been typed; the last one goes with what it brought."""
         ...
 
     def offer(self, text: str) -> None:

@@ -83,23 +83,30 @@ def _expression(text: str) -> str:
 
 
 def _part(part: str) -> str:
-    out, at = "", 0
+    """Return an expression for a name. It takes the first place that fits between two stars.
+
+    No other could do better, and trying them all would take for ever for `*a*a*a*a*a*a*b`.
+    """
+    pieces, at = [""], 0
     while at < len(part):
         char = part[at]
         close = part.find("]", at + 2) if char == "[" else -1
         if char == "*":
-            # Several stars are one: so no pattern can take long.
-            out += "" if out.endswith("[^/]*") else "[^/]*"
+            pieces.append("")
         elif char == "?":
-            out += "[^/]"
+            pieces[-1] += "[^/]"
         elif close > 0:
             inner = part[at + 1 : close].replace("\\", "\\\\").replace("[", "\\[")
-            out += f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
+            pieces[-1] += f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
             at = close
         elif char == "\\" and at + 1 < len(part):
             at += 1
-            out += re.escape(part[at])
+            pieces[-1] += re.escape(part[at])
         else:
-            out += re.escape(char)
+            pieces[-1] += re.escape(char)
         at += 1
-    return out
+    first, *others = pieces
+    if not others:
+        return first
+    between = "".join(f"(?>[^/]*?{piece})" for piece in others[:-1] if piece)
+    return f"{first}{between}[^/]*{others[-1]}"

@@ -18,7 +18,14 @@ from clawd.wire.session_methods import WriteSessionFile
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 
 
-def message_text(host: Host, line: str, whole: str, folder: Path) -> str:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent: the text, and the files of the workspace that are in it."""
+
+    text: str
+    files: tuple[str, ...] = ()
+
+
+def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
     """Return the message that a line stands for; long files are stored in the conversation first.
 
     Args:
@@ -31,7 +38,7 @@ def message_text(host: Host, line: str, whole: str, folder: Path) -> str:
         InvalidRequestError: it is too long, or a file cannot go with it.
     """
     if "@" not in line:
-        return _checked(whole)
+        return Message(text=_checked(whole))
 
     def may_read(path: str) -> str:
         arguments = msgspec.json.encode({"path": path}).decode()
@@ -50,7 +57,8 @@ def message_text(host: Host, line: str, whole: str, folder: Path) -> str:
         else:
             parts.append(_stored(host, file))
         note(f"● with {visible_line(file.path)}, {len(file.content)} bytes")
-    return _checked("\n\n".join(parts))
+    text = _checked("\n\n".join(parts))
+    return Message(text=text, files=tuple(file.path for file in found.files))
 
 
 def _stored(host: Host, file: Attachment) -> str:

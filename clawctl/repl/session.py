@@ -24,7 +24,7 @@ from clawctl.repl.link import Link
 from clawctl.repl.opening import Opening
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.recovery import tell_what_is_kept
-from clawctl.repl.sending import message_text
+from clawctl.repl.sending import message_of
 from clawctl.repl.settings import wants_plain
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.standing import Standing
@@ -77,6 +77,7 @@ class Session:
         self.shows_reasoning = False
         self.last: TurnFinished | None = None
         self.last_text = ""
+        self._last_files: tuple[str, ...] = ()
         self.spent = Spent()
         self._link = Link(app)
         self._presses: list[float] = []
@@ -228,7 +229,8 @@ class Session:
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
                 text = self._lines.whole(line).strip()
-                self.send(message_text(self, line, text, self._standing.folder()))
+                message = message_of(self, line, text, self._standing.folder())
+                self.send(message.text, message.files)
         except KeyboardInterrupt:
             note("● stopped")
             self._link.drop()
@@ -260,14 +262,16 @@ class Session:
             self.offer(self._lines.whole(line))
         return False
 
-    def send(self, text: str) -> None:
-        """Send a message as if it had been typed."""
+    def send(self, text: str, files: tuple[str, ...] | None = None) -> None:
+        """Send a message as if it had been typed; the last one goes with what it brought."""
+        if files is None:
+            files = self._last_files if text == self.last_text else ()
         view = AttentiveView(self._new_view(), self._typed)
         request = self.choice.message(
             text, self.conversation_id, interactive=self._terminal is not None
         )
-        request = msgspec.structs.replace(request, system=self.system)
-        self.last_text = text
+        request = msgspec.structs.replace(request, system=self.system, files=files)
+        self.last_text, self._last_files = text, files
         finished: TurnFinished | None = None
         started = time.monotonic()
         try:

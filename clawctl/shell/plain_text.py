@@ -36,8 +36,9 @@ def _as_drawn(line: str) -> str:
     """Return what a line shows after all that was drawn over it."""
     if not any(sign in line for sign in ("\r", "\b", _TO_END, _ALL)):
         return line
-    cells: list[str] = []
-    at = 0
+    # By place, so that a line that is erased while the cursor is far out costs nothing.
+    cells: dict[int, str] = {}
+    at = end = 0
     for character in line:
         match character:
             case "\r":
@@ -45,10 +46,13 @@ def _as_drawn(line: str) -> str:
             case "\b":
                 at = max(at - 1, 0)
             case "\x0b":
-                del cells[at:]
+                for place in range(at, end):
+                    cells.pop(place, None)
+                end = min(at, end)
             case "\x0c":
-                cells[:] = [" "] * at
+                cells, end = {}, 0
             case _:
-                cells[at : at + 1] = [character]
+                cells[at] = character
                 at += 1
-    return "".join(cells).rstrip()
+                end = max(end, at)
+    return "".join(cells.get(place, " ") for place in range(end)).rstrip()

@@ -5,6 +5,10 @@ they are secret), private keys and other blocks of base64, tokens by their shape
 addresses that carry a password, `name=value` where the name says what the value is, and strings
 without words or order in them. A secret becomes `[secret]`. It errs towards taking out too much:
 the model can ask, and what was sent cannot be taken back.
+
+The text is hostile: every pass goes through it once. A run is taken whole (`++`, `*+`: no pattern
+gives back what it took), starts where nothing of its kind stands before it, and what it means is
+decided on a piece of bounded length.
 """
 
 import base64
@@ -12,11 +16,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from urllib.parse import quote
 
-TAG = "[secret]"
+from clawctl.shell.key_blocks import TAG as TAG
+from clawctl.shell.key_blocks import without_key_blocks
+
 MIN_KNOWN_CHARS = 6
 
 _TELLING = (
@@ -26,101 +32,73 @@ _TELLING = (
 _SECRET_NAME = re.compile(
     rf"(?:^|[_-])(?:{_TELLING}|auth|key|pass|salt|pin)(?:$|[_-])|{_TELLING}$", re.IGNORECASE
 )
+# The end of a name that tells: `client_secret`, `apiKey`, `PASSWORD_FILE_2`.
+_TELLING_END = re.compile(
+    rf"{_TELLING}(?:[_-]?[A-Za-z0-9]{{1,12}}){{0,2}}\Z|[A-Za-z0-9][_-]pass\Z|(?<![A-Za-z0-9])psk\Z",
+    re.IGNORECASE,
+)
+_TELLING_CHARS = 48
 
-# A block whose beginning or end was cut away is still one.
-_KEY_BLOCK = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}(?:PRIVATE KEY|SECRET)[A-Z0-9 ]{0,20}-----.{0,65536}?"
-    r"(?:-----END [A-Z0-9 ]{1,60}-----|\Z)",
-    re.DOTALL,
-)
-# What cat -n, grep -n and diff put before a line.
-_FRONT = r"[ \t|>+-]{0,8}(?:[0-9]{1,7}[:\t-][ \t]{0,4})?"
-_BASE64_LINES = re.compile(
-    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{56,100}}={{0,2}}[ \t]*(?:\n|\Z)){{2,}}"
-    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{1,100}}={{0,2}}[ \t]*$)?",
-    re.MULTILINE,
-)
-_KEY_END = re.compile(
-    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{40,100}}={{0,2}}[ \t]*\n){{0,150}}"
-    rf"(?:^{_FRONT}[A-Za-z0-9+/]{{1,100}}={{0,2}}[ \t]*\n)?{_FRONT}-----END [A-Z0-9 ]{{1,60}}-----",
-    re.MULTILINE,
-)
 _TOKEN = re.compile(
-    r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,255}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,99}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}"
-    r"|glpat-[A-Za-z0-9_-]{20,64}|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{20,64}"
-    r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,255}|npm_[A-Za-z0-9]{36}"
-    r"|pypi-[A-Za-z0-9_-]{16,255}|dop_v1_[a-f0-9]{64}|clawd_[a-z0-9]{8,16}_[a-z0-9]{32,128}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,99}"
-    r"|eyJ[A-Za-z0-9_-]{6,4000}\.[A-Za-z0-9_-]{6,4000}(?:\.[A-Za-z0-9_-]{4,4000})?)"
+    r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}+|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}+"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+"
+    r"|glpat-[A-Za-z0-9_-]{20,}+|xox[abeprs]-[A-Za-z0-9-]{10,}+|hf_[A-Za-z0-9]{20,}+"
+    r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}+|npm_[A-Za-z0-9]{36}"
+    r"|pypi-[A-Za-z0-9_-]{16,}+|dop_v1_[a-f0-9]{64}|clawd_[a-z0-9]{8,16}_[a-z0-9]{32,}+"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}+)"
 )
+_DOTTED = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{17,}+")
+_WEB_TOKEN = re.compile(r"(?<![A-Za-z0-9])eyJ")
 _HEADER = re.compile(
-    r"(?P<kept>\b(?:authorization|proxy-authorization|x-api-key|x-auth-token|cookie|set-cookie)"
-    r"[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)"
-    r"(?!\[secret\])[^\s\"'][^\n\"']{0,4000}",
+    r"(?P<kept>(?P<quote>[\"']?)\b(?:proxy-authorization|authorization|x-api-key|x-auth-token"
+    r"|set-cookie|cookie)(?P<end>[\"']?)[ \t]{0,4}[:=][ \t]{0,4}(?P<open>[\"']?)"
+    r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)",
     re.IGNORECASE,
 )
 _BEARER = re.compile(
-    r"(?P<kept>\b(?:bearer|basic)[ \t]{1,4})(?P<value>[A-Za-z0-9._~+/=-]{12,4000})", re.IGNORECASE
+    r"(?P<kept>\b(?:bearer|basic)[ \t]{1,4})(?P<value>[A-Za-z0-9._~+/=-]{12,}+)", re.IGNORECASE
 )
-# The last @ before the host ends the password: it may hold one itself.
-_ADDRESS = re.compile(r"(?P<kept>://[^\s/:@]{0,255}:)[^\s/\"'<>]{1,255}(?=@)")
-_QUOTED = r"\"(?:[^\"\\\n]|\\.){1,2000}\"|'[^'\n]{1,2000}'"
-_NAMED = re.compile(
-    rf"(?P<kept>(?<![A-Za-z0-9])(?:[A-Za-z0-9]{{1,40}}[_.-]){{0,6}}[A-Za-z0-9]{{0,24}}{_TELLING}"
-    rf"(?:[_-]?[A-Za-z0-9]{{1,12}}){{0,2}}[\"']?[ \t]{{0,4}}(?:=>|:=|[=:])[ \t]{{0,4}})"
-    rf"(?P<value>{_QUOTED}|(?!\[secret\])[^\s\"',;&|]{{3,2000}})",
-    re.IGNORECASE,
-)
-_OPTION = re.compile(
-    rf"(?P<kept>(?<![\w-])--?(?:[a-z0-9]{{1,20}}-){{0,3}}{_TELLING}[ \t]{{1,4}})"
-    rf"(?P<value>{_QUOTED}|(?!\[secret\]|-)[^\s\"',;&|]{{3,2000}})",
-    re.IGNORECASE,
-)
-# A word of the shell: the password in `PASSWORD=a,b;"c d"` ends with it and not at the comma.
-_ASSIGNED = re.compile(
-    r"(?P<kept>^[ \t+|>-]{0,8}(?:(?:export|set|setenv|declare -x|env)[ \t]{1,4})?"
-    rf"(?:[A-Za-z0-9]{{1,40}}[_.-]){{0,6}}[A-Za-z0-9]{{0,24}}(?:{_TELLING}|pass)"
-    rf"(?:[_-]?[A-Za-z0-9]{{1,12}}){{0,2}}=)(?!\[secret\])(?:{_QUOTED}|\S){{1,2000}}",
-    re.IGNORECASE | re.MULTILINE,
-)
-# In files of settings blanks are part of it, up to the end of the line.
-_PHRASE = re.compile(
-    r"(?P<kept>^[ \t+|>-]{0,8}[A-Za-z0-9_.-]{0,40}(?:password|passphrase)"
-    r"[ \t]{0,4}(?::|=)[ \t]{1,4})"
-    r"(?!\[secret\])[^\s\"'][^\n]{2,500}",
-    re.IGNORECASE | re.MULTILINE,
-)
-_SHORT_NAMED = re.compile(
-    rf"(?P<kept>(?:\b[A-Za-z0-9]{{1,40}}[_-]pass|\bpsk|\"auth\")[\"']?[ \t]{{0,4}}[:=][ \t]{{0,4}})"
-    rf"(?P<value>{_QUOTED}|(?!\[secret\])[^\s\"',;&|]{{3,2000}})",
-    re.IGNORECASE,
-)
+_ADDRESS = re.compile(r"://(?P<authority>[^\s/\"'<>?#]++)")
 _USER = re.compile(
-    r"(?P<kept>(?<!\S)(?:-u|--user|--proxy-user)[ \t=]{0,4}[\"']?[^\s:\"']{1,200}:)[^\s\"']{1,500}"
+    r"(?<!\S)(?P<kept>(?:-u|--user|--proxy-user)[ \t=]{0,4}[\"']?[^\s:\"']{1,200}+:)[^\s\"']++"
 )
 _GLUED = re.compile(
-    r"(?P<kept>\b(?:sshpass[ \t]+-p[ \t]*|(?:mysql|mysqldump|mysqladmin|mariadb)\b"
-    r"(?:[ \t]+[^\s|;&]{1,200}){0,20}?[ \t]+-p)(?!\[secret\]))[^\s|;&]{1,200}"
+    r"(?P<kept>\b(?:sshpass[ \t]{1,9}+-p[ \t]{0,9}+|(?:mysql|mysqldump|mysqladmin|mariadb)\b"
+    r"(?:[ \t]{1,9}+(?!-p)[^\s|;&]{1,200}+){0,20}+[ \t]{1,9}+-p))[^\s|;&]++"
 )
+_QUOTED = r"\"(?:[^\"\\\n]++|\\[^\n])*+\"?|'[^'\n]*+'?"
+_NAME = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]++)[\"']?[ \t]{0,4}(?:=>|:=|[=:])[ \t]{0,4}"
+)
+_VALUE = re.compile(rf"{re.escape(TAG)}|{_QUOTED}|\S++")
+# A word of the shell: the password in `PASSWORD=a,b;"c d"` ends with it and not at the comma.
+_FRONT = r"^[ \t+|>-]{0,8}+(?:(?:export|set|setenv|declare -x|env)[ \t]{1,4}+)?+"
+_ASSIGNED = re.compile(
+    rf"{_FRONT}(?P<name>[A-Za-z0-9_.-]++)=(?P<value>(?:{_QUOTED}|[^\s\"'])++)", re.MULTILINE
+)
+_PASS_END = re.compile(r"pass(?:[_-]?[A-Za-z0-9]{1,12}){0,2}\Z", re.IGNORECASE)
+# In files of settings blanks are part of it, up to the end of the line.
+_PHRASE = re.compile(
+    rf"{_FRONT}(?P<name>[A-Za-z0-9_.-]++)[ \t]{{0,4}}[:=][ \t]{{1,4}}"
+    r"(?P<value>[^\s\"'][^\n]{2,}+)",
+    re.MULTILINE,
+)
+_OPTION = re.compile(r"(?<![\w-])-(?P<name>-?[A-Za-z0-9_-]++)[ \t]{1,4}(?!-)")
 _NETRC = re.compile(
-    r"(?P<kept>\b(?:login|machine|account)[ \t]+\S{1,200}[ \t]+password[ \t]+"
-    r"|^[ \t|>+-]{0,8}(?:password|requirepass|masterauth)[ \t]+)(?!\[secret\])\S{1,500}"
-    r"(?=[ \t]*$|[ \t]+(?:login|account|machine|macdef)\b)",
+    r"(?P<kept>\b(?:login|machine|account)[ \t]++\S{1,200}+[ \t]++password[ \t]++"
+    r"|^[ \t|>+-]{0,8}+(?:password|requirepass|masterauth)[ \t]++)\S++"
+    r"(?=[ \t]*+$|[ \t]++(?:login|account|machine|macdef)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 _PGPASS = re.compile(
-    r"(?P<kept>^[^\s:]{1,200}:(?:[0-9]{1,5}|\*):[^\s:]{1,100}:[^\s:]{1,100}:)\S{1,200}$",
+    r"(?P<kept>^[^\s:]{1,200}+:(?:[0-9]{1,5}+|\*):[^\s:]{1,100}+:[^\s:]{1,100}+:)\S++$",
     re.MULTILINE,
 )
-_CRYPTED = re.compile(r"\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{8,250}")
+_CRYPTED = re.compile(r"\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{8,}+")
 _KEY_OF_40 = re.compile(r"(?<![A-Za-z0-9+/=._-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=._-])")
-_CANDIDATE = re.compile(r"(?<![A-Za-z0-9+_=-])[A-Za-z0-9+_-]{20,512}={0,2}(?![A-Za-z0-9+_-])")
+_CANDIDATE = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{20,}+={0,2}+")
 _LEAST_ENTROPY = 3.6
-_AFTER_NAMES = (
-    *(_HEADER, _BEARER, _ADDRESS, _USER, _GLUED, _ASSIGNED, _PHRASE, _NAMED, _SHORT_NAMED),
-    *(_OPTION, _NETRC, _PGPASS),
-)
+_JUDGED_CHARS = 64
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
@@ -133,13 +111,16 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
     forms = {form for each in known if len(each) >= MIN_KNOWN_CHARS for form in _forms(each)}
     for value in sorted(forms, key=_longest):
         text = text.replace(value, TAG)
-    text = _KEY_BLOCK.sub(_block, text)
-    if "-----END " in text:  # looking for what stands before it takes long where nothing ends
-        text = _KEY_END.sub(_block, text)
-    text = _BASE64_LINES.sub(_block, text)
-    text = _CRYPTED.sub(TAG, _TOKEN.sub(TAG, text))
-    for pattern in _AFTER_NAMES:
-        text = pattern.sub(_after_kept, text)
+    text = _CRYPTED.sub(TAG, _TOKEN.sub(TAG, without_key_blocks(text)))
+    text = _DOTTED.sub(_without_web_token, text)
+    text = _values_taken_out(text, _HEADER, _header_end)
+    text = _BEARER.sub(_after_kept, text)
+    text = _ADDRESS.sub(_without_user_s, text)
+    text = _GLUED.sub(_after_kept, _USER.sub(_after_kept, text))
+    text = _PHRASE.sub(_phrase, _ASSIGNED.sub(_assigned, text))
+    text = _values_taken_out(text, _NAME, _value_end)
+    text = _values_taken_out(text, _OPTION, _value_end)
+    text = _PGPASS.sub(_after_kept, _NETRC.sub(_after_kept, text))
     return _CANDIDATE.sub(_by_chance, _KEY_OF_40.sub(_by_chance, text))
 
 
@@ -179,19 +160,93 @@ def _longest(value: str) -> tuple[int, str]:
     return -len(value), value
 
 
-def _block(match: re.Match[str]) -> str:
-    return TAG + ("\n" if match.group().endswith("\n") else "")
+def _values_taken_out(
+    text: str, name: re.Pattern[str], end_of: Callable[[str, re.Match[str]], int]
+) -> str:
+    """Replace what follows each name; `end_of` says where that ends, the name's end for nothing."""
+    parts, at, copied = list[str](), 0, 0
+    while (match := name.search(text, at)) is not None:
+        begin, at = match.end(), max(end_of(text, match), match.end())
+        if at > begin:
+            parts += (text[copied:begin], TAG)
+            copied = at
+    return "".join([*parts, text[copied:]])
+
+
+def _header_end(text: str, name: re.Match[str]) -> int:
+    """Return where a header's value ends: at the quote that it stands in, else with the line."""
+    begin = name.end()
+    line_end = text.find("\n", begin)
+    line_end = len(text) if line_end < 0 else line_end
+    quote = name["open"] or ("" if name["end"] else name["quote"])
+    closing = text.find(quote, begin, line_end) if quote else -1
+    end = closing if closing >= 0 else line_end
+    return end if text[begin:end].strip() else begin
+
+
+def _is_telling(name: str) -> bool:
+    return _TELLING_END.search(name[-_TELLING_CHARS:]) is not None
+
+
+def _value_end(text: str, name: re.Match[str]) -> int:
+    """Return where the value ends that a name tells of; the name's end where there is none."""
+    begin = name.end()
+    is_entry = name["name"] == "auth" and text[max(name.start() - 1, 0)] == '"'
+    if not is_entry and not _is_telling(name["name"]):
+        return begin
+    value = _VALUE.match(text, begin)
+    if value is None or value.group() == TAG or len(value.group().strip("\"'")) < 3:
+        return begin
+    return begin if value.group().strip("\"'") == TAG else value.end()
+
+
+def _assigned(match: re.Match[str]) -> str:
+    name = match["name"]
+    is_secret = _is_telling(name) or _PASS_END.search(name[-_TELLING_CHARS:])
+    return _kept(match) + TAG if is_secret else match.group()
+
+
+def _phrase(match: re.Match[str]) -> str:
+    is_secret = match["name"].lower().endswith(("password", "passphrase"))
+    return _kept(match) + TAG if is_secret else match.group()
+
+
+def _kept(match: re.Match[str]) -> str:
+    return match.group()[: match.start("value") - match.start()]
 
 
 def _after_kept(match: re.Match[str]) -> str:
-    value = match.groupdict().get("value")
-    if value is not None and value[0] in "\"'" and value.strip("\"'").startswith(TAG):
+    value = match.groupdict().get("value") or ""
+    # "Basic authentication failed" holds no secret.
+    if value.isalpha() and value.islower():
         return match.group()
     return match["kept"] + TAG
 
 
+def _without_web_token(match: re.Match[str]) -> str:
+    text = match.group()
+    begin = _WEB_TOKEN.search(text)
+    if begin is None or text.find(".", begin.end() + 6) < 0:
+        return text
+    return text[: begin.start()] + TAG
+
+
+def _without_user_s(match: re.Match[str]) -> str:
+    """Return an address without the password, or the token, of the user in it."""
+    user, at, host = match["authority"].rpartition("@")
+    name, colon, _ = user.partition(":")
+    if colon:
+        return f"://{name}:{TAG}@{host}"
+    return f"://{TAG}@{host}" if at and len(user) >= 20 else match.group()
+
+
 def _by_chance(match: re.Match[str]) -> str:
-    return TAG if _looks_random(match.group()) else match.group()
+    text = match.group()
+    pieces = range(0, max(len(text) - _JUDGED_CHARS // 2, 1), _JUDGED_CHARS)
+    # The last piece takes what is left over: a piece of few characters says nothing.
+    ends = [*pieces[1:], len(text)]
+    is_random = any(_looks_random(text[at:end]) for at, end in zip(pieces, ends, strict=True))
+    return TAG if is_random else text
 
 
 def _looks_random(text: str) -> bool:

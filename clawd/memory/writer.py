@@ -138,6 +138,10 @@ class Database:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
+                # SQLite's temporary files hold parts of memory and of what is written: they lie
+                # on its disk, and a /tmp that is full or open to others is no matter.
+                folder = str(self.path.parent).replace("'", "''")
+                connection.execute(f"PRAGMA temp_store_directory = '{folder}'")
                 prepare(connection, self.path)
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("PRAGMA secure_delete = ON")

@@ -8,6 +8,7 @@ fails or takes too long is left out, and what it said before stays as it was.
 import asyncio
 import hashlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Protocol
 
 import msgspec
 
+from clawd.errors import InvalidRequestError
 from clawd.runtime.prompt import clipped
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
-from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
+from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line, visible_line
 
 SOURCE_LIMIT_S = 2.0
 FACT_LIMIT_BYTES = 40 * 1024
@@ -132,6 +134,16 @@ class Facts:
         for source in block.untrusted:
             self._taint.mark(conversation_id, source)
 
+    async def of_files(self, workspace: Path, names: Sequence[str]) -> tuple[str, ...]:
+        """Return what is untrusted about files of a workspace whose text is in a message.
+
+        Raises:
+            InvalidRequestError: one of them is none of the workspace's.
+        """
+        if not names:
+            return ()
+        return await self._taint.files.sources(await asyncio.to_thread(_within, workspace, names))
+
     async def _ask(self, source: FactSource, scope: FactScope) -> dict[str, Fact] | None:
         try:
             async with asyncio.timeout(self._limit_s):
@@ -146,6 +158,18 @@ class Facts:
             extra={"facts": ", ".join(source.names), "why": why},
         )
         return None
+
+
+def _within(workspace: Path, names: Sequence[str]) -> tuple[Path, ...]:
+    root = os.path.realpath(workspace)
+    try:
+        paths = tuple(Path(os.path.realpath(Path(root, name))) for name in names)
+    except ValueError as error:
+        raise InvalidRequestError("a file of a message has no possible name") from error
+    for path, name in zip(paths, names, strict=True):
+        if not path.is_relative_to(root):
+            raise InvalidRequestError(f"{visible_line(name, 200)} lies outside of the workspace")
+    return paths
 
 
 class SaidOf:

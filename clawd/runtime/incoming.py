@@ -11,6 +11,7 @@ from clawd.providers.routing import check_hints
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_UNTRUSTED = 8
+MAX_FILES = 20
 
 Door = Literal["socket", "http"]
 
@@ -27,6 +28,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         sampling: goes before the preset of the agent.
         tool_choice: of the first request to the model; the later ones are free.
         untrusted: where text in the message came from that nobody vouches for; it taints.
+        files: of the workspace, whose text is in the message; they taint as if they were read.
     """
 
     text: str
@@ -44,6 +46,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     tool_choice: str = "auto"
     untrusted: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def check(incoming: IncomingMessage) -> None:
@@ -51,7 +54,7 @@ def check(incoming: IncomingMessage) -> None:
 
     Raises:
         InvalidRequestError: it is empty or too long, or names an unknown preset or hint, or too
-            many untrusted sources or one without a name.
+            many files or untrusted sources, or one without a name.
     """
     check_preset(incoming.preset)
     size = len(incoming.text.encode(errors="replace"))
@@ -68,3 +71,5 @@ def check(incoming: IncomingMessage) -> None:
             f"untrusted names {len(incoming.untrusted)} sources; it takes at most {MAX_UNTRUSTED}, "
             "each with a name"
         )
+    if len(incoming.files) > MAX_FILES:
+        raise InvalidRequestError(f"{len(incoming.files)} files; a message takes {MAX_FILES}")

@@ -28,6 +28,8 @@ from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
 from clawd.wire.safe_text import single_line
 
+SOURCE_NAME = 200
+
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is ready to run, and the user's words as memory will keep them."""
@@ -124,7 +126,8 @@ class Preparation:
         offer = _chosen_of(incoming, offered())
         short = await self._shortened(live, incoming.text, offer, provider)
         block = await self._block(live, principal, workspace, offer.names)
-        self._facts.mark(live.record.id, _with_untrusted(block, incoming))
+        brought = await self._facts.of_files(workspace, incoming.files)
+        self._facts.mark(live.record.id, _with_untrusted(block, incoming, brought))
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
@@ -281,10 +284,10 @@ def _inputs(
     )
 
 
-def _with_untrusted(block: Block, incoming: IncomingMessage) -> Block:
+def _with_untrusted(block: Block, incoming: IncomingMessage, of_files: tuple[str, ...]) -> Block:
     """Return the block with what the message itself brings from outside."""
-    brought = tuple(single_line(each) for each in incoming.untrusted)
-    return msgspec.structs.replace(block, untrusted=(*block.untrusted, *brought))
+    brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
+    return msgspec.structs.replace(block, untrusted=(*block.untrusted, *brought, *of_files))
 
 
 def _words(

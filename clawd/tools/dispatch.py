@@ -350,7 +350,7 @@ class Dispatcher:
         result = execution.result
         if not result.success:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
-        said = self._telling.edited(entry) + told(execution)
+        said = self._journal.without_secrets(self._telling.edited(entry)) + told(execution)
         text = self._telling.clip(said, execution.cut_note)
         status: Status = "allowed" if result.success else "failed"
         kept = self._telling.clip(self._journal.without_secrets(said), execution.cut_note)

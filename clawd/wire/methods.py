@@ -105,9 +105,9 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     asked here. `preset` names how this turn samples; empty is the agent's or the model's way.
     `hints` are for a router (`model`, `cost`, `privacy`, `size`); the conversation
     keeps them until an empty one takes its name back. `system` goes in place of clawd's own system
-    prompt, for this message.
-    keeps them until an empty one takes its name back. `untrusted` names where text in the message
-    came from that nobody vouches for, as `terminal output`: the conversation counts as holding it.
+    prompt, for this message. `untrusted` names where text in the message came from that nobody
+    vouches for, as `terminal output`: the conversation counts as holding it. `files` are those of
+    the workspace whose text is in the message: what is known of them counts as well.
     """
 
     streams: ClassVar[bool] = True
@@ -123,6 +123,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     hints: dict[str, str] = msgspec.field(default_factory=dict)
     system: str | None = None
     untrusted: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

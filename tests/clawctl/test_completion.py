@@ -52,7 +52,7 @@ def test_bash_parts_words_at_marks_and_is_answered_in_its_way(daemon: FakeDaemon
 
 
 def test_names_that_would_not_stay_on_their_line_are_left_out(daemon: FakeDaemon) -> None:
-    daemon.handlers["list_tools"] = tools(*UNPRINTABLE, "good")
+    daemon.handlers["list_tools"] = tools(*UNPRINTABLE, "--socket=/tmp/x", "good")
     assert offered("tool", "show", "") == ["good"]
     title = ConversationLine(
         id="conv-1", title="a\x1b[2J\ttitle\nx", created_at="", updated_at="", messages=1

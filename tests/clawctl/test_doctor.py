@@ -2,13 +2,16 @@
 
 import json
 import socket
+import stat
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from clawctl.checks.files import findings
 from clawctl.main import main
 from clawd import __version__
+from clawd.paths import layout
 from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.mcp_reports import McpServerLine, McpServerList
 from clawd.wire.reports import ToolList, WorkerLine
@@ -180,3 +183,24 @@ def test_people_get_a_line_for_each_and_the_way_out(
     assert "✗ receipts: cut" in shown
     assert "→ Look at the log with clawctl receipt verify." in shown
     assert "\x1b" not in shown
+
+
+def test_a_mend_closes_what_was_judged_and_not_what_took_its_place(tmp_path: Path) -> None:
+    home, victim = tmp_path / "h", tmp_path / "victim"
+    home.mkdir(mode=0o700)
+    victim.touch(mode=0o644)
+    victim.chmod(0o644)
+    for name in ("receipts.key", "memory.sqlite"):
+        (home / name).touch()
+        (home / name).chmod(0o644)
+    found = [each for each in findings(layout({"CLAWD_HOME": str(home)})) if each.mend is not None]
+    (home / "receipts.key").unlink()
+    (home / "receipts.key").symlink_to(victim)
+    swapped, kept = found
+    assert swapped.mend is not None
+    assert kept.mend is not None
+    with pytest.raises(OSError, match="replaced"):
+        swapped.mend()
+    kept.mend()
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+    assert stat.S_IMODE((home / "memory.sqlite").stat().st_mode) == 0o600

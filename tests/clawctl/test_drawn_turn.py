@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
 from clawctl.screen import Screen
-from clawctl.turn import ViewOptions
+from clawctl.turn import ViewOptions, usage_line
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -21,6 +23,7 @@ from clawd.wire.events import (
     ToolRequested,
     ToolStarted,
     TurnStarted,
+    TurnUsage,
 )
 from tests.support.drawing import Drawing, PyteTerminal, Tty
 from tests.support.terminal import REQUEST, STARTED, finished
@@ -258,3 +261,31 @@ def test_sixty_and_twenty_columns_break_no_row() -> None:
         turn.finish("日本語" * 30, finished(""))
         assert REQUEST.tool not in turn.raw
         assert all(len(row) < columns for row in turn.terminal.text)
+
+
+def test_a_plan_is_shown_once_and_not_as_output_as_well() -> None:
+    turn = drawing()
+    turn.show(
+        STARTED,
+        requested("plan", {"action": "add"}),
+        PlanChanged(markdown=PLAN),
+        done("plan", PLAN),
+        TextDelta(text="Done."),
+    )
+    turn.finish("Done.", finished("Done."))
+    assert "\n".join(turn.terminal.text).count("2. write") == 1
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (TurnUsage(), ""),
+        (TurnUsage(prompt_tokens=90, completion_tokens=10), "● 100 tokens"),
+        (
+            TurnUsage(context_used=512, context_size=2048, tokens_per_s=9.5),
+            "● 25% / 512 tokens  last: 09.5tk/s",
+        ),
+    ],
+)
+def test_the_summary_leaves_out_what_a_server_does_not_tell(usage: TurnUsage, line: str) -> None:
+    assert usage_line(usage) == line

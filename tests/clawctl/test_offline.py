@@ -1,6 +1,7 @@
 """What works where no daemon runs: doctor and its mending, onboard, logs."""
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.clawctl.conftest import Run
+from tests.support.fake_systemd import FakeSystemd
+from tests.support.home import Home
 from tests.support.terminal import Spawn
 
 pytestmark = pytest.mark.sandbox
@@ -180,3 +183,31 @@ def test_logs_say_where_there_are_none(clawctl: Run) -> None:
     assert done.returncode == 1
     assert "there is no log" in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_onboard_installs_the_service_when_it_is_told_to(
+    clawctl: Run, environ: dict[str, str], tmp_path: Path
+) -> None:
+    systemd = FakeSystemd(tmp_path / "systemd")
+    environ["PATH"] = f"{systemd.path}{os.pathsep}{environ['PATH']}"
+    done = clawctl("onboard", "--yes", "--no-test", "--service", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["service"] is True
+    assert "systemctl --user enable clawd.socket clawd.service" in systemd.calls()
+    assert (tmp_path / ".config/systemd/user/clawd.service").exists()
+    systemd.says("fail.enable", "no room\n")
+    refused = clawctl("onboard", "--yes", "--no-test", "--service")
+    assert refused.returncode == 1
+    assert "no room" in refused.stderr
+
+
+@pytest.mark.daemon
+def test_onboard_asks_the_model_one_thing_and_leaves_no_conversation(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.configure({"text": "it works"})
+    try:
+        report = home.json("onboard", "--yes")
+        assert (report["tested"], report["ok"], report["message"]) == (True, True, "it works")
+        assert home.json("conversation", "list") == []
+    finally:
+        home.close()

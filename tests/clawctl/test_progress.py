@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawctl import progress
-from clawctl.progress import Progress
+from clawctl.app import App
+from clawctl.main import cli
+from clawctl.progress import Progress, progress_of_command
 from clawctl.render import display_width
 
 
@@ -75,6 +77,19 @@ def test_elsewhere_nothing_is_written(case: str, monkeypatch: pytest.MonkeyPatch
         bar.show(1, 2)
         bar.tick()
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("words", [["--quiet", "version"], ["version"]])
+def test_quiet_before_a_command_is_heard_in_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Screen())
+    app = App()
+    with cli.make_context("clawctl", list(words), obj=app) as context:
+        assert cli.callback is not None
+        context.invoke(cli.callback, **context.params)
+        shown = progress_of_command("verifying").is_shown
+    assert (app.is_quiet, shown) == ("--quiet" in words, "--quiet" not in words)
 
 
 def test_a_terminal_without_unicode_gets_plain_signs() -> None:

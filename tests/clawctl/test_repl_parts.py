@@ -1,7 +1,9 @@
 """The parts of the REPL that need no terminal: pastes, the bar, the index of files, the history."""
 
 import itertools
+import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from clawctl.repl.files import FileIndex, walk
 from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.ignoring import is_ignored, pattern_of
 from clawctl.repl.pastes import PasteParser, Pastes
+from clawd.errors import InvalidRequestError
 from clawd.wire.references import is_name
 
 TYPED = "a\x1b[200~one\rtwo \x1b[201 \x1b[31m\x1b[201~b"
@@ -92,6 +95,12 @@ def test_wide_characters_are_counted_as_wide_in_the_bar(columns: int) -> None:
         ("doc/[!r]*", "doc/notes", False, True),
         ("\\#odd", "#odd", False, True),
         ("a" + "*" * 50 + "b", "a" * 200, False, False),
+        ("*a" * 30 + "*b", "a" * 250, False, False),
+        ("*a" * 30 + "*b", "a" * 250 + "b", False, True),
+        ("x*b?*c", "xabbcbc", False, True),
+        ("x*b*c/d", "xbc/d", False, True),
+        ("*[ab]*[cd]", "zac", False, True),
+        ("*[ab]*[cd]", "zca", False, False),
     ],
 )
 def test_patterns_of_gitignore_mean_what_git_takes_them_for(
@@ -129,6 +138,26 @@ def test_mentions_are_found_in_sentences_and_nowhere_else(tmp_path: Path) -> Non
     found = mentioned('see @x.py, @"a b.txt" (@x.py) me@x.py @dataclass', tmp_path, lambda _: "")
     assert [file.path for file in found.files] == ["x.py", "a b.txt"]
     assert found.remarks == ()
+
+
+def test_a_mention_of_nobody_s_home_is_no_file(tmp_path: Path) -> None:
+    assert mentioned("ask @~nobody-of-that-name/x.py", tmp_path, lambda _: "").files == ()
+
+
+@pytest.mark.parametrize("makes", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+def test_what_is_swapped_after_it_was_allowed_is_not_read(
+    tmp_path: Path, makes: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("fine")
+
+    def swapped(_name: str) -> str:
+        path.unlink()
+        makes(path)
+        return ""
+
+    with pytest.raises(InvalidRequestError):
+        mentioned("see @x.py", tmp_path, swapped)
 
 
 def test_no_file_can_end_its_block_and_every_path_has_a_name() -> None:

@@ -105,6 +105,29 @@ def test_a_home_that_became_read_only_serves_nothing_it_cannot_record(home: Home
     assert lines(home) == 2
 
 
+@pytest.mark.sandbox
+def test_a_temporary_folder_that_is_full_stops_no_turn_and_no_command(tmp_path: Path) -> None:
+    folder = tmp_path / "u"
+    folder.mkdir()
+    made, disk = Home(folder), tmp_path / "tmp"
+    shell = {"name": "shell", "arguments": {"command": "echo in > $TMPDIR/f; cat $TMPDIR/f"}}
+    with mounted(disk, 1):
+        made.environ["TMPDIR"] = str(disk)
+        made.configure(
+            write("x"), {"when": "run", "tool_calls": [shell]}, SAID | {"when": ""}, tables=FULL
+        )
+        fill(disk)
+        made.start()
+        try:
+            done = made.ctl("agent", "-m", "write 1")
+            assert (done.returncode, done.stderr.count("allowed")) == (0, 1), done
+            ran = made.ctl("agent", "-m", "run it")
+            assert "the tool said in" in ran.stdout, ran
+            assert made.ctl("receipt", "verify").returncode == 0
+        finally:
+            made.close()
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Home]:
     """A home whose receipts lie on a small disk of their own."""

@@ -123,6 +123,7 @@ def test_a_home_that_is_gone_stops_all_tools_and_says_so(home: Home) -> None:
     assert home.daemon is not None
     assert home.daemon.wait(DEADLINE_S) in {0, 1}
     assert (home.workspace / "a.txt").read_text() == before
+    assert not home.path.exists(), "a home that is gone was begun anew"
 
 
 def test_an_emergency_stop_that_cannot_be_read_is_set(home: Home) -> None:

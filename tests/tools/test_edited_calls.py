@@ -15,7 +15,7 @@ from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import ApprovalResolved
 from tests.security.fakes import ADA
-from tests.support.dispatching import LIMIT_S, Bench, Probe, bench_in
+from tests.support.dispatching import LIMIT_S, SECRET, Bench, Probe, bench_in
 
 
 @pytest.fixture
@@ -84,6 +84,14 @@ async def test_an_edited_call_that_is_not_approved_does_not_run(bench: Bench) ->
     outcome, _ = await with_edit(bench, tool, '{"text":"b"}', then="deny")
     assert (outcome.kind, tool.got) == ("denied", [])
     assert (await bench.only_receipt()).reason.startswith("arguments edited by uid 1000; ")
+
+
+async def test_a_secret_that_a_person_wrote_is_not_told_to_the_model(bench: Bench) -> None:
+    tool = Edited()
+    outcome, _ = await with_edit(bench, tool, f'{{"text":"use {SECRET} here"}}')
+    assert tool.got == [{"text": f"use {SECRET} here"}]
+    assert SECRET not in outcome.text
+    assert outcome.text.startswith("[the user edited this call; ")
 
 
 async def test_what_policy_denies_is_denied_also_when_a_person_wrote_it(bench: Bench) -> None:

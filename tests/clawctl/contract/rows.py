@@ -124,7 +124,7 @@ ROWS: dict[str, Row] = {
     "service restart": Row(words=["--user"], says="systemctl --user restart", bad=["x"], why=EXTRA, needs_daemon=False),
     "service start": Row(words=["--user"], says="systemctl --user start", bad=["x"], why=EXTRA, needs_daemon=False),
     "service status": Row(words=["--user"], says="running", bad=["x"], why=EXTRA, needs_daemon=False),
-    "service stop": Row(words=["--user"], says="systemctl --user stop", bad=["x"], why=EXTRA, needs_daemon=False),
+    "service stop": Row(words=["--user", "--dry-run"], says="systemctl --user stop", bad=["x"], why=EXTRA, needs_daemon=False),
     "service uninstall": Row(words=["--user", "--dry-run"], says="Your data stays", bad=["--root", "{new}"], why="does not exist", needs_daemon=False),
     "shell": Row(words=["--shell", "bash"], typed="exit 3", code=3, bad=["--continue", "--no-local-session"], why="choose one", json_words=(), needs_daemon=False),
     "status": Row(says="clawd 0.1.0"),
