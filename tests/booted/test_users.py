@@ -112,7 +112,8 @@ def test_notes_and_files_of_a_conversation_are_its_owners_alone(machine: Machine
     ):
         said = ctl(machine, "bob", *words)
         assert "pot" not in said.stdout + said.stderr, words
-        assert "garden" not in said.stdout, words
+        if words[1] in {"list", "keywords"}:  # the others repeat what was asked for
+            assert "garden" not in said.stdout, words
         assert "between alice" not in said.stdout + said.stderr, words
     assert ctl(machine, "bob", "files", "show", "secret.txt", "-c", talk["id"]).returncode == 1
     # Nor on the disk, nor by a command in a sandbox.
