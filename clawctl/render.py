@@ -12,6 +12,7 @@ from clawd.wire.codec import to_builtins
 from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
 CELL_LIMIT = 60
+NARROWEST = 20
 
 
 class Palette:
@@ -118,10 +119,24 @@ def show_fields(fields: Sequence[tuple[str, object]]) -> None:
     shown = [(visible_line(name, CELL_LIMIT), value) for name, value in fields]
     width = max((display_width(name) for name, _ in shown), default=0)
     for name, value in shown:
-        lines = terminal_safe(str(value)).split("\n")
+        lines = _wrapped(terminal_safe(str(value)).split("\n"), width + 2)
         print(f"{palette.dim(name)}{' ' * (width - display_width(name))}  {lines[0]}")
         for line in lines[1:]:
             print(f"{' ' * width}  {line}")
+
+
+def _wrapped(lines: list[str], indent: int) -> list[str]:
+    """Break lines that a terminal would break itself, at blanks; for a pipe they stay whole."""
+    if not sys.stdout.isatty():
+        return lines
+    from clawctl.screen import columns
+
+    room = columns(sys.stdout) - indent
+    if room < NARROWEST or max(map(display_width, lines)) <= room:
+        return lines
+    import textwrap
+
+    return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
 
 
 def display_width(text: str) -> int:

@@ -360,3 +360,16 @@ def test_colour_is_for_terminals_and_no_color_turns_it_off(
     child = spawn("tool", "list")
     child.expect(pexpect.EOF)
     assert "\x1b" not in child.before
+
+
+def test_long_values_of_a_report_are_set_in_on_a_terminal(daemon: FakeDaemon, spawn: Spawn) -> None:
+    long = " ".join(f"layer{number}" for number in range(40))
+    daemon.handlers["status"] = daemon.status(sandbox_layers=(long,))
+    child = spawn("status")
+    child.expect(pexpect.EOF)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", child.before)
+    rows = [row for row in shown.splitlines() if "layer" in row]
+    assert len(rows) > 1
+    assert all(row.startswith("   ") for row in rows[1:])
+    assert all(len(row) <= 120 for row in rows)
+    assert sum(row.count("layer") for row in rows) == 40
