@@ -101,7 +101,7 @@ def own_program() -> Path:
     if not found:
         raise ClawError(
             f"there is no program clawd beside {sys.executable}, nor in PATH",
-            hint="Install clawd anew: pipx install clawd",
+            hint="Install clawd anew; docs/install.md says how.",
         )
     return Path(found).absolute()
 

@@ -4,6 +4,7 @@ import functools
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,14 @@ import pytest
 from clawd.security.sandbox_landlock import landlock_problem
 from tests.clients.places import lacking
 from tests.support.installed import no_machine
+
+# A job in the background of a script ignores these two, and so would all that tests start in it.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from bootstrap.environment import SETUP, digest, setup_lock
 from bootstrap.steps import SetupError, run_step
@@ -32,6 +33,7 @@ PACKAGES = (
 ROOTFS = SETUP / "rootfs"
 LOG = SETUP / "rootfs.log"
 ASKED_FOR = "CLAWD_TEST_BOOTED"
+AT_ANOTHER_PLACE = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
 def prepare_rootfs() -> None:
@@ -65,11 +67,13 @@ def make_rootfs() -> None:
         raise SetupError(f"A Debian root is made by debootstrap, which is missing here:\n  {line}")
     shutil.rmtree(ROOTFS, ignore_errors=True)
     ROOTFS.mkdir(parents=True)
-    # What debootstrap mounts for its scripts is gone with the namespace, whatever ends it.
-    command = ["unshare", "--mount", "--propagation", "private", "debootstrap"]
-    command += ["--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE]
-    command += [str(ROOTFS / "root"), *mirrors()]
-    run_step(f"making a Debian root ({SUITE}, once, about a minute)", command, log=LOG)
+    with tempfile.TemporaryDirectory(prefix="clawd-rootfs-") as place:
+        # What debootstrap mounts for its scripts is gone with the namespace, whatever ends it.
+        # Its own scripts break at blanks, so it sees the folder at a path that has none.
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", AT_ANOTHER_PLACE]
+        command += ["sh", str(ROOTFS), place, "debootstrap", "--variant=minbase"]
+        command += [f"--include={','.join(PACKAGES)}", SUITE, f"{place}/root", *mirrors()]
+        run_step(f"making a Debian root ({SUITE}, once, about a minute)", command, log=LOG)
     # Without lists apt knows of no package that it could fetch, as on a machine without a network.
     for folder in ("var/cache/apt/archives", "var/lib/apt/lists"):
         shutil.rmtree(ROOTFS / "root" / folder)

@@ -1,6 +1,7 @@
 """TAB in real shells: live names, hostile names, a daemon that hangs, and none at all."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -144,11 +145,15 @@ def test_hostile_names_stay_names_in_every_shell(
     binaries = tmp_path / "bin"
     binaries.mkdir()
     # A machine under load must not make this test see the limit; the script is what is tested.
-    (binaries / "clawctl").write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+    patient = tmp_path / "patient.py"
+    patient.write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
         "import clawctl.completion as c\nc.complete.__kwdefaults__['limit_s'] = 30.0\n"
         "from clawctl.main import main\nsys.exit(main())\n"
     )
+    # A first line that names a program takes no blanks in its path.
+    command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(patient))}"
+    (binaries / "clawctl").write_text(f'#!/bin/sh\n{command} "$@"\n')
     (binaries / "clawctl").chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()

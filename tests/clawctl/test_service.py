@@ -55,7 +55,8 @@ def test_installing_writes_the_units_and_starts_them(world: World) -> None:
         f"loginctl show-user {os.getuid()} --property=Linger",
     ]
     service = (world.units / "clawd.service").read_text(encoding="utf-8")
-    program = Path(sys.executable).parent / "clawd"
+    program = str(Path(sys.executable).parent / "clawd")
+    program = f'"{program}"' if " " in program else program
     assert service.startswith(MARK)
     assert f"\nExecStart={program}\n" in service
     assert f"\nExecStartPre={program} --check-config\n" in service
@@ -120,6 +121,10 @@ def test_a_package_unit_is_used_instead_of_a_second_one(world: World, tmp_path: 
     assert "apt remove clawd" in done.stderr
 
 
+@pytest.mark.skipif(
+    Path(sys.executable).parts[1] in {"home", "root", "tmp", "var"},
+    reason="this environment is where the machine's service may not look",
+)
 def test_the_machines_service_goes_into_an_image(world: World, tmp_path: Path) -> None:
     root = tmp_path / "image"
     root.mkdir()

@@ -15,7 +15,15 @@ touch "$root/var/cache/apt/archives/some.deb"
 """
 UNSHARE = """#!/bin/sh
 shift 3
-exec "$@"
+place=$6
+"$@"
+status=$?
+rm "$place" && mkdir "$place"
+exit $status
+"""
+# There is no namespace here: the place becomes a link instead, and `unshare` takes it away.
+MOUNT = """#!/bin/sh
+rmdir "$3" && ln -s "$2" "$3"
 """
 APT = """#!/bin/sh
 echo "http://mirror.example/security bookworm-security"
@@ -28,7 +36,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place with programs that only note how they were called."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("debootstrap", MAKES), ("unshare", UNSHARE), ("apt-get", APT)):
+    fakes = {"debootstrap": MAKES, "unshare": UNSHARE, "mount": MOUNT, "apt-get": APT}
+    for name, text in fakes.items():
         (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
     noted = tmp_path / "calls"
@@ -36,7 +45,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setenv("CALLS", str(noted))
     monkeypatch.setenv("FAILS", "")
-    monkeypatch.setattr(rootfs, "ROOTFS", tmp_path / "rootfs")
+    monkeypatch.setattr(rootfs, "ROOTFS", tmp_path / "with blanks" / "rootfs")
     monkeypatch.setattr(rootfs, "LOG", tmp_path / "rootfs.log")
     return noted
 
@@ -46,7 +55,9 @@ def test_a_root_is_made_once_from_the_mirror_of_this_machine(calls: Path) -> Non
     rootfs.make_rootfs()
 
     (call,) = calls.read_text(encoding="utf-8").splitlines()
-    assert call.endswith(f"bookworm {rootfs.ROOTFS}/root http://mirror.example/debian")
+    root, mirror = call.split(" bookworm ")[1].split(" ", 1)
+    assert root.endswith("/root")
+    assert mirror == "http://mirror.example/debian"
     assert "systemd" in call
     assert (rootfs.ROOTFS / "root" / "usr").is_dir()
     assert not (rootfs.ROOTFS / "root" / "var/lib/apt/lists").exists()
