@@ -375,7 +375,7 @@ def _cannot_connect(path: Path, error: OSError) -> UnreachableError:
     if isinstance(error, PermissionError):
         return UnreachableError(
             f"socket {path} refused the connection: permission denied",
-            hint="Join group clawd-ctl and log in again, or have your own: clawctl service install",
+            hint="Join group clawd-ctl and log in again, or: clawctl service install --user",
             data={"reason": DENIED, "socket": str(path)},
         )
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:

@@ -51,6 +51,11 @@ def workspace_of(directory: str | None, *, here: bool) -> str:
     if not directory and not here:
         return ""
     folder = expanded(directory) if directory else Path.cwd()
-    if not folder.is_dir():
+    try:
+        is_there = folder.is_dir()
+    except PermissionError:
+        # The machine's daemon has folders that its clients cannot see: it judges this one.
+        return str(folder.absolute())
+    if not is_there:
         raise click.UsageError(f"-C {folder}: there is no such folder")
     return str(folder.resolve())

@@ -120,8 +120,8 @@ def test_notes_and_files_of_a_conversation_are_its_owners_alone(machine: Machine
     for user in ("bob", "mallory"):
         assert machine.run("ls", "/var/lib/clawd/knowledge", user=user).returncode != 0
     code, screen = shell_of(machine, "bob", "cat /var/lib/clawd/knowledge/*/* || echo GONE")
-    assert code == 0, screen
-    assert "GONE" in screen
+    assert code == 3, screen
+    assert "outside the workspace" in screen
     assert "pot" not in screen
 
 
