@@ -193,10 +193,14 @@ def _old_text(workspace: str, path: str) -> str | None:
         return "" if os.path.isdir(workspace) else None  # noqa: PTH112
     except (OSError, ValueError):
         return None
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            data = file.read(MAX_OLD_BYTES + 1)
-            return data.decode() if len(data) <= MAX_OLD_BYTES else None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        # Before a file is made of it: for a folder that fails and leaves it open.
+        os.close(descriptor)
+        return None
+    with (
+        open(descriptor, "rb") as file,  # noqa: PTH123 - a descriptor
+        contextlib.suppress(OSError, UnicodeDecodeError),
+    ):
+        data = file.read(MAX_OLD_BYTES + 1)
+        return data.decode() if len(data) <= MAX_OLD_BYTES else None
     return None

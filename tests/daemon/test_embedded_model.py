@@ -1,11 +1,9 @@
 """The whole path on the real thing: real socket, real worker, the embedded GGUF itself."""
 
-import sys
-
-import pexpect
 import pytest
 
 from tests.support.home import Home
+from tests.support.screen import clawctl_screen
 
 pytestmark = [pytest.mark.daemon, pytest.mark.real_model]
 
@@ -30,24 +28,14 @@ def test_the_embedded_model_lists_the_project_through_the_gate(home: Home) -> No
 def test_the_repl_writes_a_file_after_a_yes_and_answers(home: Home) -> None:
     home.configure(provider="local")
     home.start()
-    child = pexpect.spawn(
-        sys.executable,
-        ["-m", "clawctl", "agent"],
-        env=dict(home.environ, TERM="xterm"),
-        cwd=str(home.workspace),
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(40, 100),
-    )
-    child.expect("/help lists the commands")
-    child.sendline('write "hello world" to hello.txt')
-    child.expect(r"Approve\? \[y/N\]")
-    child.sendline("y")
-    child.expect("Done, I wrote hello.txt")
-    child.sendline("/exit")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
+    with clawctl_screen(home.environ, "agent", "-C", str(home.workspace), lines=40) as screen:
+        screen.wait_for("/help lists the commands")
+        screen.type('write "hello world" to hello.txt\r')
+        screen.wait_for("Approve? [y/N]")
+        screen.type("y\r")
+        screen.wait_for("Done, I wrote hello.txt")
+        screen.type("/exit\r")
+        assert screen.exit_code() == 0
     assert (home.workspace / "hello.txt").read_text() == "hello world"
     (receipt,) = home.receipt_lines()
     assert (receipt["tool"], receipt["status"], receipt["approval"]) == (

@@ -314,12 +314,13 @@ from clawd.config.load import load
 from clawd.security.redact import Redactor
 from clawd.service import lifecycle
 from clawd.service.build import Daemon
+from clawd.service.systemd import Systemd
 
 async def main():
     daemon = Daemon(load(None, os.environ), os.environ)
     await daemon.open(Redactor([], b"k" * 32))
     policy = lifecycle._peer_policy(daemon.loaded.layout, None)
-    assert await lifecycle._gateway(daemon, policy) is None
+    assert await lifecycle._gateway(daemon, policy, Systemd({})) is None
     await daemon.close()
 
 asyncio.run(main())

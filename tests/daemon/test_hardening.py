@@ -99,7 +99,7 @@ def test_a_worker_is_closed_too_and_its_fence_is_told(home: Home) -> None:
     assert what_another_process_reads(home, worker.pid) == []
     (line,) = _status(home)["workers"]
     assert (line["pid"], line["fence"]) == (worker.pid, "landlock+seccomp")
-    assert "FENCE" in home.ctl("status").stdout
+    assert "fence landlock+seccomp" in home.ctl("status").stdout
     assert "landlock+seccomp" in home.ctl("model", "ps").stdout
 
 

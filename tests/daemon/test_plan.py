@@ -1,5 +1,6 @@
 """A plan as a person meets it: drawn while it changes, asked for, kept over a restart."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from clawd.wire.methods import ClearMemory, RunTool, SendMessage
 from clawd.wire.plan_methods import ShowPlan
 from tests.support.home import Home
 from tests.support.inprocess import daemon_in
-from tests.support.terminal import spawn_clawctl
+from tests.support.screen import clawctl_screen
 
 pytestmark = pytest.mark.daemon
 
@@ -29,15 +30,15 @@ def test_a_plan_is_drawn_when_it_changes_and_shown_after_a_restart(home: Home) -
     assert "[ ] 1. look\n[ ] 2. write\n" in done.stderr
     assert "[x] 1. look\n[ ] 2. write\n" in done.stderr
     home.kill()
-    child = spawn_clawctl(dict(home.environ, TERM="xterm"), "agent", "--continue")
-    child.expect("/help lists the commands")
-    child.sendline("/plan")
-    child.expect("1. .*look")
-    child.expect("2. write")
-    child.sendline("/clear")
-    child.sendline("/plan")
-    child.expect("There is no plan in this conversation")
-    child.sendline("/exit")
+    with clawctl_screen(home.environ, "agent", "--continue", lines=40) as screen:
+        screen.wait_for("/help lists the commands")
+        screen.type("/plan\r")
+        screen.wait_for(re.compile("1. .*look\n.*2. write"))
+        screen.type("/clear\r")
+        screen.type("/plan\r")
+        screen.wait_for("There is no plan in this conversation")
+        screen.type("/exit\r")
+        assert screen.exit_code() == 0
     receipts = [(line["tool"], line["status"], line["risk"]) for line in home.receipt_lines()]
     assert receipts == [("plan", "allowed", "low")] * 2
 

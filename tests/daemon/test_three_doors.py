@@ -97,9 +97,11 @@ class Doors:
             message = SendMessage(
                 text="go", conversation_id=conversation_id, interactive=terminal is not None
             )
-            follow(client.stream(message), view, terminal)
-        if terminal is not None:
-            terminal.close()
+            try:
+                follow(client.stream(message), view, terminal)
+            finally:
+                if terminal is not None:
+                    terminal.close()
         last = model.requests[-1].messages[-1]
         (receipt,) = self.inside.receipts()[before:]
         return Told(status=receipt.status, text=last.content or "", receipt=facts(receipt))

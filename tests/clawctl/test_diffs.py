@@ -1,0 +1,27 @@
+"""What a call would change in files, as far as it can be read here."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clawctl.diffs import diffs_of
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_shows_the_arguments_alone_and_is_not_left_open(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / "there")
+    arguments = json.dumps({"path": "there", "content": "text"})
+    before = _open_files()
+    (diff,) = diffs_of("file_write", arguments, str(tmp_path))
+    assert _open_files() == before
+    assert [(line.mark, line.text) for line in diff.lines] == [("+", "text")]
+    assert not diff.is_new
