@@ -140,8 +140,11 @@ class Database:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 # SQLite's temporary files hold parts of memory and of what is written: they lie
                 # on its disk, and a /tmp that is full or open to others is no matter.
+                # It is asked for as the real user, who may not be the one that opens files;
+                # a memory that is written all the same does with SQLite's own choice.
                 folder = str(self.path.parent).replace("'", "''")
-                connection.execute(f"PRAGMA temp_store_directory = '{folder}'")
+                with contextlib.suppress(sqlite3.OperationalError):
+                    connection.execute(f"PRAGMA temp_store_directory = '{folder}'")
                 prepare(connection, self.path)
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("PRAGMA secure_delete = ON")

@@ -113,6 +113,9 @@ class EmergencyStop:
             os.eventfd_write(self._wake_fd, 1)
             self._thread.join()
             self._thread = None
+        self._writer.shutdown()
+        # A stop that is set after the end is written all the same, by a thread made then.
+        self._writer = Pool(1, "estop writer", ready=0)
         for descriptor in (self._inotify_fd, self._wake_fd):
             if descriptor >= 0:
                 os.close(descriptor)

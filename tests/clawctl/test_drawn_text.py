@@ -124,6 +124,7 @@ def words(count: int) -> str:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.sampled_from([20, 33, 60, 80, 120])), max_size=12))
+@example([(1, 20), (1, 20), (53, 33), (60, 20)])
 def test_a_terminal_that_reflows_stays_clean_when_its_width_changes(
     sizes: list[tuple[int, int]],
 ) -> None:

@@ -88,12 +88,14 @@ def screen(machine: Machine, environ: dict[str, str]) -> Iterator[TerminalScreen
 
 
 def test_it_shows_turns_models_and_servers(screen: TerminalScreen) -> None:
-    turn = next(line for line in screen.lines if "conv-one" in line)
-    assert re.search(r"runs shell +4 s +1 min 15 s +321 +23\.5 +25%", turn)
-    assert re.search(r"tiny +ready +2/2 +1 ", screen.text)
-    assert re.search(r"files +waiting .*it is away", screen.text)
-    assert "cache 87%" in screen.text
-    assert "denied 3" in screen.text
+    for shown in (
+        r"conv-one.* runs shell +4 s +1 min 15 s +321 +23\.5 +25%",
+        r"tiny +ready +2/2 +1 ",
+        r"files +waiting .*it is away",
+        r"cache 87%",
+        r"denied 3",
+    ):
+        screen.wait_for(re.compile(shown))
 
 
 def test_it_follows_what_happens(screen: TerminalScreen, machine: Machine) -> None:

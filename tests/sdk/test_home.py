@@ -170,7 +170,8 @@ def test_the_end_leaves_no_thread_process_or_open_file_behind(tmp_path: Path) ->
         session.on_approval(lambda _question: True).chat("run it")
         assert descriptors() != before
     assert descriptors() == before
-    assert set(threading.enumerate()) == threads
+    # Threads that other tests have left may end meanwhile.
+    assert set(threading.enumerate()) - threads == set()
     assert psutil.Process().children(recursive=True) == []
 
 

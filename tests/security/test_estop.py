@@ -195,6 +195,20 @@ async def test_setting_from_a_loop_raises_what_setting_raises(home: Path) -> Non
     assert stop.is_set()
 
 
+async def test_its_end_leaves_no_thread_and_a_later_stop_is_written(home: Path) -> None:
+    before = set(threading.enumerate())
+    stop = EmergencyStop(home)
+    stop.start()
+    await stop.set_from_loop("first")
+    stop.close()
+    assert set(threading.enumerate()) - before == set()
+    stop.path.unlink()
+    await stop.set_from_loop("second")
+    assert stop.state().reason == "second"
+    stop.close()
+    assert set(threading.enumerate()) - before == set()
+
+
 async def test_removing_the_file_by_hand_clears(stop: EmergencyStop) -> None:
     heard: asyncio.Queue[bool] = asyncio.Queue()
     stop.add_listener(heard.put_nowait)

@@ -17,6 +17,7 @@ class ReflowTerminal:
         self.columns, self.lines = columns, lines
         self._text: list[list[str]] = [[]]
         self._line, self._column, self._top = 0, 0, 0
+        self._is_full = False  # the cursor waits in the last column of a row, and not in the next
 
     @property
     def text(self) -> list[str]:
@@ -28,6 +29,7 @@ class ReflowTerminal:
 
     def resize(self, columns: int, lines: int) -> None:
         self.columns, self.lines = columns, lines
+        self._is_full = self._column > 0 and self._column % columns == 0
         self._top = max(sum(map(self._height, self._text)) - lines, 0)
 
     def feed(self, data: str) -> None:
@@ -39,8 +41,8 @@ class ReflowTerminal:
             if final:
                 self._code(parameters, final)
             elif control == "\r":
-                # At the end of a full row the cursor is still in it.
-                self._column = max(self._column - 1, 0) // self.columns * self.columns
+                self._column = self._row_of_line() * self.columns
+                self._is_full = False
             elif control == "\n":
                 self._next()
             else:
@@ -76,19 +78,20 @@ class ReflowTerminal:
         line += [" "] * (self._column - len(line))
         line[self._column : self._column + size] = [character, *[""] * (size - 1)]
         self._column += size
+        self._is_full = self._column % self.columns == 0
         self._follow()
 
     def _next(self) -> None:
         self._line += 1
         if self._line == len(self._text):
             self._text.append([])
-        self._column = 0
+        self._column, self._is_full = 0, False
         self._follow()
 
     def _up(self) -> None:
         if self._row() <= self._top:
             return
-        if self._column > self.columns:
+        if self._row_of_line():
             self._column -= self.columns
         else:
             self._line -= 1
@@ -96,7 +99,10 @@ class ReflowTerminal:
 
     def _row(self) -> int:
         before = sum(self._height(line) for line in self._text[: self._line])
-        return before + max(self._column - 1, 0) // self.columns
+        return before + self._row_of_line()
+
+    def _row_of_line(self) -> int:
+        return (self._column - self._is_full) // self.columns
 
     def _follow(self) -> None:
         self._top = max(self._top, self._row() - self.lines + 1)

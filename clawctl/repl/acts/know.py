@@ -48,7 +48,10 @@ def files(host: Host, rest: str) -> None:
         return
     found = host.call(ReadSessionFile(conversation_id=host.conversation_id, name=rest))
     if not found.file.mime.startswith("text/") and b"\0" in found.data:
-        note(f"{rest} is no text. Write it to a file with: clawctl files read … > FILE")
+        note(
+            f"{rest} is no text. Write it to a file with: "
+            f"clawctl files save NAME PATH --conversation {host.conversation_id}"
+        )
         return
     lines = found.data.decode(errors="replace").split("\n")
     say("\n".join(lines[:FILE_LINES_SHOWN]))
