@@ -35,6 +35,9 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 _log = logging.getLogger(__name__)
 
+# The system gives a port that nobody listens on twice; two servers must not wait on one.
+_ports: set[int] = set()
+
 OnSignIn = Callable[[str], Awaitable[None]]
 
 
@@ -78,9 +81,9 @@ class TokenFile:
         """Return the port that the browser comes back to: always the same, as it is registered."""
         kept = (await self._load()).get("port")
         if isinstance(kept, int) and 1024 <= kept <= 65535:
+            _ports.add(kept)
             return kept
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            port = int(found.getsockname()[1])
+        port = _free_port()
         await self._update("port", port)
         return port
 
@@ -94,6 +97,18 @@ class TokenFile:
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) and data.get("url") == self._url else {}
+
+
+def _free_port() -> int:
+    """Return a port that is free, and that no other server here was given."""
+    with contextlib.ExitStack() as tried:
+        while True:
+            # Held until one is found: so each try finds another.
+            found = tried.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = int(found.getsockname()[1])
+            if port not in _ports:
+                _ports.add(port)
+                return port
 
 
 async def sign_in_auth(

@@ -13,6 +13,7 @@ import pytest
 from typing_extensions import override
 
 from clawd.mcp.model import ServerSettings
+from clawd.mcp.oauth import TokenFile
 from tests.mcp.http_server import HttpServer, Request, reply
 from tests.mcp.world import World, told
 
@@ -210,3 +211,11 @@ async def test_waiting_for_a_person_delays_no_other_server(
     assert told(await world.call("good")) == "hi"
     assert "a person must sign in" in told(await world.call("books"))
     await other.stop()
+
+
+async def test_no_two_servers_wait_for_the_browser_on_one_port(tmp_path: Path) -> None:
+    # So many that the system gives one of them twice.
+    files = [TokenFile(tmp_path / str(number), "https://a.example/mcp") for number in range(600)]
+    ports = [await file.port() for file in files]
+    assert len(set(ports)) == len(ports)
+    assert await files[0].port() == ports[0]
