@@ -91,6 +91,27 @@ PROBES: dict[str, Callable[[], str]] = {
 }
 
 
+# What is played on a terminal, or starts a process for every line of a table.
+ON_TERMINALS = (
+    "clawctl/contract/",
+    "clawctl/shell/",
+    "clawctl/test_completion",
+    "clawctl/test_offline",
+    "clawctl/test_repl",
+    "clawctl/test_service",
+    "clawctl/test_terminal",
+    "clawctl/test_top",
+    "test_terminal_screen",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.as_posix().removeprefix(f"{here}/").startswith(ON_TERMINALS):
+            item.add_marker("terminal")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     required = os.environ.get("CLAWD_TEST_REQUIRE", "").split(",")
     for marker, probe in PROBES.items():

@@ -21,10 +21,11 @@ from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
-# Programs of others, the package (it has a Python of its own), and what a machine does to a daemon
-# take minutes and do not care what Python runs the tests, so that once is enough.
+# Programs of others, the package (it has a Python of its own), what a machine does to a daemon, and
+# what people see on terminals take minutes and care little what Python runs: once is enough.
 ONCE = (
     "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted or fault"
+    " or terminal"
 )
 FAST_TESTS = f"not slow and not real_model and not daemon and not ({ONCE})"
 ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
