@@ -1,6 +1,7 @@
 """The keys of the REPL in a real terminal: Ctrl-C in every state, signals, what is typed ahead."""
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -178,7 +179,8 @@ class TestTypedAhead:
 
 
 def test_sigterm_leaves_the_terminal_as_it_was(daemon: FakeDaemon, environ: dict[str, str]) -> None:
-    program = f"{sys.executable} -m clawctl agent; echo left $?; stty -a | grep -ow -- -\\\\?icanon"
+    python = shlex.quote(sys.executable)
+    program = f"{python} -m clawctl agent; echo left $?; stty -a | grep -ow -- -\\\\?icanon"
     with TerminalScreen(["bash", "-c", program], environ) as screen:
         screen.wait_for(at_prompt)
         # The shell's only child.
@@ -219,7 +221,7 @@ def test_ctrl_z_suspends_and_fg_brings_the_line_back(
     shell = {**environ, "PS1": "shell$ "}
     with TerminalScreen(["bash", "--norc", "--noprofile", "-i"], shell) as screen:
         screen.wait_for("shell$ ")
-        screen.type(f"{sys.executable} -m clawctl agent\r")
+        screen.type(f"{shlex.quote(sys.executable)} -m clawctl agent\r")
         screen.wait_for(at_prompt)
         screen.type("half a line")
         screen.wait_for("> half a line")

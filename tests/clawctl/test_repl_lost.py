@@ -1,5 +1,6 @@
 """The REPL while its daemon is away, and while it is put aside in the middle of a turn."""
 
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_ctrl_z_in_a_turn_suspends_and_fg_goes_on_with_the_answer(
     shell = {**environ, "PS1": "shell$ "}
     with TerminalScreen(["bash", "--norc", "--noprofile", "-i"], shell, columns=120) as screen:
         screen.wait_for("shell$ ")
-        screen.type(f"{sys.executable} -m clawctl agent\r")
+        screen.type(f"{shlex.quote(sys.executable)} -m clawctl agent\r")
         screen.wait_for(at_prompt)
         screen.type("x\r")
         screen.wait_for("first words")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -142,7 +143,7 @@ def test_nothing_is_left_behind_by_a_kill(
     with TerminalScreen(["sh"], {**environ, "PS1": "outer% "}) as screen:
         screen.wait_for("outer%")
         before = termios.tcgetattr(screen._fd)
-        screen.type(f"{sys.executable} -m clawctl shell\r")
+        screen.type(f"{shlex.quote(sys.executable)} -m clawctl shell\r")
         screen.wait_for(lambda it: it.line.startswith("~/project"))
         assert termios.tcgetattr(screen._fd) != before, "the terminal is raw while it runs"
         screen.type("sleep 1234 | cat\r")
