@@ -107,6 +107,7 @@ def test_a_file_that_changes_while_it_is_written_is_told() -> None:
     writer = ArchiveWriter(io.BytesIO(), manifest(entry()))
     with pytest.raises(ClawError, match="was changed while it was read"):
         writer.add(entry(), io.BytesIO(BODY.upper()), lambda _count: None)
+    writer.close()
 
 
 @pytest.mark.parametrize(
