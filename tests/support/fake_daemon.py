@@ -41,7 +41,7 @@ class Call:
         self._link = link
         self._id = request.id
         self.params = params
-        self.answers: queue.Queue[Answer] = queue.Queue()
+        self.answers: queue.Queue[Answer | None] = queue.Queue()
         self.cancelled = threading.Event()
         self.gone = link.gone
 
@@ -50,7 +50,10 @@ class Call:
             self._link.send(EventFrame(id=self._id, event=pack(event)))
 
     def answer(self) -> Answer:
-        return self.answers.get(timeout=LIMIT_S)
+        answer = self.answers.get(timeout=LIMIT_S)
+        if answer is None:
+            raise ClawError("the client left without an answer", code="cancelled")
+        return answer
 
     def until_cancelled(self) -> None:
         assert self.cancelled.wait(LIMIT_S)
@@ -190,6 +193,7 @@ class _Link:
             self.gone.set()
             for call in self._calls.values():
                 call.cancelled.set()
+                call.answers.put(None)
 
     def _take(self, frame: ClientFrame) -> None:
         match frame:
