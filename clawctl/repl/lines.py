@@ -79,6 +79,7 @@ class PlainLines:
     def __init__(self, history: Path, status: Callable[[], str]) -> None:
         self._file = HistoryFile(history)
         self._status = status
+        self._queued = ""
         if os.environ.get("TERM", "") != "dumb":
             import readline
 
@@ -95,10 +96,10 @@ class PlainLines:
             print(status)
         if text:
             print(f"(not sent yet: {text})")
-        queued, _, typed = typed.replace("\r", "\n").rpartition("\n")
-        line = queued or self._typed(PROMPT)
+        self._queued += typed.replace("\r", "\n")
+        line = self._next(PROMPT)
         while line.endswith("\\"):
-            line = f"{line[:-1]}\n{self._typed(CONTINUATION)}"
+            line = f"{line[:-1]}\n{self._next(CONTINUATION)}"
         self._file.add(line)
         return line
 
@@ -108,6 +109,14 @@ class PlainLines:
 
     def redraw(self) -> None:
         """Do nothing: a line that comes by itself would be read out in mid-word."""
+
+    def _next(self, prompt: str) -> str:
+        """Return the next line that was typed ahead, or ask for one; half a line is its begin."""
+        begun, ended, self._queued = self._queued.partition("\n")
+        if ended:
+            print(prompt + begun)
+            return begun
+        return begun + self._typed(prompt + begun)
 
     def _typed(self, prompt: str) -> str:
         try:

@@ -35,6 +35,8 @@ class TypeAhead:
             before = termios.tcgetattr(self._descriptor)
             termios.tcsetattr(self._descriptor, termios.TCSANOW, _quiet(before))
             self._before = before
+            # Until now the terminal turned Enter into a line feed, which is another key.
+            self._typed += self._waiting().replace(b"\n", b"\r")
 
     def close(self) -> None:
         """Give the terminal back as it was; whoever reads it next may want whole lines."""
@@ -53,20 +55,27 @@ class TypeAhead:
 
     def take_in(self) -> None:
         """Read what was typed, so that the terminal can take more."""
-        if self._descriptor is None or self._before is None or not self._is_ours():
-            return
-        with contextlib.suppress(OSError):
-            while select.select([self._descriptor], [], [], 0)[0]:
-                data = os.read(self._descriptor, READ_BYTES)
-                if not data:
-                    return
-                self._typed += data[: MAX_BYTES - len(self._typed)]
+        if self._before is not None:
+            self._typed += self._waiting()
 
     def taken(self) -> str:
         """Return what was typed, and forget it."""
         text = self._typed.decode(errors="replace")
         self._typed.clear()
         return text
+
+    def _waiting(self) -> bytes:
+        """Return what waits in the terminal, as far as there is room for it."""
+        if self._descriptor is None or not self._is_ours():
+            return b""
+        found = bytearray()
+        with contextlib.suppress(OSError):
+            while select.select([self._descriptor], [], [], 0)[0]:
+                data = os.read(self._descriptor, READ_BYTES)
+                if not data:
+                    break
+                found += data[: MAX_BYTES - len(self._typed) - len(found)]
+        return bytes(found)
 
     def _is_ours(self) -> bool:
         """Tell whether we are in front: the terminal stops a job behind that touches it."""

@@ -111,6 +111,21 @@ def test_quiet_ends_with_130_at_the_first_ctrl_c(daemon: FakeDaemon, look: Look)
 
 
 class TestTypedAhead:
+    @pytest.mark.parametrize("env", [{}, {"CLAWD_PLAIN": "1"}, {"TERM": "dumb"}], ids=str)
+    def test_what_comes_before_the_first_prompt_is_sent_line_by_line(
+        self, daemon: FakeDaemon, look: Look, env: dict[str, str]
+    ) -> None:
+        daemon.handlers["send_message"] = echo
+        screen = look("agent", env=env)
+        screen.type("first\rsecond\rth")
+        screen.wait_for("<first>")
+        screen.wait_for("<second>")
+        screen.wait_for(lambda shown: shown.line == "> th")
+        screen.type("ird\r")
+        screen.wait_for("<third>")
+        sent = [call.text for call in daemon.calls_of(SendMessage)]
+        assert sent == ["first", "second", "third"]
+
     def test_it_is_sent_after_the_answer_and_not_mixed_into_it(
         self, daemon: FakeDaemon, look: Look
     ) -> None:
