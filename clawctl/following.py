@@ -91,14 +91,24 @@ def follow(
 
 @contextlib.contextmanager
 def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
-    def on_interrupt(_number: int, _frame: object) -> None:
-        presses.append(time.monotonic())
-        if stream.is_cancelled:
-            raise KeyboardInterrupt
-        stream.cancel()
+    # Whoever presses on while this unwinds must not break off what puts the handler back.
+    raises = True
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def on_interrupt(_number: int, _frame: object) -> None:
+        nonlocal raises
+        presses.append(time.monotonic())
+        if not stream.is_cancelled:
+            stream.cancel()
+        elif raises:
+            raises = False
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
     try:
-        yield
+        signal.signal(signal.SIGINT, on_interrupt)
+        try:
+            yield
+        finally:
+            raises = False
     finally:
         signal.signal(signal.SIGINT, before)

@@ -83,7 +83,7 @@ class Session:
         self._presses: list[float] = []
         self._is_leaving = False
         self._is_reading = False
-        self._is_deaf = False  # a press is counted, and raises nothing
+        self._is_deaf = True  # a press is counted, and raises nothing
         self._has_begun = False
         self._is_interrupted = False
         self._offered = ""
@@ -118,13 +118,11 @@ class Session:
         with self._signals():
             while not self._is_leaving:
                 try:
-                    failed = not self._one(self._read())
+                    failed = not self._next()
                 except EOFError:
                     break
                 except KeyboardInterrupt:
-                    self._is_deaf = True
                     self._leave_if_pressed_often()
-                    self._is_deaf = False
         if self._is_interrupted:
             return Exit.INTERRUPTED
         # A pipe has nobody who saw the error go by.
@@ -198,6 +196,14 @@ class Session:
 
     # --- one line
 
+    def _next(self) -> bool:
+        """Answer the next line; only in here does Ctrl-C raise, and once."""
+        try:
+            self._is_deaf = False
+            return self._one(self._read())
+        finally:
+            self._is_deaf = True
+
     def _read(self) -> str:
         offered, self._offered = self._offered, ""
         before = len(self._presses)
@@ -232,6 +238,7 @@ class Session:
                 message = message_of(self, line, text, self._standing.folder())
                 self.send(message.text, message.files)
         except KeyboardInterrupt:
+            self._is_deaf = True
             note("● stopped")
             self._link.drop()
             self._keep_unsent()
@@ -322,6 +329,7 @@ class Session:
         def on_interrupt(_number: int, _frame: object) -> None:
             self._presses.append(time.monotonic())
             if not self._is_leaving and not self._is_deaf:
+                self._is_deaf = True
                 raise KeyboardInterrupt
 
         def on_end(number: int, _frame: object) -> None:

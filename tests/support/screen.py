@@ -162,7 +162,11 @@ class TerminalScreen:
             assert time.monotonic() < deadline, f"the program does not end\n{self.text}"
             with contextlib.suppress(OSError):
                 os.write(self._fd, KEYS[key].encode())
-            self._pump(gap_s)
+            # The terminal echoes at once, which alone would end one wait.
+            again_at = time.monotonic() + gap_s
+            while time.monotonic() < again_at:
+                if not self._pump(gap_s):
+                    break
 
     def paste(self, text: str) -> None:
         """Paste a text as a terminal does that brackets pastes."""
