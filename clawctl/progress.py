@@ -22,6 +22,7 @@ from clawctl.app import App
 from clawctl.client import Client
 from clawctl.render import display_width, duration, size
 from clawd.errors import UnreachableError
+from clawd.wire.events import ModelLoading
 from clawd.wire.method import Method, method_name
 from clawd.wire.safe_text import visible_line
 
@@ -136,6 +137,7 @@ def call(client: Client, params: Method[R], bar: Progress, *, limit_s: float) ->
     """
     stream = client.stream(params)
     deadline = time.monotonic() + limit_s
+    is_measured = False
     with bar:
         while not stream.is_done:
             left = deadline - time.monotonic()
@@ -145,8 +147,14 @@ def call(client: Client, params: Method[R], bar: Progress, *, limit_s: float) ->
                     f"{method_name(type(params))} within {limit_s:g} s",
                     hint="It may hang: see clawctl logs, or end it.",
                 )
-            stream.wait(min(left, REDRAW_S))
-            bar.tick()
+            event = stream.wait(min(left, REDRAW_S))
+            if isinstance(event, ModelLoading):
+                # With all of it in memory, what is left to do has no measure.
+                is_measured = event.loaded_bytes < event.total_bytes
+                if is_measured:
+                    bar.show(event.loaded_bytes, event.total_bytes)
+            elif not is_measured:
+                bar.tick()
     return stream.result
 
 

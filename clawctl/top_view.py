@@ -14,6 +14,7 @@ MODEL_CELL, TEXT_CELL = 24, 60
 KEYS = "q leave · ↑ ↓ choose · x cancel the chosen turn · s emergency stop"
 WORDS = {
     "thinking": "thinking",
+    "loading": "loading the model",
     "prompt": "reading the prompt",
     "answering": "answering",
     "tool": "runs",

@@ -6,7 +6,7 @@ from typing import TextIO
 import msgspec
 
 from clawctl.plan import plan_text
-from clawctl.render import Palette
+from clawctl.render import Palette, size
 from clawctl.views import compressed_line
 from clawd.wire.events import (
     ApprovalResolved,
@@ -15,6 +15,7 @@ from clawd.wire.events import (
     HopFinished,
     HopReset,
     HopUsage,
+    ModelLoading,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -111,6 +112,8 @@ class TurnView:
             case TurnStarted():
                 self.conversation_id = event.conversation_id
                 self._progress("thinking")
+            case ModelLoading():
+                self._progress(loading_line(event))
             case PromptProgress():
                 self._progress(progress_line(event, self.context_size))
             case PromptEvaluated():
@@ -301,6 +304,13 @@ def ledger_line(ledger: TokenLedger) -> str:
             parts.append(f"{left_out} of these left out by the chat template")
     about = "about " if ledger.is_estimate else ""
     return f"● context: {about}{' · '.join(parts)}"
+
+
+def loading_line(event: ModelLoading) -> str:
+    """Return how far the load of a model is, on one line."""
+    share = 100 * event.loaded_bytes // max(event.total_bytes, 1)
+    amount = f"{size(event.loaded_bytes)} of {size(event.total_bytes)}"
+    return f"loading {visible_line(event.model, NAME_LIMIT)} {share}% · {amount}"
 
 
 def progress_line(event: PromptProgress, context_size: int) -> str:

@@ -75,7 +75,7 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
-        bar = Progress(f"loading {name}", quiet=app.is_quiet)
+        bar = Progress(f"loading {name}", unit="bytes", quiet=app.is_quiet)
         model = call(client, LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)

@@ -22,6 +22,7 @@ from clawctl.turn import (
     ViewOptions,
     evaluation_line,
     ledger_line,
+    loading_line,
     progress_line,
     resolved_line,
     usage_line,
@@ -34,6 +35,7 @@ from clawd.wire.events import (
     Event,
     HopFinished,
     HopReset,
+    ModelLoading,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -112,6 +114,8 @@ class DrawnView:
                 self.conversation_id = event.conversation_id
                 self._workspace = event.workspace
                 self._status = "thinking"
+            case ModelLoading():
+                self._status = loading_line(event)
             case PromptProgress():
                 self._status = progress_line(event, self.context_size)
             case ReasoningDelta():

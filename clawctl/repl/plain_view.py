@@ -15,6 +15,7 @@ from clawd.wire.events import (
     ContextCompressed,
     Event,
     HopReset,
+    ModelLoading,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -48,6 +49,7 @@ class PlainView:
         self._last_text = ""
         self._thoughts: Thoughts | None = None
         self._workspace = ""
+        self._loaded_quarter = -1
         self._diffs: dict[str, list[FileDiff]] = {}
         self.conversation_id = ""
         self.context_size = 0
@@ -64,6 +66,8 @@ class PlainView:
         match event:
             case TurnStarted():
                 self.conversation_id, self._workspace = event.conversation_id, event.workspace
+            case ModelLoading():
+                self._loading(event)
             case TextDelta():
                 self._text(event.text)
             case ReasoningDelta():
@@ -145,6 +149,13 @@ class PlainView:
                     self._row(f"Changed {path}: {diff.added} lines added, {diff.removed} removed.")
             case _:
                 pass  # output comes whole with the end
+
+    def _loading(self, event: ModelLoading) -> None:
+        """Tell the load of a model by quarters."""
+        quarter = 4 * event.loaded_bytes // max(event.total_bytes, 1)
+        if quarter != self._loaded_quarter:
+            self._loaded_quarter = quarter
+            self._row(f"Loading {visible_line(event.model, NAME_LIMIT)}: {25 * quarter} percent.")
 
     def _text(self, text: str) -> None:
         self._hop_text += text

@@ -93,6 +93,10 @@ class WorkerClient:
         """Whether it can take work."""
         return not self._is_quitting and self._kill_cause is None and not self._ended.is_set()
 
+    def memory_bytes(self) -> int:
+        """Return how much memory it has; looks at all of /proc."""
+        return self._process.memory_bytes()
+
     async def run(self) -> None:
         """Read frames until the process is gone; the owner of everything this worker does."""
         try:

@@ -1,6 +1,7 @@
 """How a worker's death and a failed load are told: what happened, its last lines, what to do."""
 
 import signal
+from collections.abc import Sequence
 from typing import Literal, assert_never
 
 import msgspec
@@ -18,6 +19,7 @@ from clawd.errors import (
 
 KillCause = Literal["template", "step", "other"]
 
+BUSY_RETRY_S = 5.0
 STARTED_AGAIN = "It is started again on next use."
 
 _LESS_MEMORY = "lower ctx_size in [engine] or in the model's own section, or use a smaller model."
@@ -108,3 +110,13 @@ def failure(failed: GenerationFailed | QuestionFailed) -> ClawError:
             return InvalidRequestError(message, hint=hint)
         case _:
             return EngineError(message, code=failed.code, hint=hint)
+
+
+def no_room(model: str, in_use: Sequence[str], max_loaded: int) -> BusyError:
+    """Return why a model cannot be loaded beside those that are in use."""
+    return BusyError(
+        f"model {model} cannot be loaded now: {', '.join(sorted(in_use))} in use, and at most "
+        f"{max_loaded} models may be loaded",
+        retry_after_s=BUSY_RETRY_S,
+        hint="Wait, or raise max_loaded in [engine].",
+    )

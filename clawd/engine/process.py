@@ -10,7 +10,7 @@ import socket
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +25,7 @@ _PASSED_NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ"})
 _PASSED_PREFIXES = ("LC_", "OMP_", "GOMP_", "CUDA_", "HIP_", "ROCR_")
 _EXIT_BY_SIGNAL = 128
 # Fields of /proc/PID/stat behind the name, which may hold anything (proc(5)).
-_GROUP, _USER_TICKS, _SYSTEM_TICKS = 2, 11, 12
+_GROUP, _USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 2, 11, 12, 21
 
 _log = logging.getLogger(__name__)
 
@@ -154,14 +154,20 @@ class WorkerProcess:
 
     def cpu_s(self) -> float:
         """Return the processor time of the worker's whole process group; looks at all of /proc."""
-        ticks = 0
+        ticks = sum(int(each[_USER_TICKS]) + int(each[_SYSTEM_TICKS]) for each in self._group())
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of the same, files mapped into it included."""
+        return sum(int(each[_RESIDENT_PAGES]) for each in self._group()) * resource.getpagesize()
+
+    def _group(self) -> Iterator[list[str]]:
         for path in Path("/proc").glob("[0-9]*/stat"):
             # Processes come and go meanwhile.
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
-                if int(fields[_GROUP]) == self.pid:
-                    ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
-        return ticks / os.sysconf("SC_CLK_TCK")
+                if int(fields[_GROUP]) == self.pid and len(fields) > _RESIDENT_PAGES:
+                    yield fields
 
     def kill(self) -> None:
         """Send SIGKILL to the worker's whole process group."""

@@ -1,6 +1,7 @@
 """What the engine keeps of one model: its worker, its users and its record of deaths."""
 
 import asyncio
+import hashlib
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,14 @@ from clawd.counts import Tally
 from clawd.engine.client import WorkerClient
 from clawd.engine.failures import WorkerDeath
 from clawd.engine.mailbox import ErrorFactory
-from clawd.engine.protocol import GenerationDone, ModelConfig, ModelInfo
+from clawd.engine.protocol import (
+    Generate,
+    GenerationDone,
+    ModelConfig,
+    ModelInfo,
+    Question,
+    RenderPrompt,
+)
 from clawd.engine.settings import EngineSettings
 from clawd.errors import ClawError, EngineError
 
@@ -86,6 +94,14 @@ def file_mark(path: str) -> FileMark | None:
     )
 
 
+def fingerprint(request: Generate | Question) -> bytes:
+    """Hash what the model would read, not how it is sampled."""
+    read: tuple[object, ...] = (request,)
+    if isinstance(request, Generate | RenderPrompt):
+        read = (request.messages, request.tools, request.template_kwargs, request.prompt)
+    return hashlib.blake2b(msgspec.msgpack.encode(read), digest_size=16).digest()
+
+
 class Run:
     """One use of a model: what ends it, and what its prompt is known by."""
 
@@ -107,6 +123,7 @@ class Slot:
         self.config = config
         self._all_deaths = all_deaths or Tally("model")
         self.client: WorkerClient | None = None
+        self.starting: WorkerClient | None = None  # its load is under way
         self.loading: asyncio.Task[WorkerClient | ClawError] | None = None
         self.runs: dict[int, Run] = {}
         self.idle_timer: asyncio.TimerHandle | None = None

@@ -7,7 +7,6 @@ what is remembered of a model `slot.py`.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -19,7 +18,8 @@ import msgspec
 
 from clawd.counts import Tally
 from clawd.engine.client import WorkerClient
-from clawd.engine.failures import failure
+from clawd.engine.failures import failure, no_room
+from clawd.engine.loading import TOLD_EVERY_S, LoadProgress, progress_of
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import (
@@ -43,9 +43,8 @@ from clawd.engine.protocol import (
     TokenText,
 )
 from clawd.engine.settings import EngineSettings
-from clawd.engine.slot import ModelStatus, Run, Slot, file_mark
+from clawd.engine.slot import ModelStatus, Run, Slot, file_mark, fingerprint
 from clawd.errors import (
-    BusyError,
     CancelledByUserError,
     ClawError,
     EngineError,
@@ -54,8 +53,6 @@ from clawd.errors import (
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Reply)
-
-_BUSY_RETRY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +92,23 @@ class Engine:
             raise EngineError(f"the worker of model {slot.name} is ready but did not say of what")
         return client.info
 
+    async def loading(self, config: ModelConfig) -> AsyncGenerator[LoadProgress, None]:
+        """Load a model if it is not loaded, and yield from time to time how far that is.
+
+        Raises:
+            EngineError: it cannot be loaded; BusyError: all others are in use.
+        """
+        slot, run = self._begin(config, b"")
+        ready = self._spawn(self._ready(slot, run))
+        try:
+            while not (await asyncio.wait({ready}, timeout=TOLD_EVERY_S))[0]:
+                if slot.starting and (step := await progress_of(config, slot.starting)):
+                    yield step
+            ready.result()
+        finally:
+            ready.cancel()
+            self._end(slot, run)
+
     async def generate(
         self, config: ModelConfig, request: Generate
     ) -> AsyncGenerator[GenerationEvent, None]:
@@ -109,7 +123,7 @@ class Engine:
             EngineError: the model cannot be loaded, or the prompt is refused.
             ClawError: whatever `cancel_all` was given.
         """
-        slot, run = self._begin(config, _fingerprint(request))
+        slot, run = self._begin(config, fingerprint(request))
         try:
             if refusal := slot.refusal(run, self._settings):
                 raise refusal
@@ -184,7 +198,7 @@ class Engine:
 
     async def _ask(self, config: ModelConfig, question: Question, kind: type[_R]) -> _R:
         is_risky = isinstance(question, RenderPrompt | Embed)
-        slot, run = self._begin(config, _fingerprint(question) if is_risky else b"")
+        slot, run = self._begin(config, fingerprint(question) if is_risky else b"")
         try:
             if is_risky and (refusal := slot.refusal(run, self._settings)):
                 raise refusal
@@ -288,13 +302,7 @@ class Engine:
             return []
         idle = sorted((s for s in others if not s.runs), key=lambda s: s.used_at)
         if len(idle) < excess:
-            names = ", ".join(sorted(s.name for s in others))
-            raise BusyError(
-                f"model {slot.name} cannot be loaded now: {names} in use, and at most "
-                f"{self._settings.max_loaded} models may be loaded",
-                retry_after_s=_BUSY_RETRY_S,
-                hint="Wait, or raise max_loaded in [engine].",
-            )
+            raise no_room(slot.name, [s.name for s in others], self._settings.max_loaded)
         return [task for s in idle[:excess] if (task := self._dismiss(s))]
 
     async def _load(
@@ -325,6 +333,7 @@ class Engine:
             process, slot.config, settings, lambda death: slot.note_death(death, settings)
         )
         _ = self._spawn(client.run())
+        slot.starting = client
         is_loaded = False
         try:
             info = await client.load()
@@ -336,6 +345,7 @@ class Engine:
                 )
             is_loaded = True
         finally:
+            slot.starting = None
             if not is_loaded:
                 _ = self._spawn(client.close())
         _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
@@ -388,11 +398,3 @@ async def _all_done(tasks: list[asyncio.Task[None]]) -> None:
 
 def _cancelled() -> ClawError:
     return CancelledByUserError("the generation was cancelled")
-
-
-def _fingerprint(request: Generate | Question) -> bytes:
-    """Hash what the model would read, not how it is sampled."""
-    read: tuple[Any, ...] = (request,)
-    if isinstance(request, Generate | RenderPrompt):
-        read = (request.messages, request.tools, request.template_kwargs, request.prompt)
-    return hashlib.blake2b(msgspec.msgpack.encode(read), digest_size=16).digest()

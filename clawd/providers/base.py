@@ -174,6 +174,14 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     arguments: str = ""
 
 
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
+    """The model is being loaded first: bytes of it that are in memory, in all."""
+
+    model: str
+    loaded_bytes: int
+    total_bytes: int
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     """Prompt evaluation goes on: tokens processed (cached ones included), cached, in all."""
 
@@ -216,7 +224,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     partial: bool = False
 
 
-Delta = Text | Reasoning | CallDelta | Progress | Evaluated | Finished | Failed
+Delta = Text | Reasoning | CallDelta | Loading | Progress | Evaluated | Finished | Failed
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,7 +344,7 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
                 reasoning.append(delta.text)
             case CallDelta():
                 calls.add(delta)
-            case Progress() | Evaluated():
+            case Loading() | Progress() | Evaluated():
                 continue
             case Failed():
                 raise delta.error

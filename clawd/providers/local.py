@@ -24,6 +24,7 @@ from clawd.providers.base import (
     ChatRequest,
     Delta,
     Failed,
+    Loading,
 )
 from clawd.providers.ledger import (
     MAX_COUNTED_CHARACTERS,
@@ -94,6 +95,13 @@ class LocalProvider(LocalAbilities):
         answer = LocalAnswer(self._name, request.model or self._default_model, request)
         try:
             model, generate = self._asked(request)
+            async with aclosing(self._engine.loading(model.config)) as steps:
+                async for step in steps:
+                    yield Loading(
+                        model=answer.model,
+                        loaded_bytes=step.loaded_bytes,
+                        total_bytes=step.total_bytes,
+                    )
             info = await self._engine.load(model.config)
             generate, answer.parser = fitted(generate, request, info.chat_template)
             async with aclosing(self._engine.generate(model.config, generate)) as events:

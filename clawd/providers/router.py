@@ -20,7 +20,15 @@ from functools import partial
 import msgspec
 
 from clawd.errors import ClawError, ConfigError, ProviderError, ProviderErrorKind
-from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Finished, Provider
+from clawd.providers.base import (
+    Capabilities,
+    ChatRequest,
+    Delta,
+    Failed,
+    Finished,
+    Loading,
+    Provider,
+)
 from clawd.providers.reliable import Retrying
 from clawd.providers.routing import (
     Health,
@@ -325,7 +333,7 @@ class _Attempt:
                     if not has_begun and moves_on(delta.error):
                         self.failure = _as_provider_error(delta.error)
                         return
-                elif not has_begun:
+                elif not has_begun and not isinstance(delta, Loading):
                     has_begun = True
                     member.note_success()
                     self._on_begin()

@@ -12,7 +12,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from clawd.wire.events import Event, PromptProgress, ReasoningDelta, TextDelta, ToolProgress
+from clawd.wire.events import (
+    Event,
+    ModelLoading,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolProgress,
+)
 
 QUEUE_LIMIT = 1000
 STALL_S = 30.0
@@ -110,6 +117,8 @@ def merge(first: Event, second: Event) -> Event | None:
     if isinstance(first, ReasoningDelta) and isinstance(second, ReasoningDelta):
         return ReasoningDelta(text=first.text + second.text)
     if isinstance(first, PromptProgress) and isinstance(second, PromptProgress):
+        return second
+    if isinstance(first, ModelLoading) and isinstance(second, ModelLoading):
         return second
     if (
         isinstance(first, ToolProgress)

@@ -14,6 +14,7 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
+    Loading,
     Progress,
     Provider,
     Reasoning,
@@ -24,6 +25,7 @@ from clawd.wire.events import (
     Event,
     HopFinished,
     HopUsage,
+    ModelLoading,
     PromptEvaluated,
     PromptProgress,
     ReasoningDelta,
@@ -135,6 +137,14 @@ class _Collected:
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
                 self._count_call(delta)
+            case Loading():
+                self._emit(
+                    ModelLoading(
+                        model=delta.model,
+                        loaded_bytes=delta.loaded_bytes,
+                        total_bytes=delta.total_bytes,
+                    )
+                )
             case Progress():
                 self._emit(
                     PromptProgress(

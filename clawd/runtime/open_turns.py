@@ -11,6 +11,7 @@ from clawd.wire.events import (
     ApprovalResolved,
     HopFinished,
     HopReset,
+    ModelLoading,
     PromptEvaluated,
     PromptProgress,
     QuestionAsked,
@@ -92,6 +93,9 @@ class OpenTurn(msgspec.Struct, kw_only=True):
 
     def _change(self, event: object, now: float) -> None:
         match event:
+            case ModelLoading():
+                share = 100 * event.loaded_bytes // max(event.total_bytes, 1)
+                self._do("loading", now, f"{share}%")
             case PromptProgress():
                 self._do("prompt", now, f"{100 * event.processed // max(event.total, 1)}%")
             case ToolStarted():

@@ -19,6 +19,14 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started")
     workspace: str = ""
 
 
+class ModelLoading(msgspec.Struct, frozen=True, kw_only=True, tag="model_loading"):
+    """The local model is being loaded first: bytes of it that are in memory, in all."""
+
+    model: str
+    loaded_bytes: int
+    total_bytes: int
+
+
 class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_progress"):
     """Prompt evaluation goes on: tokens processed (cached ones included), cached, in all."""
 
@@ -272,6 +280,7 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag="unknown"):
 
 Event = (
     TurnStarted
+    | ModelLoading
     | PromptProgress
     | PromptEvaluated
     | ReasoningDelta

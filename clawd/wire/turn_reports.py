@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-Doing = Literal["thinking", "prompt", "answering", "tool", "approval", "question"]
+Doing = Literal["thinking", "loading", "prompt", "answering", "tool", "approval", "question"]
 
 
 class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,9 +12,11 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: uid of whose conversation it is.
-        doing: what it does now: thinking (nothing came yet, or reasoning), prompt (its prompt is
-            evaluated), answering, tool (a call runs), approval or question (it waits for a person).
-        detail: the tool, or how much of the prompt is evaluated ("43%"); else empty.
+        doing: what it does now: thinking (nothing came yet, or reasoning), loading (the model),
+            prompt (its prompt is evaluated), answering, tool (a call runs), approval or question
+            (it waits for a person).
+        detail: the tool, or how much of the model is loaded or of the prompt evaluated ("43%");
+            else empty.
         elapsed_s: since the turn began; `doing_s` since it does what it does now.
         tokens: generated so far; of the answer under way its pieces are counted.
         tokens_per_s: of the answer under way, by its pieces, else of the last one.

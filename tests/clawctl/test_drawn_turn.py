@@ -12,6 +12,7 @@ from clawctl.turn import ViewOptions, usage_line
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
+    ModelLoading,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -66,6 +67,18 @@ def test_the_spinner_says_how_far_the_prompt_is_and_leaves_no_trace() -> None:
         "Hello.",
         "● 25% / 512 tokens  last: 09.5tk/s",
     ]
+
+
+def test_the_spinner_says_how_far_the_load_of_the_model_is() -> None:
+    turn = drawing()
+    loading = ModelLoading(
+        model="big\x1b[2J", loaded_bytes=1_500_000_000, total_bytes=6_000_000_000
+    )
+    turn.show(STARTED, loading)
+    (row,) = turn.terminal.text
+    assert row[1:] == " loading big‹U+001B›[2J 25% · 1.5 GB of 6.0 GB"
+    turn.show(PromptProgress(processed=43, cached=0, total=100))
+    assert turn.terminal.text[0][1:] == " thinking 43%"
 
 
 def test_a_quiet_turn_is_its_text_alone() -> None:
@@ -211,6 +224,8 @@ def test_words_alone_for_who_hears_them() -> None:
     out = Tty()
     view = PlainView(out, ViewOptions(), lambda: 1.0)
     view.show(STARTED)
+    for done_bytes in (1, 2, 51):
+        view.show(ModelLoading(model="m", loaded_bytes=done_bytes, total_bytes=100))
     view.show(ReasoningDelta(text="let me see"))
     view.show(requested("shell", {"command": "ls"}))
     view.show(done("shell", "x", duration_ms=7))
@@ -220,6 +235,8 @@ def test_words_alone_for_who_hears_them() -> None:
     view.tick()
     view.finish("Some **text**\nand more", finished(""))
     assert out.getvalue().split("\n") == [
+        "Loading m: 0 percent.",
+        "Loading m: 50 percent.",
         "Thinking.",
         "Thought for 0.0 s (3 words).",
         "Tool shell is asked for: ls",

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from clawctl import modelfile
 from clawctl.main import main
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
+from clawd.wire.events import ModelLoading
 from clawd.wire.methods import ListModels, LoadModel, UnloadModel
 from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelLine, ModelList
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.terminal import Spawn, code_of
 
 GGUF = struct.pack("<4sI", b"GGUF", 3) + bytes(range(256)) * 20
 
@@ -112,6 +115,20 @@ class TestWithADaemon:
         document = json_of(capsys, "model", "load", "embedded", "--json")
         assert isinstance(document, dict)
         assert (document["pid"], document["context_size"]) == (77, 2048)
+
+    def test_load_draws_how_far_it_is_on_a_terminal(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        def load(call: Call) -> LoadedModel:
+            for done in (1, 2, 3, 4):
+                call.emit(ModelLoading(model="big", loaded_bytes=done << 30, total_bytes=4 << 30))
+                time.sleep(0.6)
+            return LOADED
+
+        daemon.handlers["load_model"] = load
+        child = spawn("model", "load", "big")
+        child.expect("loading big .* 75 % .* of 4.3 GB")
+        child.expect(r"loading big \S \d s")
+        child.expect("loaded embedded")
+        assert code_of(child) == 0
 
     def test_a_name_that_is_not_there_names_those_that_are(
         self, daemon: FakeDaemon, capsys: Capture

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from clawd.wire.conversation_reports import (
     ConversationLine,
     MessageLine,
 )
-from clawd.wire.events import TokenLedger, TokenPart, TurnFinished
+from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
 from clawd.wire.methods import RunTool, SendMessage
 from clawd.wire.prompt_reports import PromptText
 from clawd.wire.reports import (
@@ -114,7 +115,11 @@ def test_model_provider_preset_and_system_text_go_with_the_next_message(
 def test_a_model_that_is_not_there_is_told_and_changes_nothing(
     daemon: FakeDaemon, look: Look
 ) -> None:
+    told = threading.Event()
+
     def load(call: Call) -> None:
+        call.emit(ModelLoading(model="nope", loaded_bytes=1, total_bytes=4))
+        assert told.wait(20)
         raise NotFoundError("there is no model nope", hint="known are: other")
 
     daemon.handlers |= {
@@ -123,6 +128,9 @@ def test_a_model_that_is_not_there_is_told_and_changes_nothing(
         "load_model": load,
     }
     screen = look("agent")
+    screen.type("/model nope\r")
+    screen.wait_for("loading nope 25%")
+    told.set()
     say(screen, "/model nope", "there is no model nope", "known are: other")
     say(screen, "one", "<one>")
     assert daemon.calls_of(SendMessage)[0].model == ""

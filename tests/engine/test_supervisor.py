@@ -8,15 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from clawd.engine.loading import LoadProgress, total_bytes
 from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
+    ModelConfig,
     PromptEvaluated,
     PromptProgress,
     Tokens,
 )
 from clawd.engine.supervisor import Engine
-from clawd.errors import BusyError, CancelledByUserError, EngineError, StoppedError
+from clawd.errors import BusyError, CancelledByUserError, EngineError, ModelLoadError, StoppedError
 from tests.support.engines import (
     FAST,
     LIMIT_S,
@@ -260,6 +262,47 @@ async def test_a_program_that_is_not_there_is_an_engine_error(tmp_path: Path) ->
     with pytest.raises(EngineError, match="cannot be started"):
         await text_of(engine, "say x")
     await engine.close()
+
+
+async def test_a_load_tells_how_far_it_is_and_is_shared(tmp_path: Path) -> None:
+    parts = [tmp_path / f"big-{number:05}-of-00002.gguf" for number in (1, 2)]
+    for part in parts:
+        with part.open("wb") as file:
+            file.truncate(100 << 20)
+    whole = tmp_path / "fills.gguf"
+    with whole.open("wb") as file:
+        file.truncate(200 << 20)
+    config = ModelConfig(path=str(whole), alias="fills")
+    async with fake_engine(tmp_path) as (engine, journal):
+
+        async def steps() -> list[LoadProgress]:
+            async with asyncio.timeout(LIMIT_S):
+                return [step async for step in engine.loading(config)]
+
+        told, others = await asyncio.gather(steps(), steps())
+        assert told
+        assert others
+        assert {step.total_bytes for step in told} == {200 << 20}
+        loaded = [step.loaded_bytes for step in told]
+        assert 0 <= loaded[0] < loaded[-1] <= 200 << 20
+        assert loaded == sorted(loaded)
+        assert len(journal.having("load")) == 1
+        assert await steps() == [], "it is there"
+    split = ModelConfig(path=str(parts[0]))
+    assert total_bytes(split) == 200 << 20
+    assert total_bytes(ModelConfig(path=str(tmp_path / "gone.gguf"))) == 0
+
+
+async def test_a_load_that_is_followed_fails_once_and_leaves_nothing(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path) as (engine, journal):
+        with pytest.raises(ModelLoadError, match="bad magic"):
+            _ = [step async for step in engine.loading(model("refuses"))]
+        assert len(journal.having("load")) == 1
+        assert engine.status() == []
+        steps = engine.loading(model("lingers"))
+        engine_closed = engine.close()
+        with pytest.raises(CancelledByUserError):
+            await asyncio.gather(anext(steps), engine_closed)
 
 
 async def test_close_leaves_no_process_and_refuses_new_work(tmp_path: Path) -> None:

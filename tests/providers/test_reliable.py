@@ -16,6 +16,7 @@ from clawd.providers.base import (
     Delta,
     Failed,
     Finished,
+    Loading,
     Message,
     Progress,
     Text,
@@ -102,7 +103,8 @@ async def test_after_content_nobody_else_is_asked() -> None:
 
 async def test_progress_is_no_content() -> None:
     lost = Failed(error=ProviderError("lost", kind="network"))
-    first = GivenProvider("a", Progress(processed=1, cached=0, total=2), lost)
+    loading = Loading(model="m", loaded_bytes=1, total_bytes=2)
+    first = GivenProvider("a", loading, Progress(processed=1, cached=0, total=2), lost)
     chain = ReliableProvider("chain", [first, scripted("b", {"text": "ok"})])
     assert (await collect(chain.chat(ASK))).final_text == "ok"
 

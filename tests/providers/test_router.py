@@ -15,6 +15,7 @@ from clawd.providers.base import (
     Delta,
     Failed,
     Finished,
+    Loading,
     Message,
     Provider,
     Text,
@@ -65,6 +66,7 @@ class Server:
         self.failure: Exception | None = None
         self.check_failure: Exception | None = None
         self.fails_late = False
+        self.loads = False
         self.gate: asyncio.Event | None = None
         self.asked: list[ChatRequest] = []
         self.ended = 0
@@ -80,6 +82,8 @@ class Server:
     async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
         self.asked.append(request)
         try:
+            if self.loads:
+                yield Loading(model="m", loaded_bytes=1, total_bytes=2)
             if self.failure is not None and not self.fails_late:
                 yield Failed(error=self.failure)
                 return
@@ -226,6 +230,14 @@ async def test_another_is_asked_before_the_first_delta(caplog: pytest.LogCapture
         "provider fleet: a is down (network)",
         "provider fleet: a failed (network), asking another",
     ]
+
+
+async def test_a_model_that_cannot_be_loaded_is_asked_for_elsewhere() -> None:
+    a, b = Server("a"), Server("b")
+    a.failure, a.loads = LOST, True
+    async with routing(a, b) as router:
+        assert await answer_of(router, ask("1")) == "b"
+    assert (len(a.asked), len(b.asked)) == (1, 1)
 
 
 async def test_after_the_first_delta_nobody_else_is_asked_and_the_next_turn_goes_elsewhere() -> (

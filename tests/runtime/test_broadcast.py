@@ -7,6 +7,7 @@ import pytest
 from clawd.runtime.broadcast import Broadcast, Subscription, merge
 from clawd.wire.events import (
     Event,
+    ModelLoading,
     Notice,
     PromptProgress,
     ReasoningDelta,
@@ -98,6 +99,11 @@ async def test_a_slow_reader_that_takes_something_is_not_cut_off() -> None:
     [
         (text("a"), text("b"), text("ab")),
         (ReasoningDelta(text="a"), ReasoningDelta(text="b"), ReasoningDelta(text="ab")),
+        (
+            ModelLoading(model="m", loaded_bytes=1, total_bytes=9),
+            ModelLoading(model="m", loaded_bytes=5, total_bytes=9),
+            ModelLoading(model="m", loaded_bytes=5, total_bytes=9),
+        ),
         (
             PromptProgress(processed=1, cached=0, total=9),
             PromptProgress(processed=5, cached=0, total=9),

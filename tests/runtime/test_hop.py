@@ -12,13 +12,14 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
+    Loading,
     Message,
     Reasoning,
     Text,
     Usage,
 )
 from clawd.runtime.hop import HopResult, new_tokens, run_hop
-from clawd.wire.events import Event, HopFinished, HopUsage, PromptEvaluated
+from clawd.wire.events import Event, HopFinished, HopUsage, ModelLoading, PromptEvaluated
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.security.fakes import ADA
@@ -44,6 +45,11 @@ async def test_calls_without_end_are_cut_though_they_have_no_arguments() -> None
     assert (result.overlong, result.calls) == (True, ())
     few, _ = await hop(*endless[:5], *endless[:5], END)
     assert len(few.calls) == 5
+
+
+async def test_the_load_of_a_model_is_told() -> None:
+    _, events = await hop(Loading(model="m", loaded_bytes=1, total_bytes=2), END)
+    assert events[0] == ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
 
 
 @pytest.mark.parametrize(

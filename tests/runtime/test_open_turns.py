@@ -11,6 +11,7 @@ from clawd.wire.events import (
     HopFinished,
     HopReset,
     HopUsage,
+    ModelLoading,
     PromptEvaluated,
     PromptProgress,
     QuestionAsked,
@@ -36,6 +37,7 @@ ASKED = ApprovalRequested(
     reason="",
     workspace="/w",
 )
+LOADING = ModelLoading(model="m", loaded_bytes=1, total_bytes=4)
 EVALUATED = PromptEvaluated(tokens=10, cached=4, elapsed_ms=1, context_used=50, context_size=100)
 
 
@@ -70,6 +72,8 @@ def only(turns: OpenTurns) -> TurnLine:
     ("events", "doing", "detail"),
     [
         ([], "thinking", ""),
+        ([LOADING], "loading", "25%"),
+        ([LOADING, PromptProgress(processed=0, cached=0, total=2)], "prompt", "0%"),
         ([PromptProgress(processed=43, cached=0, total=100)], "prompt", "43%"),
         ([PromptProgress(processed=0, cached=0, total=0)], "prompt", "0%"),
         ([PromptProgress(processed=1, cached=0, total=2), EVALUATED], "thinking", ""),

@@ -4,7 +4,8 @@ Run as `python fake_worker.py [--journal FILE] --fd N`. The scenario is the stem
 file for loading, and the first word of the last message for a generation:
 
     loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads;
-                 lingers.gguf takes its time to quit, grows.gguf becomes larger meanwhile
+                 lingers.gguf takes its time to quit, grows.gguf becomes larger meanwhile,
+                 fills.gguf fills its memory step by step
     generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
                  fail CODE | garbage | noisy | quiet | chars TEXT | env | request
 
@@ -67,6 +68,7 @@ class FakeWorker:
         self._cancelled: dict[int, threading.Event] = {}
         self._is_deaf = False
         self._lingers = False
+        self._held: list[bytes] = []
 
     def note(self, **facts: object) -> None:
         if self._journal is not None:
@@ -128,6 +130,12 @@ class FakeWorker:
                 path = Path(config.path)
                 if path.stat().st_size < 100:
                     path.write_bytes(b"x" * 100)
+                self.send(Loaded(info=_info(config.alias)))
+            case "fills":
+                # The memory of one whose file is read in step by step.
+                for _ in range(8):
+                    self._held.append(b"x" * (16 << 20))
+                    time.sleep(0.15)
                 self.send(Loaded(info=_info(config.alias)))
             case "hangs":
                 time.sleep(3600)

@@ -16,6 +16,7 @@ from clawd.wire.events import (
     HopReset,
     HopUsage,
     McpLine,
+    ModelLoading,
     Notice,
     PlanChanged,
     PromptEvaluated,
@@ -36,6 +37,7 @@ from clawd.wire.events import (
 
 SAMPLES: list[Event] = [
     TurnStarted(conversation_id="c", turn_id="t", provider="p", model="m", workspace="/w"),
+    ModelLoading(model="m", loaded_bytes=5, total_bytes=9),
     PromptProgress(processed=5, cached=2, total=9),
     PromptEvaluated(tokens=9, cached=2, elapsed_ms=1.5, context_used=9, context_size=4096),
     ReasoningDelta(text="hm"),

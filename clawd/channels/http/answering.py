@@ -21,7 +21,7 @@ from clawd.channels.http.request_counts import COUNTS, WAS_TOLD
 from clawd.channels.http.side_by_side import ManyDialect, One, close_all, feeding
 from clawd.channels.http.steady import Steady
 from clawd.errors import ClawError
-from clawd.providers.base import CallDelta, Failed, Finished, Reasoning, Text
+from clawd.providers.base import CallDelta, Failed, Finished, Loading, Reasoning, Text
 from clawd.wire.events import HopReset, Notice, PlanChanged
 
 PING_S = 1.0
@@ -38,7 +38,7 @@ CONVERSATION_HEADER = "X-Clawd-Conversation"
 _log = logging.getLogger(__name__)
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # After these alone, an error is still one of a request that nothing came of.
-_BEFORE_ANSWER = (Notice, PlanChanged, HopReset)
+_BEFORE_ANSWER = (Loading, Notice, PlanChanged, HopReset)
 _CONTENT = (Text, Reasoning, CallDelta)
 
 

@@ -16,7 +16,16 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.exchange import GatewayEvent
-from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Progress, Reasoning, Text
+from clawd.providers.base import (
+    CallDelta,
+    Evaluated,
+    Failed,
+    Finished,
+    Loading,
+    Progress,
+    Reasoning,
+    Text,
+)
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -33,6 +42,7 @@ from clawd.wire.events import (
 EVENTS_HEADER = "X-Clawd-Events"
 
 _NAMES: dict[type, str] = {
+    Loading: "clawd.model_loading",
     Progress: "clawd.prompt_progress",
     Evaluated: "clawd.prompt_eval",
     ToolRequested: "clawd.tool_call",

@@ -16,6 +16,7 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
+    Loading,
     Message,
     Progress,
     Reasoning,
@@ -193,7 +194,7 @@ class Folding:
                 self._calls.add(event)
             case Evaluated():
                 self._evaluated = event
-            case Progress():
+            case Loading() | Progress():
                 pass
             case Failed():
                 raise event.error

@@ -19,6 +19,7 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
+    Loading,
     Progress,
     Reasoning,
     Text,
@@ -30,6 +31,7 @@ from clawd.wire.events import (
     Event,
     HopFinished,
     HopReset,
+    ModelLoading,
     PromptEvaluated,
     PromptProgress,
     ReasoningDelta,
@@ -142,6 +144,14 @@ class Telling:
                 told = self._say(event.text)
             case ReasoningDelta():
                 told = [Reasoning(text=event.text)]
+            case ModelLoading():
+                told = [
+                    Loading(
+                        model=event.model,
+                        loaded_bytes=event.loaded_bytes,
+                        total_bytes=event.total_bytes,
+                    )
+                ]
             case PromptProgress() | PromptEvaluated():
                 told = [_evaluation(event)]
             case HopFinished():

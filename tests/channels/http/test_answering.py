@@ -14,7 +14,7 @@ from clawd.channels.http.app import tell_errors
 from clawd.channels.http.exchange import Folding, GatewayEvent
 from clawd.channels.http.steady import Steady
 from clawd.errors import BusyError, ProviderError
-from clawd.providers.base import Failed, Finished, Text
+from clawd.providers.base import Failed, Finished, Loading, Text
 from clawd.wire.events import HopReset, Notice, ToolRequested
 from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
@@ -140,7 +140,8 @@ async def test_a_late_error_is_an_event_and_an_early_one_a_status() -> None:
     async with saying(Made(after(0.5, failed)), QUICK) as address:
         text = await raw(address)
         assert text.startswith("HTTP/1.1 200") and '{"error": "no place"}' in text
-    for events in ((failed,), (notice, failed)):
+    loading = Loading(model="m", loaded_bytes=1, total_bytes=2)
+    for events in ((failed,), (notice, failed), (loading, failed)):
         async with saying(Made(after(0.2, *events)), PATIENT) as address:
             text = await raw(address)
             assert text.startswith("HTTP/1.1 503") and "Retry-After: 3" in text

@@ -1,6 +1,7 @@
 """Handlers about local models: which are there, which are loaded; load and unload."""
 
 import asyncio
+from contextlib import aclosing
 
 import msgspec
 
@@ -8,6 +9,7 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
 from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError
+from clawd.wire.events import ModelLoading
 from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
 from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelList
 
@@ -27,9 +29,18 @@ class ModelHandlers(Handler):
         )
         return ModelList(folder=there.folder, items=items)
 
-    async def load_model(self, params: LoadModel, _call: Call) -> LoadedModel:
-        """Load a model if it is not loaded."""
+    async def load_model(self, params: LoadModel, call: Call) -> LoadedModel:
+        """Load a model if it is not loaded, and tell how far that is."""
         model = await asyncio.to_thread(self.parts.find_model, params.name)
+        async with aclosing(self.parts.engine.loading(model.config)) as steps:
+            async for step in steps:
+                await call.emit(
+                    ModelLoading(
+                        model=model.config.alias,
+                        loaded_bytes=step.loaded_bytes,
+                        total_bytes=step.total_bytes,
+                    )
+                )
         info = await self.parts.engine.load(model.config)
         for status in self.parts.engine.status():
             if status.alias == info.alias and status.info == info:
