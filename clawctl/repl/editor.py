@@ -23,9 +23,10 @@ from prompt_toolkit.styles import Style
 from typing_extensions import override
 
 from clawctl.repl.bar import BarState, fragments
-from clawctl.repl.completing import Known, LineCompleter, is_naming
+from clawctl.repl.completing import LineCompleter, is_naming
 from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.lines import CONTINUATION, PROMPT
+from clawctl.repl.offering import Known
 from clawctl.repl.pastes import EditorInput, Pastes
 from clawctl.repl.sending import MAX_TEXT_BYTES
 from clawctl.screen import plain

@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clawctl.repl.history import HistoryFile
+
+if TYPE_CHECKING:
+    from clawctl.repl.offering import Known
 
 HISTORY_LOADED = 1_000
 PROMPT = "> "
@@ -76,7 +79,9 @@ class PlainLines:
 
     edits = False
 
-    def __init__(self, history: Path, status: Callable[[], str]) -> None:
+    def __init__(
+        self, history: Path, status: Callable[[], str], known: "Callable[[], Known]"
+    ) -> None:
         self._file = HistoryFile(history)
         self._status = status
         self._queued = ""
@@ -88,6 +93,9 @@ class PlainLines:
             for entry in self._file.load()[-HISTORY_LOADED:]:
                 if "\n" not in entry:
                     readline.add_history(entry)
+            from clawctl.repl.plain_completing import complete_with
+
+            complete_with(known(), PROMPT)
 
     def read(self, typed: str = "", text: str = "") -> str:
         """Return what was typed."""

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from clawctl.repl.settings import wants_plain
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.standing import Standing
 from clawctl.repl.typeahead import AttentiveView, TypeAhead
+from clawctl.repl.values import known_to
 from clawctl.repl.waiting import wait_long
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError
@@ -384,15 +386,14 @@ class Session:
     def _new_lines(self) -> Lines:
         if not self._on_terminal:
             return PipedLines()
-        home = layout().home
+        history = layout().home / HISTORY_FILE
         if os.environ.get("TERM", "") == "dumb" or wants_plain():
-            return PlainLines(home / HISTORY_FILE, self._standing.in_words)
+            known = partial(known_to, self, self._standing, self._pulse)
+            return PlainLines(history, self._standing.in_words, known)
         # What takes long to import, and only an editor needs.
         from clawctl.repl.editing import edited_lines
 
-        return edited_lines(
-            self, self._standing, self._pulse, home / HISTORY_FILE, self.stop_everything
-        )
+        return edited_lines(self, self._standing, self._pulse, history, self.stop_everything)
 
 
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}

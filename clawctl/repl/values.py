@@ -2,11 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from clawctl.repl.completing import Value
+from clawctl.repl.files import FileIndex
+from clawctl.repl.host import Host
+from clawctl.repl.offering import Known, Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
+from clawctl.repl.standing import Standing
 from clawctl.repl.theme import THEMES
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.methods import (
@@ -22,6 +26,24 @@ from clawd.wire.session_methods import ListSessionFiles
 FRESH_S = 5.0
 PRESETS = ("deterministic", "precise", "balanced", "creative", "wild")
 CONVERSATIONS = 50
+
+
+def known_to(host: Host, standing: Standing, pulse: Pulse) -> Known:
+    """Return what can be completed in a session."""
+    indexes: dict[Path, FileIndex] = {}
+
+    def files() -> FileIndex:
+        folder = standing.folder()
+        if folder not in indexes:
+            indexes.clear()
+            indexes[folder] = FileIndex(folder)
+        return indexes[folder]
+
+    return Known(
+        commands=[Value(text=name, about=slash.help) for name, slash in COMMANDS.items()],
+        values=Values(pulse, lambda: host.conversation_id).after,
+        files=files,
+    )
 
 
 class Values:

@@ -98,6 +98,30 @@ def test_plain_mode_tells_in_words_what_the_bar_would_show(daemon: FakeDaemon, l
     assert "+hello" in (daemon.home / "history").read_text(encoding="utf-8")
 
 
+def test_the_plain_prompt_completes_and_lists_in_words(
+    daemon: FakeDaemon, look: Look, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").touch()
+    daemon.handlers["status"] = daemon.status(workspace=str(tmp_path))
+    daemon.handlers["send_message"] = echo
+    screen = look("agent", env={"CLAWD_PLAIN": "1"})
+    screen.wait_for("> ")
+    screen.type("/preset det\t")
+    screen.wait_for(lambda shown: shown.line == "> /preset deterministic")
+    screen.type("\r")
+    screen.wait_for("Sampling is deterministic")
+    screen.wait_for(lambda shown: shown.line == ">")
+    screen.type("/re\t")
+    screen.press("Tab")
+    screen.wait_for("/receipts  ")
+    screen.wait_for("/retry  ")
+    screen.wait_for(lambda shown: shown.line == "> /re")
+    screen.press("C-u")
+    screen.type("read @no\t")
+    screen.wait_for(lambda shown: shown.line == "> read @notes.txt")
+    assert b"\x1b[" not in screen.raw.replace(b"\x1b[K", b"").replace(b"\x1b[?2004", b"")
+
+
 def test_colour_is_left_out_where_it_is_not_wanted(daemon: FakeDaemon, look: Look) -> None:
     daemon.handlers["status"] = daemon.status(estop=True)
     daemon.handlers["send_message"] = echo
