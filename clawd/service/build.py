@@ -167,6 +167,7 @@ class Daemon:
         self.engine = Engine(engine_of(self.loaded))
         self._stack.push_async_callback(self.engine.close)
         self.state = State(self.loaded, self.engine, self._environ)
+        self.state.redact = redactor.text
         self._stack.push_async_callback(self.state.close)
         self.changes = await self.memory.changes(
             layout.undo, lambda: change_limits_of(self.state.loaded)

@@ -171,10 +171,10 @@ async def _reload(daemon: Daemon, reporter: Reporter, one_at_a_time: asyncio.Loc
         try:
             await daemon.reload()
         except ClawError as error:
-            daemon.state.reload_refused = error.message
+            daemon.state.refuse_reload(error.message)
             _log.error("the new configuration is refused, the old one stays: %s", error.message)
         except Exception as error:  # noqa: BLE001 - the outermost handler of a signal
-            daemon.state.reload_refused = f"a defect: {type(error).__name__}; the log has it"
+            daemon.state.refuse_reload(f"a defect: {type(error).__name__}; the log has it")
             _log.error("a reload failed by a defect", exc_info=error)
         finally:
             reporter.reloaded()

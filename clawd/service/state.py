@@ -50,9 +50,14 @@ class State:
         self.loaded = loaded
         # Why the last signal to reload changed nothing, until a reload succeeds.
         self.reload_refused = ""
+        self.redact: Callable[[str], str] = str
         self.policy = policy_of(loaded)
         self.runtime = runtime_of(loaded)
         self.providers = self._build(loaded)
+
+    def refuse_reload(self, why: str) -> None:
+        """Keep why a reload changed nothing; a file that is wrong may show a secret there."""
+        self.reload_refused = self.redact(why)
 
     def adopt(self, loaded: Loaded) -> str:
         """Put another configuration in force; return what takes a restart, or "".

@@ -146,6 +146,12 @@ def test_a_refused_reload_stands_in_the_status_until_one_succeeds(
     manager.until("READY=1")
     good = home.config.read_text()
     assert home.daemon is not None
+    key = "sk-" + "a1" * 20
+    home.config.write_text(good + f'[security]\nautonomy = "{key}"\n')
+    home.daemon.send_signal(signal.SIGHUP)
+    assert "[secret:" in manager.status("RELOAD REFUSED")
+    assert key not in home.ctl("status", "--json").stdout
+    manager.told.clear()
     home.config.write_text(good + '[security]\nautonomy = "godmode"\n')
     home.daemon.send_signal(signal.SIGHUP)
     assert 'security.autonomy = "godmode"' in manager.status("RELOAD REFUSED")
