@@ -18,7 +18,7 @@ from bootstrap.environment import ROOT, prepare
 from bootstrap.peer import build_peer
 from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
-from bootstrap.system import MINORS, find_interpreter, probe
+from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
 # Programs of others, the package (it has a Python of its own), what a machine does to a daemon, and
@@ -102,10 +102,10 @@ def run_agent() -> int:
 
 
 def run_tests() -> int:
-    """Runs all tests in `.venv`, then again on each other interpreter found.
+    """Runs all tests in `.venv`, then those that depend on Python on the other ones found.
 
     It stops at the first interpreter that fails, so that the last summary printed is the one to
-    read. What is in ONCE runs on the first one only.
+    read. The newest runs all but what is in ONCE, those in between the fast tests.
     """
     python = prepare((*RUN_PARTS, "dev"))
     prepare_clients(python, with_clis=bool(os.environ.get("CI")))
@@ -113,25 +113,32 @@ def run_tests() -> int:
         build_package()
     prepare_rootfs()
     own = probe(str(python))
-    wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
-    left_out: tuple[str, ...] = ()
-    for minor in sorted(wanted, key=lambda minor: own is None or minor != own.minor):
-        if own is not None and minor == own.minor:
-            version = own.version
-        else:
-            other = find_interpreter(minor)
-            if other is None:
-                print(f"\nPython {minor} was not found here (with its venv module): left out.")
-                continue
-            python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", other)
-            version = other.version
-        announce(
-            f"tests on Python {version}" + (", without what ran on the first" * bool(left_out))
-        )
-        if status := pytest(python, *left_out):
+    found = interpreters_of_tests(own)
+    for number, interpreter in enumerate(found):
+        chosen: tuple[str, ...] = ()
+        if number:
+            is_newest = number == len(found) - 1
+            chosen = ("-m", f"not ({ONCE})" if is_newest else FAST_TESTS)
+        if interpreter is not own:
+            minor = interpreter.minor
+            python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", interpreter)
+        announce(" ".join([f"tests on Python {interpreter.version}", *chosen]))
+        if status := pytest(python, *chosen):
             return status
-        left_out = ("-m", f"not ({ONCE})")
     return 0
+
+
+def interpreters_of_tests(own: Interpreter | None) -> list[Interpreter]:
+    """Returns the Pythons to test on, that of `.venv` first; says which are not here."""
+    wanted = os.environ.get("PYTHONS", "").replace(",", " ").split() or MINORS
+    found: list[Interpreter] = []
+    for minor in sorted(wanted, key=lambda minor: own is None or minor != own.minor):
+        interpreter = own if own is not None and minor == own.minor else find_interpreter(minor)
+        if interpreter is None:
+            print(f"\nPython {minor} was not found here (with its venv module): left out.")
+        else:
+            found.append(interpreter)
+    return found
 
 
 def run_lint() -> int:
