@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,16 @@ UNITS = ("clawd.socket", "clawd.service")
 
 
 def disk(check: str, path: Path) -> Found:
-    """Judge the room on the file system of a path."""
+    """Judge the room on the file system of a path, and whether it takes anything."""
     place = path
     while not place.exists() and place != place.parent:
         place = place.parent
+    if place.is_dir() and (problem := _refuses(place)):
+        return wrong(
+            check,
+            f"nothing can be written to {place}: {problem}",
+            "See why (mount, dmesg): without it no receipt can be written, and so no tool runs.",
+        )
     free = shutil.disk_usage(place).free
     if free < LEAST_BYTES:
         return wrong(
@@ -33,6 +40,17 @@ def disk(check: str, path: Path) -> Found:
     if free < FEW_BYTES:
         return noted(check, f"{size(free)} are free for {path}", "Make room before it is needed.")
     return ok(check, f"{size(free)} are free for {path}")
+
+
+def _refuses(folder: Path) -> str:
+    """Return why a file system takes no files, "" where it does or we may not try."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except PermissionError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def clock(where: Layout) -> Found:

@@ -20,6 +20,13 @@ from clawd.wire.reports import EstopReport
 MAX_NOTE_BYTES = 4_096
 
 
+_HELD = (
+    "Every tool is stopped, and stays so until the daemon ends. Let that file be written "
+    "(df, mount, dmesg), then set it again."
+)
+_NOT_STOPPED = "NOTHING WAS STOPPED. Kill the daemon, or create that file by other means."
+
+
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     by: str = ""
@@ -68,11 +75,20 @@ def _set(app: App, reason: str) -> EstopReport:
             raise ClawError(
                 f"{error.message}; and {where.estop} cannot be written: {problem.strerror}",
                 code=error.code,
-                hint="NOTHING WAS STOPPED. Kill the daemon, or create that file by other means.",
+                hint=_HELD if _is_held(app) else _NOT_STOPPED,
             ) from problem
         if not is_nobody(error):
             note(f"The daemon did not take the call ({error.message}); {where.estop} was written.")
         return report
+
+
+def _is_held(app: App) -> bool:
+    """Tell whether the daemon says that it is set, though it could not be written down."""
+    try:
+        with app.running_client() as client:
+            return client.call(EstopState(), limit_s=5).is_set
+    except ClawError:
+        return False
 
 
 def _clear(app: App) -> EstopReport:

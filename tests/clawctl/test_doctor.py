@@ -1,6 +1,8 @@
 """`clawctl doctor`: what it calls wrong, what it only notes, and what it says to do."""
 
+import errno
 import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Literal
 import pytest
 
 from clawctl.checks.files import findings
+from clawctl.checks.machine import disk
 from clawctl.main import main
 from clawd import __version__
 from clawd.paths import layout
@@ -204,3 +207,18 @@ def test_a_mend_closes_what_was_judged_and_not_what_took_its_place(tmp_path: Pat
     kept.mend()
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
     assert stat.S_IMODE((home / "memory.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("number", "state"), [(errno.EROFS, "wrong"), (errno.EACCES, "ok")])
+def test_a_file_system_that_takes_no_files_is_wrong_whatever_is_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, state: str
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("clawctl.checks.machine.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("clawctl.checks.machine.FEW_BYTES", 0)
+    monkeypatch.setattr("clawctl.checks.machine.LEAST_BYTES", 0)
+    found = disk("disk", tmp_path).finding
+    assert found.state == state
+    assert ("Read-only file system" in found.says) == (state == "wrong")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from clawctl.main import main
-from clawd.errors import ClawError, NotFoundError
+from clawd.errors import ClawError, NotFoundError, StorageError
 from clawd.wire.methods import AnswerApproval, ClearEstop, RevokeRule, SetEstop
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import (
@@ -242,6 +242,20 @@ class TestEstop:
         assert "no daemon answers" in told
         assert "ESTOP cannot be written: Is a directory" in told
         assert "NOTHING WAS STOPPED" in told
+
+    def test_a_stop_that_holds_in_the_daemon_alone_is_told_as_that(
+        self, home: Path, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        def unwritten(_call: Call) -> EstopReport:
+            raise StorageError("ESTOP could not be written; the stop holds")
+
+        daemon.handlers["set_estop"] = unwritten
+        daemon.handlers["estop_state"] = EstopReport(is_set=True)
+        (home / "ESTOP").mkdir()
+        assert main(["estop"]) == 1
+        told = capsys.readouterr().err
+        assert "Every tool is stopped, and stays so until the daemon ends" in told
+        assert "NOTHING" not in told
 
     def test_a_bare_file_counts(self, home: Path, capsys: Capture) -> None:
         (home / "ESTOP").touch()
