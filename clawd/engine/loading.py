@@ -24,7 +24,7 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def progress_of(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
-    """Return how far a worker's load is, None where its file does not show its size."""
+    """Return how far a worker's load is; None where that cannot be seen, or is over at once."""
     return await asyncio.to_thread(_progress, config, worker)
 
 
@@ -38,7 +38,7 @@ def total_bytes(config: ModelConfig) -> int:
 
 def _progress(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
     total = total_bytes(config)
-    if not total:
+    if total < WORKER_BYTES:
         return None
     loaded = min(max(worker.memory_bytes() - WORKER_BYTES, 0), total)
     return LoadProgress(loaded_bytes=loaded, total_bytes=total)

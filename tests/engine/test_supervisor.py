@@ -288,6 +288,12 @@ async def test_a_load_tells_how_far_it_is_and_is_shared(tmp_path: Path) -> None:
         assert loaded == sorted(loaded)
         assert len(journal.having("load")) == 1
         assert await steps() == [], "it is there"
+    small = tmp_path / "small" / "fills.gguf"
+    small.parent.mkdir()
+    small.write_bytes(b"x")
+    async with fake_engine(tmp_path) as (engine, _):
+        told = [step async for step in engine.loading(ModelConfig(path=str(small)))]
+    assert told == [], "what is loaded at once is not worth a word"
     split = ModelConfig(path=str(parts[0]))
     assert total_bytes(split) == 200 << 20
     assert total_bytes(ModelConfig(path=str(tmp_path / "gone.gguf"))) == 0
