@@ -135,7 +135,9 @@ async def test_cancelling_kills_every_survivor_before_it_returns(run: Run) -> No
     task = asyncio.create_task(run(_SURVIVORS))
     async with asyncio.timeout(10):
         await run.ready.wait()
-    assert len(processes_with(run.tag)) > 1
+        # The shell says so when it has begun them; a busy machine lets none of them run before.
+        while len(processes_with(run.tag)) < 2:
+            await asyncio.sleep(0.02)
     task.cancel()
     began = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
