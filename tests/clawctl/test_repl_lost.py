@@ -5,13 +5,12 @@ import sys
 import threading
 from pathlib import Path
 
-from clawd.wire.events import TextDelta, TurnFinished
 from clawd.wire.methods import SendMessage
 from tests.clawctl.conftest import Look
-from tests.clawctl.repl_turns import at_prompt
-from tests.support.fake_daemon import Call, FakeDaemon
+from tests.clawctl.repl_turns import at_prompt, in_two_parts
+from tests.support.fake_daemon import FakeDaemon
 from tests.support.screen import TerminalScreen
-from tests.support.terminal import STARTED, echo, finished
+from tests.support.terminal import echo
 
 
 def test_a_daemon_that_is_gone_for_good_is_told_and_the_message_stays(
@@ -51,14 +50,7 @@ def test_ctrl_z_in_a_turn_suspends_and_fg_goes_on_with_the_answer(
     daemon: FakeDaemon, environ: dict[str, str]
 ) -> None:
     go_on = threading.Event()
-
-    def slow(call: Call) -> TurnFinished:
-        call.emit(STARTED, TextDelta(text="first words "))
-        assert go_on.wait(20)
-        call.emit(TextDelta(text="and last words"))
-        return finished("first words and last words")
-
-    daemon.handlers["send_message"] = slow
+    daemon.handlers["send_message"] = in_two_parts(go_on)
     shell = {**environ, "PS1": "shell$ "}
     with TerminalScreen(["bash", "--norc", "--noprofile", "-i"], shell, columns=120) as screen:
         screen.wait_for("shell$ ")

@@ -17,7 +17,7 @@ from clawd.wire.events import (
 )
 from clawd.wire.methods import SendMessage, Status
 from tests.clawctl.conftest import Look
-from tests.clawctl.repl_turns import at_prompt
+from tests.clawctl.repl_turns import at_prompt, in_two_parts
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.home import Home
 from tests.support.screen import clawctl_screen
@@ -143,14 +143,7 @@ def test_other_terminals_do(daemon: FakeDaemon, look: Look, term: str) -> None:
 
 def test_a_resize_in_mid_answer_loses_nothing(daemon: FakeDaemon, look: Look) -> None:
     go_on = threading.Event()
-
-    def slow(call: Call) -> TurnFinished:
-        call.emit(STARTED, TextDelta(text="first words "))
-        assert go_on.wait(20)
-        call.emit(TextDelta(text="and last words"))
-        return finished("first words and last words")
-
-    daemon.handlers["send_message"] = slow
+    daemon.handlers["send_message"] = in_two_parts(go_on)
     screen = look("agent", columns=100)
     screen.wait_for(at_prompt)
     screen.type("x\r")
