@@ -223,7 +223,8 @@ async def _http(
     from clawd.mcp.oauth import sign_in_auth
 
     if settings.oauth:
-        auth: Any = await sign_in_auth(settings, around.folder, around.on_sign_in)
+        signing_in = sign_in_auth(settings, around.folder, around.on_sign_in)
+        auth: Any = await stack.enter_async_context(signing_in)
     else:
         auth = Bearer(settings.token) if settings.token else None
     return await stack.enter_async_context(http_transport(settings, auth, trouble))

@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -25,6 +25,7 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
+from clawd.mcp.dialing import ConnectError
 from clawd.mcp.model import ServerSettings
 
 SIGN_IN_LIMIT_S = 300.0
@@ -34,9 +35,6 @@ _MAX_ADDRESS = 8 << 10
 _SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 _log = logging.getLogger(__name__)
-
-# The system gives a port that nobody listens on twice; two servers must not wait on one.
-_ports: set[int] = set()
 
 OnSignIn = Callable[[str], Awaitable[None]]
 
@@ -78,17 +76,23 @@ class TokenFile:
         await self._update("client", client_info.model_dump(mode="json", exclude_none=True))
 
     async def port(self) -> int:
-        """Return the port that the browser comes back to: always the same, as it is registered."""
+        """Return the port that the browser comes back to, 0 where none was kept."""
         kept = (await self._load()).get("port")
-        if isinstance(kept, int) and 1024 <= kept <= 65535:
-            _ports.add(kept)
-            return kept
-        port = _free_port()
-        await self._update("port", port)
-        return port
+        return kept if isinstance(kept, int) and 1024 <= kept <= 65535 else 0
+
+    async def move(self, port: int) -> None:
+        """Keep a port, and not what was registered with another one."""
+        kept = {"tokens": (await self._load()).get("tokens")}
+        await self._write({"url": self._url, "port": port} | (kept if kept["tokens"] else {}))
+
+    async def forget(self) -> None:
+        """Keep nothing any more."""
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
     async def _update(self, key: str, value: Any) -> None:
-        data = await self._load() | {"url": self._url, key: value}
+        await self._write(await self._load() | {"url": self._url, key: value})
+
+    async def _write(self, data: dict[str, Any]) -> None:
         await asyncio.to_thread(_replace, self._path, json.dumps(data).encode())
 
     async def _load(self) -> dict[str, Any]:
@@ -99,49 +103,62 @@ class TokenFile:
         return data if isinstance(data, dict) and data.get("url") == self._url else {}
 
 
-def _free_port() -> int:
-    """Return a port that is free, and that no other server here was given."""
-    with contextlib.ExitStack() as tried:
-        while True:
-            # Held until one is found: so each try finds another.
-            found = tried.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = int(found.getsockname()[1])
-            if port not in _ports:
-                _ports.add(port)
-                return port
-
-
+@contextlib.asynccontextmanager
 async def sign_in_auth(
     settings: ServerSettings, folder: Path, on_sign_in: OnSignIn
-) -> OAuthClientProvider:
-    """Return what signs requests, and signs in where that is needed.
+) -> AsyncIterator[OAuthClientProvider]:
+    """Give what signs requests, and signs in where that is needed; a port is held for the body.
 
     Args:
         settings: of the server.
         folder: where the tokens are kept; it is there.
         on_sign_in: takes the address that a person must open.
+
+    Raises:
+        ConnectError: no port is free.
     """
     file = TokenFile(token_path(folder, settings.alias), settings.url, _registered(settings))
-    callback = _Callback(await file.port())
+    callback = await _held(file)
 
     async def asked(address: str) -> None:
-        await callback.listen(address)
+        try:
+            await callback.listen(address)
+        except OSError as error:
+            # What was signed in there is over as well, or nobody would be asked.
+            await file.forget()
+            reason = f"port {callback.port}, where the browser comes back to: {error.strerror}"
+            raise OAuthFlowError(f"{reason}; the next try takes another") from error
         # No secret: whoever opens it must still sign in, and comes back to this machine.
         _log.warning("an MCP server wants a person to sign in: %s: %s", settings.alias, address)
         await on_sign_in(address)
 
-    return OAuthClientProvider(
-        server_url=settings.url,
-        client_metadata=OAuthClientMetadata(
-            client_name="clawd",
-            redirect_uris=[AnyUrl(callback.url)],
-            grant_types=["authorization_code", "refresh_token"],
-            response_types=["code"],
-        ),
-        storage=file,
-        redirect_handler=asked,
-        callback_handler=callback.wait,
-    )
+    try:
+        yield OAuthClientProvider(
+            server_url=settings.url,
+            client_metadata=OAuthClientMetadata(
+                client_name="clawd",
+                redirect_uris=[AnyUrl(callback.url)],
+                grant_types=["authorization_code", "refresh_token"],
+                response_types=["code"],
+            ),
+            storage=file,
+            redirect_handler=asked,
+            callback_handler=callback.wait,
+        )
+    finally:
+        callback.close()
+
+
+async def _held(file: TokenFile) -> "Callback":
+    """Hold the port that was registered; another where it is taken and nobody is signed in."""
+    callback = Callback(await file.port())
+    if callback.port and (callback.hold() or await file.get_tokens() is not None):
+        return callback
+    callback = Callback(0)
+    if not callback.hold():
+        raise ConnectError("127.0.0.1 has no port free for the browser to come back to")
+    await file.move(callback.port)
+    return callback
 
 
 def _registered(settings: ServerSettings) -> OAuthClientInformationFull | None:
@@ -164,34 +181,51 @@ def token_path(folder: Path, alias: str) -> Path:
     return folder / f"oauth-{name}.json"
 
 
-class _Callback:
-    """Waits, on the loopback interface only, for the browser to come back once."""
+class Callback:
+    """Waits, on the loopback interface only, for the browser to come back once.
+
+    The port is held before anybody is told of it: the system would give it to the next who asks.
+
+    Args:
+        port: to hold; 0 for one that is free.
+    """
 
     def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}/callback"
-        self._port = port
+        self.port = port
+        self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._came: asyncio.Future[AuthorizationCodeResult] | None = None
         self._state = ""
+
+    @property
+    def url(self) -> str:
+        """Where the browser is to come back to."""
+        return f"http://127.0.0.1:{self.port}/callback"
+
+    def hold(self) -> bool:
+        """Keep the port from others, without listening yet; False where one of them has it."""
+        with contextlib.suppress(OSError):
+            self._bind()
+        return self._socket is not None
 
     async def listen(self, address: str) -> None:
         """Begin to listen for who comes back from an address.
 
         Raises:
             OAuthFlowError: nobody could open it, or be known again.
+            OSError: another program has the port.
         """
         states = parse_qs(urlsplit(address).query).get("state", [""])
         if len(address) > _MAX_ADDRESS or not states[-1]:
             raise OAuthFlowError("the server's address to sign in at cannot be opened")
         self._state = states[-1]
         self._came = asyncio.get_running_loop().create_future()
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self._port, limit=_MAX_HEAD
-        )
+        held = self._socket or self._bind()
+        self._server = await asyncio.start_server(self._serve, sock=held, limit=_MAX_HEAD)
+        self._socket = None  # the server's now
 
     async def wait(self) -> AuthorizationCodeResult:
         """Wait for the code. Raises OAuthFlowError when nobody comes."""
-        assert self._server is not None
         assert self._came is not None
         try:
             async with asyncio.timeout(SIGN_IN_LIMIT_S):
@@ -199,8 +233,28 @@ class _Callback:
         except TimeoutError:
             raise OAuthFlowError(f"nobody signed in within {SIGN_IN_LIMIT_S:g} s") from None
         finally:
-            self._server.close()
-            self._server = None
+            self.close()
+            self.hold()  # for the next time
+
+    def close(self) -> None:
+        """Let the port go."""
+        for held in (self._server, self._socket):
+            if held is not None:
+                held.close()
+        self._server = self._socket = None
+
+    def _bind(self) -> socket.socket:
+        bound = socket.socket()
+        try:
+            # Connections of a sign-in before may not be quite over.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", self.port))
+        except OSError:
+            bound.close()
+            raise
+        self.port = int(bound.getsockname()[1])
+        self._socket = bound
+        return bound
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.oauth import TokenFile
+from clawd.mcp.oauth import Callback
 from tests.mcp.http_server import HttpServer, Request, reply
 from tests.mcp.world import World, told
 
@@ -29,6 +30,7 @@ class SignInServer(HttpServer):
         self.shown: list[str] = []
         self.granted = 0
         self.registered = 0
+        self.register_s = 0.0
 
     @override
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
@@ -52,6 +54,7 @@ class SignInServer(HttpServer):
             )
         if path == "/register":
             self.registered += 1
+            await asyncio.sleep(self.register_s)
             return await self._say(writer, request.body | {"client_id": "clawd-1"}, 201)
         if path == "/token":
             self.shown.append(request.headers.get("authorization", ""))
@@ -213,9 +216,83 @@ async def test_waiting_for_a_person_delays_no_other_server(
     await other.stop()
 
 
-async def test_no_two_servers_wait_for_the_browser_on_one_port(tmp_path: Path) -> None:
-    # So many that the system gives one of them twice.
-    files = [TokenFile(tmp_path / str(number), "https://a.example/mcp") for number in range(600)]
-    ports = [await file.port() for file in files]
-    assert len(set(ports)) == len(ports)
-    assert await files[0].port() == ports[0]
+@pytest.fixture
+def other() -> Iterator[socket.socket]:
+    """Another program's socket, which listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def port_of(asked: dict[str, str]) -> int:
+    port = urlsplit(asked["redirect_uri"]).port
+    assert port is not None
+    return port
+
+
+async def test_nobody_else_is_given_the_port_that_the_browser_comes_back_to(
+    world: World, server: SignInServer
+) -> None:
+    server.register_s = 2.0
+    world.start(settings_of(server))
+    async with asyncio.timeout(30):
+        while not server.registered:
+            await asyncio.sleep(0.01)
+    # It is told to the server already, and nobody listens on it yet.
+    port = json.loads((world.folder / "oauth-books.json").read_bytes())["port"]
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+    asked = await address_told(world)
+    assert port_of(asked) == port
+    await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
+    await world.ready("books")
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+    await world.close()
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", port))
+
+
+async def test_a_port_that_another_program_took_is_exchanged_for_one_that_is_registered(
+    world: World, server: SignInServer, other: socket.socket
+) -> None:
+    taken = other.getsockname()[1]
+    world.folder.mkdir()
+    kept = {"url": server.url, "port": taken, "client": {"client_id": "old", "redirect_uris": []}}
+    (world.folder / "oauth-books.json").write_text(json.dumps(kept))
+    world.start(settings_of(server))
+    asked = await address_told(world)
+    assert port_of(asked) != taken
+    assert asked["client_id"] == "clawd-1"
+    await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
+    await world.ready("books")
+
+
+async def test_who_is_signed_in_needs_no_port(
+    world: World, server: SignInServer, other: socket.socket
+) -> None:
+    taken = other.getsockname()[1]
+    world.folder.mkdir()
+    tokens = {"access_token": GIVEN, "token_type": "Bearer"}
+    kept = {"url": server.url, "port": taken, "tokens": tokens}
+    (world.folder / "oauth-books.json").write_text(json.dumps(kept))
+    world.start(settings_of(server))
+    await world.ready("books")
+    assert json.loads((world.folder / "oauth-books.json").read_bytes()) == kept
+    await world.close()
+    # Until the server wants it again: that it cannot be is said, and the next try moves.
+    server.accepted = "another"
+    world.start(settings_of(server))
+    asked = await address_told(world)
+    assert port_of(asked) != taken
+    assert any(f"port {taken}, where the browser comes back to" in seen for seen in world.problems)
+
+
+async def test_many_servers_have_a_port_each() -> None:
+    held = [Callback(0) for _ in range(600)]
+    try:
+        assert all(each.hold() for each in held)
+        assert len({each.port for each in held}) == len(held)
+    finally:
+        for each in held:
+            each.close()

@@ -39,6 +39,7 @@ class World:
         self.timing = timing
         self.is_stopped = False
         self.changes = 0
+        self.problems: set[str] = set()
         self.changed = asyncio.Event()
         settings = SandboxSettings(
             mode="off" if level == "none" else "required",
@@ -112,6 +113,7 @@ class World:
 
     def _heard(self) -> None:
         self.changes += 1
+        self.problems |= {each.problem for each in self.servers.states()}
         self.changed.set()
 
 

@@ -83,9 +83,16 @@ STDIO = ("everything", "files", "memory", "thinking", "clock", "git")
 @contextlib.contextmanager
 def everything_over_http() -> Iterator[str]:
     """Run the everything server on a loopback port, and give its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with socket.socket() as held:
+        # Kept from everybody else until the server, which allows for this, listens on it.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        with _everything_on(held.getsockname()[1]) as url:
+            yield url
+
+
+@contextlib.contextmanager
+def _everything_on(port: int) -> Iterator[str]:
     process = subprocess.Popen(
         [str(node_binary()), program("mcp", "mcp-server-everything"), "streamableHttp"],
         env={"PATH": os.environ["PATH"], "PORT": str(port)},
