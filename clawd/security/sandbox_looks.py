@@ -18,7 +18,7 @@ class Overseer(Protocol):
     def begin(self, init: int) -> None:
         """Take the process number of the namespace's init before the command runs.
 
-        Raises OSError when the command must not run.
+        Raises OSError when the command must not run, ProcessLookupError when it cannot, as it ends.
         """
 
     def may_begin(self) -> bool:
@@ -44,13 +44,20 @@ class Looks:
         self._overseer = overseer
         self._on_overuse = on_overuse
         self._next: asyncio.TimerHandle | None = None
+        self._is_gone = False
 
     def begin(self, init: int) -> None:
-        """Begin before the command runs; kills it where its limits cannot be set."""
+        """Begin before the command runs; kills it where its limits cannot be set.
+
+        One that is ending by itself, because its sandbox cannot be set up, is left to say why.
+        """
         if self._overseer is None:
             return
         try:
             self._overseer.begin(init)
+        except ProcessLookupError:
+            self._is_gone = True
+            return
         except OSError as error:
             self.overuse = f"its limits cannot be set: {error}"
             self._on_overuse()
@@ -59,6 +66,8 @@ class Looks:
 
     def may_begin(self) -> bool:
         """Whether the command may begin now; ask again if not."""
+        if self._is_gone:
+            return False
         return self._overseer is None or self._overseer.may_begin()
 
     def end(self) -> None:

@@ -134,7 +134,10 @@ def can_bind_numbers() -> bool:
 
 def _process_namespace(init: int) -> int:
     """Open a process namespace other than ours: the limit of ours is the machine's."""
-    namespace = os.open(f"/proc/{init}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        namespace = os.open(f"/proc/{init}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:  # one that ends has left its namespaces
+        raise ProcessLookupError(f"process {init} ends") from error
     if os.fstat(namespace).st_ino == Path("/proc/self/ns/pid").stat().st_ino:
         os.close(namespace)
         raise ProcessLookupError(f"process {init} is gone")

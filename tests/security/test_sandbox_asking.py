@@ -1,6 +1,8 @@
 """Commands that are asked to end before they are killed, and whose errors are kept apart."""
 
 import asyncio
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security import sandbox_signals
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_oversight import Oversight
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_result import ChildResult
 
@@ -92,6 +95,26 @@ async def test_a_missing_program_is_told_apart_from_a_missing_sandbox(tmp_path: 
     gone = ChildCommand(
         argv=("true",), workspace=tmp_path, readonly_paths=(Path("/gone"),), separate_errors=True
     )
+    with pytest.raises(SandboxUnavailableError, match="/gone"):
+        await sandbox.run(gone)
+
+
+async def test_a_missing_sandbox_is_told_when_its_process_ends_while_it_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is there, and has left its namespaces: nothing can be limited any more."""
+    begin = Oversight.begin
+
+    def late(self: Oversight, init: int) -> None:
+        with contextlib.suppress(OSError):
+            while Path(f"/proc/{init}/ns/pid").readlink().name:
+                time.sleep(0.001)
+        begin(self, init)
+
+    sandbox = Sandbox(SandboxSettings(levels=("bwrap",)))
+    assert (await sandbox.probe()).level == "bwrap"
+    monkeypatch.setattr(Oversight, "begin", late)
+    gone = ChildCommand(argv=("true",), workspace=tmp_path, readonly_paths=(Path("/gone"),))
     with pytest.raises(SandboxUnavailableError, match="/gone"):
         await sandbox.run(gone)
 

@@ -68,6 +68,16 @@ async def test_without_its_limits_a_command_does_not_begin() -> None:
     assert said == "its limits cannot be set: no cgroup"
 
 
+async def test_a_command_that_is_ending_is_left_to_say_why_and_does_not_begin() -> None:
+    overseer = Overseer("never asked", first=ProcessLookupError("process 1 ends"))
+    looks = Looks(overseer, on_overuse=pytest.fail)
+    looks.begin(1)
+    assert not looks.may_begin()
+    await asyncio.sleep(0.05)
+    looks.end()
+    assert (looks.overuse, overseer.ended) == ("", 1)
+
+
 async def test_nobody_is_asked_where_there_is_no_overseer() -> None:
     looks = Looks(None, on_overuse=pytest.fail)
     looks.begin(1)
