@@ -260,28 +260,32 @@ class EmergencyStop:
             self._fail(f"the watcher failed: {error!r}")
 
     def _check(self) -> None:
+        # Seen and acted on under one lock: between them the stop could be cleared, and something
+        # begin that must live.
         with self._lock:
-            if not self.is_set():
+            if self.is_set():
+                callbacks = self._stop_all()
+            else:
+                callbacks = []
                 if self._engaged:
                     self._engaged = False
                     self._notify(is_set=False)
-                return
-        self._engage()
+        _call(callbacks)
 
     def _engage(self) -> None:
         with self._lock:
-            for pidfd in self._pidfds:
-                _kill(pidfd)
-            if self._engaged:
-                return
-            self._engaged = True
-            self._notify(is_set=True)
-            callbacks = list(self._callbacks)
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception as error:  # noqa: BLE001 - one broken callback must not save the rest
-                _log.error("a callback of the emergency stop failed", exc_info=error)
+            callbacks = self._stop_all()
+        _call(callbacks)
+
+    def _stop_all(self) -> list[Callable[[], None]]:
+        """Kill and notify, under the lock; return who is to be called after it."""
+        for pidfd in self._pidfds:
+            _kill(pidfd)
+        if self._engaged:
+            return []
+        self._engaged = True
+        self._notify(is_set=True)
+        return list(self._callbacks)
 
     def _notify(self, *, is_set: bool) -> None:
         """Tell the loops; called under the lock, so that they hear changes in their order."""
@@ -331,6 +335,14 @@ class EmergencyStop:
         return _Note(
             reason=single_line(note.reason), by=single_line(note.by), at=single_line(note.at)
         )
+
+
+def _call(callbacks: list[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - one broken callback must not save the rest
+            _log.error("a callback of the emergency stop failed", exc_info=error)
 
 
 def _kill(pidfd: int) -> None:

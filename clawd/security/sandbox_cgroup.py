@@ -84,8 +84,7 @@ class ToolsCgroup:
 
     def new(self, *, memory_bytes: int, processes: int) -> CommandCgroup:
         """Make the cgroup of one command. Raises OSError when that fails."""
-        folder = self._folder / str(next(self._numbers))
-        folder.mkdir()
+        folder = self._made()
         if "memory" in self.controllers:
             _write(folder / "memory.max", str(memory_bytes))
             _write(folder / "memory.oom.group", "1")
@@ -94,6 +93,14 @@ class ToolsCgroup:
         if "pids" in self.controllers:
             _write(folder / "pids.max", str(processes))
         return CommandCgroup(folder)
+
+    def _made(self) -> Path:
+        while True:
+            folder = self._folder / str(next(self._numbers))
+            # One that an earlier daemon left is there until the last of what it holds has died.
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
 
 
 def tools_cgroup(

@@ -29,7 +29,8 @@ from clawd.security.sandbox_signals import (
 )
 
 READ_BYTES = 64 << 10
-_DEATH_LIMIT_S = 5.0
+# A busy machine lets what was killed run, and so die, only seconds later.
+_DEATH_LIMIT_S = 20.0
 _DRAIN_LIMIT_S = 0.5
 _SETUP_LOOK_S = 0.001
 
@@ -273,8 +274,11 @@ class Child(ABC):
             signal_group(self._process, signal.SIGKILL)
 
     async def ask_to_end(self, grace_s: float) -> None:
-        """Send SIGTERM and wait that long; whatever lives then is `end`'s."""
-        if grace_s <= 0 or self._process is None or not (self.is_bare or self._is_let_go):
+        """Send SIGTERM and wait that long; whatever lives then is `end`'s.
+
+        A command that has not begun yet gets no grace: it would begin only now, and unasked.
+        """
+        if grace_s <= 0 or self._process is None or not self._let_in.is_set():
             return
         if self.is_bare:
             signal_group(self._process, signal.SIGTERM)

@@ -1,8 +1,8 @@
 """How much one command writes to the workspace's disk: asked while it runs, cheaply.
 
 A limit on one file does not bound many. So the free space is compared with that at the start, and
-only when it has gone down by half the limit is the workspace walked, in a thread, for what has
-changed since: other programs fill disks too. Files that have no name any more are found by the
+only when it has gone down or up by half the limit is the workspace walked, in a thread, for what
+has changed since: other programs fill disks too, and free them. Files that have no name any more are found by the
 descriptors of the command's processes. How much can be written beyond the limit is what fits
 between two looks and into the time of a walk; at twice the limit nobody waits for the walk.
 """
@@ -71,7 +71,9 @@ class DiskWatch:
                 return False
         if init and self._has_mounts and _fills_its_own(init, self._limit.files):
             return True
-        if not grown.is_over(self._limit, part=0.5):
+        # What others have removed meanwhile would hide as much of what the command writes.
+        freed = self._before.without(now)
+        if not (grown.is_over(self._limit, part=0.5) or freed.is_over(self._limit, part=0.5)):
             return False
         if self._walk is None:
             loop = asyncio.get_running_loop()
@@ -135,7 +137,10 @@ def _walked(folder: str) -> Iterator[os.stat_result]:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    about = entry.stat(follow_symlinks=False)
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # gone meanwhile; the others in the folder are not
                     yield about
                     if stat.S_ISDIR(about.st_mode):
                         waiting.append(entry.path)
@@ -158,17 +163,20 @@ def _descendants(init: int) -> Iterator[int]:
 def _nameless(pid: int) -> Iterator[os.stat_result]:
     try:
         for held in (_PROC / str(pid) / "fd").iterdir():
-            about = held.stat()
+            try:
+                about = held.stat()
+            except FileNotFoundError:
+                continue  # closed meanwhile; the others are not
             if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
                 yield about
     except (FileNotFoundError, ProcessLookupError):
         return
     except PermissionError:
-        if not _is_dead(pid):
+        if not is_dead(pid):
             raise
 
 
-def _is_dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
     """Whether a process has ended and only waits for its parent; then it holds nothing."""
     try:
         facts = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2]

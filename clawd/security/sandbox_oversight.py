@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from clawd.security.sandbox_cgroup import CommandCgroup, ToolsCgroup
-from clawd.security.sandbox_disk import DiskUse, DiskWatch
+from clawd.security.sandbox_disk import DiskUse, DiskWatch, is_dead
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import DEFAULT_PATH, ResourceLimits
 
@@ -138,6 +138,10 @@ def _process_namespace(init: int) -> int:
         namespace = os.open(f"/proc/{init}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:  # one that ends has left its namespaces
         raise ProcessLookupError(f"process {init} ends") from error
+    except PermissionError as error:  # so the kernel says when it is reaped just then
+        if not is_dead(init):
+            raise
+        raise ProcessLookupError(f"process {init} is gone") from error
     if os.fstat(namespace).st_ino == Path("/proc/self/ns/pid").stat().st_ino:
         os.close(namespace)
         raise ProcessLookupError(f"process {init} is gone")

@@ -30,7 +30,7 @@ from clawd.security.sandbox_result import Level
 # A life of years: the limit of a command's processor time would end what stays sooner or later.
 _LIFE_CPU_S = 10 * 366 * 24 * 3600
 _SETUP_LOOK_S = 0.005
-_SETUP_LIMIT_S = 10.0
+_SETUP_LIMIT_S = 30.0
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ from tests.support.escape_planted import PLANTED
 from tests.support.escape_resources import RESOURCES
 from tests.support.escape_run import attempts
 
-pytestmark = [pytest.mark.escape, pytest.mark.sandbox]
+# The first of them waits for all of the runs.
+pytestmark = [pytest.mark.escape, pytest.mark.sandbox, pytest.mark.timeout(540)]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PYTHON = Path("/usr/bin/python3")

@@ -180,7 +180,7 @@ async def test_limits_of_files_and_memory_and_processor_hold(tmp_path: Path) -> 
 
     async def run(script: str) -> ChildResult:
         argv = ("bash", "-c", script)
-        return await sandbox.run(ChildCommand(argv=argv, workspace=tmp_path, timeout_s=20))
+        return await sandbox.run(ChildCommand(argv=argv, workspace=tmp_path, timeout_s=90))
 
     assert (await run("head -c 2000000 /dev/zero > big")).exit_code != 0
     assert (tmp_path / "big").stat().st_size == 1 << 20
@@ -206,7 +206,7 @@ async def test_forks_stop_for_root_as_well(tmp_path: Path) -> None:
         "except OSError as error: print('stopped', made < 400)\n"
     )
     result = await sandbox.run(
-        ChildCommand(argv=(_PYTHON, "-c", bomb), workspace=tmp_path, timeout_s=30)
+        ChildCommand(argv=(_PYTHON, "-c", bomb), workspace=tmp_path, timeout_s=90)
     )
     assert result.output == "stopped True\n"
     assert Path("/proc/sys/kernel/pid_max").read_bytes() == everyone
@@ -216,7 +216,7 @@ async def test_forks_stop_for_root_as_well(tmp_path: Path) -> None:
 async def test_very_many_processes_one_after_the_other_are_no_matter(place: Place) -> None:
     wait = "while [ $(cat /proc/sys/kernel/pid_max) -gt 1000 ]; do sleep 0.05; done\n"
     many = "i=0; while [ $i -lt 700 ]; do /bin/true | /bin/true || exit 1; i=$((i + 1)); done\n"
-    result = await place.sh(wait + many + "echo all of them", timeout_s=60.0)
+    result = await place.sh(wait + many + "echo all of them", timeout_s=110.0)
     assert (result.output, result.exit_code) == ("all of them\n", 0)
 
 
@@ -228,10 +228,15 @@ async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> N
         "from clawd.security.sandbox_plan import *\n"
         "async def main():\n"
         "    sandbox = Sandbox(SandboxSettings(limits=ResourceLimits(processes=20)))\n"
-        "    bomb = 'for i in $(seq 60); do sleep 30 & done; echo all'\n"
-        "    result = await sandbox.run(ChildCommand(argv=('bash', '-c', bomb),"
-        " workspace=Path(sys.argv[1]), timeout_s=1.5))\n"
-        "    print(json.dumps([result.output, result.ended_by]))\n"
+        "    bomb = 'for i in $(seq 60); do sleep 300 & done; echo all'\n"
+        "    said = []\n"
+        "    def heard(text):\n"
+        "        said.append(text)\n"
+        "        if 'unavailable' in ''.join(said) or 'all' in ''.join(said): task.cancel()\n"
+        "    task = asyncio.create_task(sandbox.run(ChildCommand(argv=('bash', '-c', bomb),"
+        " workspace=Path(sys.argv[1]), timeout_s=90), on_output=heard))\n"
+        "    await asyncio.wait([task])\n"
+        "    print(json.dumps(''.join(said)))\n"
         "asyncio.run(main())\n"
     )
     tmp_path.chmod(0o777)
@@ -244,10 +249,10 @@ async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> N
     if subprocess.run([*start, "import msgspec"], env=env, capture_output=True).returncode:
         pytest.skip("another user cannot start this interpreter")
     ran = subprocess.run(
-        [*start, script, str(tmp_path)], env=env, capture_output=True, text=True, timeout=60
+        [*start, script, str(tmp_path)], env=env, capture_output=True, text=True, timeout=110
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    output, _ended_by = json.loads(ran.stdout)
+    output = json.loads(ran.stdout)
     assert "Resource temporarily unavailable" in output
     assert "all" not in output
 

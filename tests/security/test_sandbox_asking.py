@@ -13,6 +13,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_oversight import Oversight
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_result import ChildResult
+from tests.support.time_limits import TimeLimit
 
 pytestmark = pytest.mark.sandbox
 
@@ -32,46 +33,79 @@ async def run(
     script: str,
     workspace: Path,
     *,
-    timeout_s: float = 10.0,
+    over: TimeLimit | None = None,
     grace_s: float = 0.0,
     separate: bool = False,
 ) -> ChildResult:
+    """Run a script; with `over` its time limit is over as soon as it says that it has begun."""
     command = ChildCommand(
         argv=("bash", "-c", script),
         workspace=workspace,
-        timeout_s=timeout_s,
+        timeout_s=30.0 if over is None else over.seconds,
         grace_s=grace_s,
         separate_errors=separate,
     )
-    async with asyncio.timeout(30):
-        return await sandbox.run(command)
+    async with asyncio.timeout(90):
+        heard = None if over is None else over.is_over_at("begun")
+        return await sandbox.run(command, on_output=heard)
 
 
-async def test_with_a_grace_it_is_asked_first(sandbox: Sandbox, tmp_path: Path) -> None:
-    result = await run(sandbox, POLITE, tmp_path, timeout_s=0.5, grace_s=20)
+@pytest.fixture
+def over(monkeypatch: pytest.MonkeyPatch) -> TimeLimit:
+    return TimeLimit(monkeypatch)
+
+
+async def test_with_a_grace_it_is_asked_first(
+    sandbox: Sandbox, tmp_path: Path, over: TimeLimit
+) -> None:
+    result = await run(sandbox, POLITE, tmp_path, over=over, grace_s=60)
     assert "asked" in result.output
     assert (result.timed_out, result.exit_code) == (True, 0)
 
 
-async def test_without_a_grace_it_is_killed(sandbox: Sandbox, tmp_path: Path) -> None:
-    result = await run(sandbox, POLITE, tmp_path, timeout_s=0.5)
+async def test_without_a_grace_it_is_killed(
+    sandbox: Sandbox, tmp_path: Path, over: TimeLimit
+) -> None:
+    result = await run(sandbox, POLITE, tmp_path, over=over)
     assert "asked" not in result.output
     assert result.timed_out
 
 
-async def test_after_the_grace_it_is_killed(sandbox: Sandbox, tmp_path: Path) -> None:
-    result = await run(sandbox, STUBBORN, tmp_path, timeout_s=0.5, grace_s=0.3)
+async def test_after_the_grace_it_is_killed(
+    sandbox: Sandbox, tmp_path: Path, over: TimeLimit
+) -> None:
+    result = await run(sandbox, STUBBORN, tmp_path, over=over, grace_s=0.3)
     assert result.output == "begun\n"
     assert (result.timed_out, result.exit_code) == (True, 137)
 
 
 async def test_where_no_group_can_be_signalled_the_command_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: TimeLimit
 ) -> None:
     monkeypatch.setattr(sandbox_signals, "PROCESS_GROUP", 1 << 20)  # as Linux 6.8 answers
     sandbox = Sandbox(SandboxSettings(levels=("bwrap",)))
-    result = await run(sandbox, POLITE, tmp_path, timeout_s=0.5, grace_s=20)
+    result = await run(sandbox, POLITE, tmp_path, over=over, grace_s=60)
     assert result.output == "begun\nasked\n"
+
+
+async def test_what_has_not_begun_when_its_time_is_over_does_not_begin_in_its_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: TimeLimit
+) -> None:
+    sandbox = Sandbox(SandboxSettings(levels=("bwrap",)))
+    await sandbox.probe()
+    asked = 0
+
+    def may_begin(_self: Oversight) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            over.is_over()
+        return asked > 4
+
+    monkeypatch.setattr(Oversight, "may_begin", may_begin)
+    result = await run(sandbox, "echo ran > proof", tmp_path, over=over, grace_s=5)
+    assert (result.timed_out, result.exit_code) == (True, 137)
+    assert not (tmp_path / "proof").exists()
 
 
 async def test_errors_can_be_kept_apart(sandbox: Sandbox, tmp_path: Path) -> None:

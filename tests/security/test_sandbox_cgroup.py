@@ -111,6 +111,16 @@ def test_a_command_gets_its_limits_before_it_runs(
     assert oversight.end() == ""
 
 
+def test_what_an_earlier_daemon_left_and_is_still_dying_hinders_no_command(tree: Tree) -> None:
+    (tree.unit / "tools/1").mkdir()
+    (tree.unit / "tools/1/alive").touch()  # a cgroup that is not empty cannot be removed
+    tools = tree.open()
+    assert isinstance(tools, ToolsCgroup)
+    tools.controllers = frozenset()
+    tools.new(memory_bytes=1, processes=1)
+    assert (tree.unit / "tools/2").is_dir()
+
+
 def test_a_command_whose_limits_cannot_be_set_does_not_begin(tree: Tree) -> None:
     tools = tree.open()
     assert isinstance(tools, ToolsCgroup)
@@ -138,7 +148,7 @@ child = subprocess.Popen(["setsid", "sleep", "60"])
 command.add(child.pid)
 assert f"{{tools.name}}/1" in Path(f"/proc/{{child.pid}}/cgroup").read_text()
 command.close()
-assert child.wait(10) == -9
+assert child.wait(60) == -9
 command.close()
 print(own.splitlines()[-1].removeprefix("0::").removeprefix(f"/{{unit.name}}"))
 print(sorted(p.name for p in (unit / "tools").iterdir() if p.is_dir()))
@@ -152,7 +162,7 @@ for folder in ("tools", "daemon", "."):
         ["unshare", "-m", "sh", "-c", argv, sys.executable, script],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=110,
     )
     if "mount" in ran.stderr:
         pytest.skip(f"no cgroup2 can be mounted here: {ran.stderr}")

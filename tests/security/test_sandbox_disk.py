@@ -1,9 +1,12 @@
 """What a command may write in all: real commands that fill a disk, and what the walk counts."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ _MANY = 'python3 -c \'for n in range(10**6): open(f"f{n}", "w").close()\''
 async def run(script: str, workspace: Path) -> ChildResult:
     argv = ("bash", "-c", script)
     sandbox = Sandbox(SandboxSettings(limits=_LIMITS))
-    return await sandbox.run(ChildCommand(argv=argv, workspace=workspace, timeout_s=20))
+    return await sandbox.run(ChildCommand(argv=argv, workspace=workspace, timeout_s=90))
 
 
 @pytest.mark.sandbox
@@ -64,19 +67,80 @@ def test_only_what_was_changed_since_then_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_name_is_counted_where_it_is_held(tmp_path: Path) -> None:
-    def used() -> DiskUse:
-        found = changed_since(tmp_path, time.time_ns() + 10**12, os.getpid())
-        assert found is not None
-        return found
+    holder = (
+        "import os, sys\n"
+        "held = open('gone', 'wb', 0); held.write(b'x' * 100_000); os.unlink('gone')\n"
+        "print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # else it holds whatever keeps the output of the test
+    ) as held:
+        assert held.stdout is not None
+        held.stdout.readline()
+        used = changed_since(tmp_path, time.time_ns() + 10**12, held.pid)
+        held.kill()
+    assert used is not None
+    assert used.files == 1
+    assert used.written_bytes >= 100_000
 
-    before = used()  # whoever runs the test may hold such files as well
-    with (tmp_path / "gone").open("wb") as held:
+
+def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors = tmp_path / "proc/7/fd"
+    descriptors.mkdir(parents=True)
+    monkeypatch.setattr(sandbox_disk, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(sandbox_disk, "_descendants", lambda init: [init])
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    with (workspace / "gone").open("wb") as held:
         held.write(b"x" * 100_000)
         held.flush()
-        (tmp_path / "gone").unlink()
-        after = used()
-    assert after.files == before.files + 1
-    assert after.written_bytes >= before.written_bytes + 100_000
+        (workspace / "gone").unlink()
+        for number in range(9):
+            to = "closed by now" if number != 5 else f"/proc/self/fd/{held.fileno()}"
+            (descriptors / str(number)).symlink_to(to)
+        used = changed_since(workspace, time.time_ns() + 10**12, 7)
+    assert used is not None
+    assert used.files == 1
+
+
+def test_what_is_removed_while_it_is_looked_at_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        (tmp_path / str(number)).touch()
+    listed = os.scandir
+
+    @contextlib.contextmanager
+    def late(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with listed(folder) as entries:
+            found = list(entries)
+        Path(found[0].path).unlink()
+        yield found
+
+    monkeypatch.setattr(os, "scandir", late)
+    used = changed_since(tmp_path, 0, 0)
+    assert used is not None
+    assert used.files == 8
+
+
+async def test_what_others_remove_does_not_hide_what_the_command_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = DiskUse(written_bytes=1_000_000, files=0)
+    used = DiskUse(written_bytes=2_000, files=1)
+    monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: taken)
+    monkeypatch.setattr(sandbox_disk, "changed_since", lambda *_: used)
+    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    taken = DiskUse(written_bytes=500_000, files=0)
+    async with asyncio.timeout(60):
+        while not watch.is_over(0):
+            await asyncio.sleep(0.001)
 
 
 def test_who_hides_what_it_holds_is_not_believed(

@@ -347,7 +347,7 @@ async def test_a_stop_that_kills_the_first_process_kills_all(tmp_path: Path) -> 
     run = Run(tmp_path, level="landlock")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(run(_ORPHANS + "echo ready; sleep 300"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await run.ready.wait()
         (leader,) = run.registry.held
         run.registry.stop()
@@ -360,7 +360,7 @@ async def test_a_command_whose_keeper_dies_dies_too(tmp_path: Path) -> None:
     run = Run(tmp_path, level="landlock")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(run(_ORPHANS + "echo ready; sleep 300"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await run.ready.wait()
         (keeper,) = (
             pid for pid in processes_with("confine_program") if _parent_of(pid) == os.getpid()
@@ -406,7 +406,7 @@ def _parent_of(pid: int) -> int:
 
 
 def _wait_until_gone(tag: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := processes_with(tag):
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
@@ -416,6 +416,7 @@ def _wait_until_gone(tag: str) -> None:
 
 
 @pytest.mark.escape
+@pytest.mark.timeout(540)
 def test_every_attempt_to_get_out_fails_but_for_the_known_ones() -> None:
     # One test for all: each would start the stand-ins of its worker's share anew.
     base = tempfile.mkdtemp(prefix="clawd-escape-", dir="/tmp")
@@ -426,7 +427,7 @@ def test_every_attempt_to_get_out_fails_but_for_the_known_ones() -> None:
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "LANG": "C.UTF-8"},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=500,
         )
         assert ran.returncode == 0, ran.stderr[-3000:]
         results = json.loads(ran.stdout)["sandbox"]

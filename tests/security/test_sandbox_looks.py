@@ -44,7 +44,7 @@ async def asked(overseer: Overseer) -> str:
     killed = asyncio.Event()
     looks = Looks(overseer, on_overuse=killed.set)
     looks.begin(1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await killed.wait()
     looks.end()
     looks.end()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security import sandbox_open
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
@@ -67,7 +68,7 @@ async def read_all(child: OpenChild) -> bytes:
 
 async def read_until(child: OpenChild, word: bytes) -> bytes:
     data = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while word not in data:
             piece = await child.read()
             assert piece, data
@@ -86,7 +87,7 @@ def fenced(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @asynccontextmanager
-async def within(limit_s: float = 30.0) -> AsyncIterator[None]:
+async def within(limit_s: float = 100.0) -> AsyncIterator[None]:
     async with asyncio.timeout(limit_s):
         yield
 
@@ -142,13 +143,19 @@ async def test_writing_to_what_has_ended_fails(place: Place) -> None:
             await child.write(bytes(10_000_000))
 
 
-async def test_one_that_obeys_end_of_file_ends_by_itself(place: Place) -> None:
+async def test_one_that_obeys_end_of_file_ends_by_itself(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_open, "EOF_GRACE_S", 60.0)
     async with within(), place.open("cat; exit 3") as child:
         await child.write(b"x")
     assert child.exit_code() == 3
 
 
-async def test_one_that_ignores_end_of_file_is_asked_by_signal(place: Place) -> None:
+async def test_one_that_ignores_end_of_file_is_asked_by_signal(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_open, "TERM_GRACE_S", 60.0)
     script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done"
     async with within(), place.open(script) as child:
         await read_until(child, b"ready")
@@ -198,7 +205,18 @@ async def test_a_stop_that_is_set_lets_nothing_begin(place: Place) -> None:
     assert not (place.workspace / "proof").exists()
 
 
-async def test_several_are_closed_side_by_side(place: Place) -> None:
+async def test_several_are_closed_side_by_side(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving, asked = asyncio.Barrier(4), OpenChild.ask_to_leave
+
+    async def together(child: OpenChild) -> None:
+        await leaving.wait()  # one after the other they would never be four
+        await asked(child)
+        await leaving.wait()
+
+    monkeypatch.setattr(OpenChild, "ask_to_leave", together)
+
     async def one() -> None:
         async with place.open("trap '' TERM; exec -a TAG sleep 300") as child:
             await child.write(b"x")
@@ -211,10 +229,7 @@ async def test_several_are_closed_side_by_side(place: Place) -> None:
             group.create_task(one())
         for _ in range(4):
             await ready.acquire()
-        began = time.monotonic()
         leave.set()
-    # One after the other they would take three seconds each.
-    assert time.monotonic() - began < 10
     assert processes_with(place.tag) == []
 
 
@@ -409,6 +424,6 @@ def test_nothing_outlives_a_daemon_that_is_killed(tmp_path: Path, level: str) ->
         assert len(held) >= 2
         daemon.send_signal(signal.SIGKILL)
     for pidfd in held:
-        assert select.select([pidfd], [], [], 10.0)[0], "it outlived the daemon"
+        assert select.select([pidfd], [], [], 60.0)[0], "it outlived the daemon"
         os.close(pidfd)
     assert processes_with(tag) == []

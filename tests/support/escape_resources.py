@@ -24,12 +24,12 @@ LIMITS = ResourceLimits(
 _WRITES = (
     "data = b'x' * 1_000_000\n"
     "for n in range(200):\n"
-    "    time.sleep(0.03)\n"
+    "    time.sleep(0.06)\n"
 )  # fmt: skip
 # As many as can be removed again in no time.
 _SLOWLY = (
     "for n in range(20_000):\n"
-    "    time.sleep(0.0003)\n"
+    "    time.sleep(0.0005)\n"
 )  # fmt: skip
 _LATER = "sleep 0.4; echo > survived"
 
@@ -47,11 +47,11 @@ RESOURCES = (
     _py("many-processes",
         "n = 0\n"
         "while n < 200:\n"
-        "    if not os.fork(): time.sleep(5); os._exit(0)\n"
+        "    if not os.fork(): time.sleep(60); os._exit(0)\n"
         "    n += 1\n"
         "escaped()"),
     _py("many-threads",
-        "for n in range(200): threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
+        "for n in range(200): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "escaped()\nos._exit(0)"),
     _sh("fork-bomb", "b() { b | b & }; b; sleep 0.5"),
     # exec: a shell that cannot fork any more would wait, and the command with it.
@@ -78,7 +78,7 @@ RESOURCES = (
         _SLOWLY + "    os.close(os.open(f'f{n}', os.O_CREAT))\nescaped()"),
     _py("disk-full-of-folders", _SLOWLY + "    os.mkdir(f'f{n}')\nescaped()"),
     _py("tmp-full-of-empty-files",
-        "for n in range(300_000): os.close(os.open(f'/tmp/f{n}', os.O_CREAT))\nescaped()"),
+        _SLOWLY + "    os.close(os.open(f'/tmp/f{n}', os.O_CREAT))\nescaped()"),
     _sh("tmp-full",
         "for n in 1 2 3; do head -c 3000000 /dev/zero > /tmp/$n || exit; done; escaped"),
     _sh("shared-memory-full",

@@ -35,6 +35,7 @@ AT_ONCE = 4
 # All of them fail by the same rule; at the second level some will do.
 _FEW_DELETIONS = 10
 _LIMIT_S = 15.0
+_OTHERS_LIMIT_S = 100.0
 _PYTHON = "/usr/bin/python3"
 _SECRET_NAME = "STANDIN_API_KEY"
 
@@ -145,7 +146,7 @@ def _let_it_read(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(BrokenPipeError):
             os.write(process.stdin.fileno(), b"look\n")
         if not process.stdout.readline():
-            process.wait(_LIMIT_S)
+            process.wait(_OTHERS_LIMIT_S)
 
 
 async def _judged(attempt: Attempt, folder: Path, level: Level | None) -> Verdict:
@@ -175,6 +176,8 @@ async def _judged(attempt: Attempt, folder: Path, level: Level | None) -> Verdic
         else:
             output = await asyncio.to_thread(_run_bare, attempt, place, env, leaked.fileno())
         if attempt.wait_s:
+            # What it did while the command had not ended yet is no survival.
+            (place.workspace / "survived").unlink(missing_ok=True)
             await asyncio.sleep(attempt.wait_s)
         if attempt.owner:
             await asyncio.to_thread(_as_owner, attempt.owner, place, env)
@@ -199,7 +202,7 @@ def _run_bare(attempt: Attempt, place: _Place, env: dict[str, str], leaked: int)
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=_LIMIT_S,
+        timeout=_OTHERS_LIMIT_S,
         pass_fds=(leaked,),
         start_new_session=True,
     )
@@ -214,7 +217,7 @@ def _as_owner(script: str, place: _Place, env: dict[str, str]) -> None:
         env={**os.environ, **env, "HOME": str(place.folder), "GIT_CONFIG_NOSYSTEM": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=_LIMIT_S,
+        timeout=_OTHERS_LIMIT_S,
     )
 
 
