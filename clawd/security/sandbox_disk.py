@@ -2,9 +2,10 @@
 
 A limit on one file does not bound many. So the free space is compared with that at the start, and
 only when it has gone down or up by half the limit is the workspace walked, in a thread, for what
-has changed since: other programs fill disks too, and free them. Files that have no name any more are found by the
-descriptors of the command's processes. How much can be written beyond the limit is what fits
-between two looks and into the time of a walk; at twice the limit nobody waits for the walk.
+has changed since: other programs fill disks too, and free them. Files that have no name any more
+are found by the descriptors of the command's processes. How much can be written beyond the limit is
+what fits between two looks and into the time of a walk; at twice the limit nobody waits for the
+walk.
 """
 
 import asyncio

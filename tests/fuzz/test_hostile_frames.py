@@ -38,7 +38,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 
 def raw(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(20)
+    connection.settimeout(60)
     connection.connect(str(path))
     return connection
 
@@ -130,7 +130,7 @@ def test_ten_thousand_requests_at_once_are_all_answered(daemon: Path) -> None:
 
         while len(replies) < 10_001:
             readable, writable, _ = select.select(
-                [connection], [connection] if sent < len(data) else [], [], 30
+                [connection], [connection] if sent < len(data) else [], [], 60
             )
             assert readable or writable
             if writable:

@@ -305,7 +305,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
         writer.send_signal(signal.SIGKILL)
         acknowledged += [x.split() for x in writer.stdout.read().split("\n")[:-1]]
         writer.stdout.close()
-        writer.wait(timeout=10)
+        writer.wait(timeout=60)
         asyncio.run(_append(path, 1))
         found = verify(path)
         assert found.ok, found.message

@@ -20,7 +20,7 @@ class Disk:
 
     def commit(self, items: list[int]) -> list[int | Exception]:
         self.is_busy.set()
-        assert self.is_ready.wait(10)
+        assert self.is_ready.wait(60)
         self.batches.append(items)
         if -1 in items:
             raise OSError("all of it failed")
@@ -31,7 +31,7 @@ async def _held(disk: Disk, writer: GroupCommit[int, int]) -> "asyncio.Task[int]
     """Return a task whose item the thread holds in its hands."""
     disk.is_ready.clear()
     first = asyncio.create_task(writer.submit(1))
-    assert await asyncio.to_thread(disk.is_busy.wait, 10)
+    assert await asyncio.to_thread(disk.is_busy.wait, 60)
     return first
 
 
@@ -140,7 +140,7 @@ async def test_housekeeping_runs_between_batches_and_when_it_asked_to() -> None:
     writer: GroupCommit[int, int] = GroupCommit(
         "test", disk.commit, error=StorageError, housekeep=housekeep
     )
-    assert await asyncio.to_thread(is_enough.wait, 10)
+    assert await asyncio.to_thread(is_enough.wait, 60)
     assert disk.batches == []
     assert await writer.submit(1) == 10
     await writer.close()
@@ -172,7 +172,7 @@ async def test_a_thread_that_ends_by_a_defect_leaves_nobody_waiting() -> None:
     others = [asyncio.create_task(writer.submit(item)) for item in (2, 3)]
     await asyncio.sleep(0)
     disk.is_ready.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answers = await asyncio.gather(first, *others, return_exceptions=True)
         with pytest.raises(StorageError, match="restart clawd"):
             await writer.submit(4)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-_LIMIT_S = 10.0
+_LIMIT_S = 60.0
 
 
 class _Watch:

@@ -153,7 +153,7 @@ class SlowStore(fakes.MemoryRuleStore):
 
     def save(self, rules: tuple[ApprovalRule, ...]) -> None:
         self.begun.set()
-        assert self.let_go.wait(10)
+        assert self.let_go.wait(60)
         super().save(rules)
 
 
@@ -166,7 +166,7 @@ async def test_a_revoked_rule_allows_nothing_while_the_disk_is_slow() -> None:
     store.let_go.clear()
     store.begun.clear()
     adding = asyncio.create_task(book.add(new_rule(path="other.md")))
-    assert await asyncio.to_thread(store.begun.wait, 10)
+    assert await asyncio.to_thread(store.begun.wait, 60)
     revoking = asyncio.create_task(book.revoke(rule.id, fakes.ADA))
     await asyncio.sleep(0)
     assert book.find(fakes.action()) is None

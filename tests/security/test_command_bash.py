@@ -17,7 +17,7 @@ from clawd.security.policy import DEFAULT_ALLOWED_COMMANDS, PolicySettings
 from clawd.security.shell_wrappers import WRAPPERS
 
 LINES = 250
-LIMIT_S = 20.0
+LIMIT_S = 100.0
 BEGINNINGS = ("ls ", "cat a|", "echo ", "sort ", "grep a b", "time ls ", "ls -l;", "git log ")
 TOKENS = (
     "ls", "cat", "rm", "evil", "echo", "grep", "sort", "find", " ", " ", "\n", "'", '"', "\\", "$",

@@ -15,7 +15,7 @@ from clawd.errors import ForbiddenError
 from clawd.security.peer import PeerPolicy, group_id, identify
 from clawd.security.principal import Principal
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 CLIENT = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.recv(1)"
 SYSTEM = PeerPolicy(mode="system", owner_uid=64_071, user_gid=70_001, admin_gid=70_002)
 

@@ -18,7 +18,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.tcp_peer import identify_all, identify_tcp
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 OWN = PeerPolicy(mode="user", owner_uid=os.getuid())
 CLIENT = """
 import os, socket, sys

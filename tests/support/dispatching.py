@@ -29,7 +29,7 @@ from clawd.tools.telling import DispatchSettings
 from clawd.wire.events import Event
 from tests.security.fakes import ADA, MemoryRuleStore, Stop
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 SECRET = "correct-horse-battery"
 Act = Callable[[Arguments, ToolContext], Awaitable[Any]]
 
@@ -51,7 +51,7 @@ class Probe(Tool):
     }
 
     def __init__(
-        self, name: str = "probe", *, risk: Risk = "low", act: Act = say_ok, timeout_s: float = 5.0
+        self, name: str = "probe", *, risk: Risk = "low", act: Act = say_ok, timeout_s: float = 90.0
     ) -> None:
         self.name = name  # type: ignore[misc]
         self.timeout_s = timeout_s

@@ -51,7 +51,8 @@ RESOURCES = (
         "    n += 1\n"
         "escaped()"),
     _py("many-threads",
-        "for n in range(200): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "for n in range(200):\n"
+        "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "escaped()\nos._exit(0)"),
     _sh("fork-bomb", "b() { b | b & }; b; sleep 0.5"),
     # exec: a shell that cannot fork any more would wait, and the command with it.

@@ -8,7 +8,7 @@ import pytest
 class TimeLimit:
     """A command's limit. Give the command `seconds`; nothing else waits for exactly as long."""
 
-    seconds = 4711.25
+    seconds = 271.25
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._held: asyncio.Timeout | None = None

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class Bench:
         self.sandbox = Sandbox(SandboxSettings(home=self.home))
         self.environ: dict[str, str] = dict(os.environ)
         self.reported: list[str] = []
+        self.heard: Callable[[str], None] = self.reported.append
 
     def tool(self, **fields: Any) -> Tool:
         (spec,) = read(manifest(entry(**fields)))
@@ -62,7 +64,7 @@ class Bench:
             call_id="k1",
             principal=Principal(uid=1000, gid=1000, pid=1),
             workspace=self.workspace,
-            report=self.reported.append,
+            report=self.heard,
         )
 
     async def call(self, tool: Tool, **arguments: Any) -> ToolResult:

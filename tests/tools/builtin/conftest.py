@@ -31,6 +31,7 @@ class Bench:
         self.network = NetworkRules()
         self.sandbox = Sandbox(SandboxSettings(home=self.home))
         self.reported: list[str] = []
+        self.heard: Callable[[str], None] = self.reported.append
         self.ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
         self.changes: dict[str, Any] = {}
 
@@ -47,7 +48,7 @@ class Bench:
             call_id="k1",
             principal=Principal(uid=1000, gid=1000, pid=1),
             workspace=self.workspace,
-            report=self.reported.append,
+            report=self.heard,
             ask=self.ask,
         )
 

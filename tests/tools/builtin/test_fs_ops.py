@@ -17,6 +17,7 @@ from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import ToolResult
+from clawd.tools.builtin import changing
 from clawd.tools.changes import CallFacts, Undoing
 from tests.tools.builtin.conftest import Bench
 
@@ -352,20 +353,23 @@ class Held:
         self.kept.append(change.path)
         if len(self.kept) == 2:
             self.begun.set()
-            assert self.let_go.wait(10)
+            assert self.let_go.wait(60)
         return len(self.kept)
 
     def drop(self, number: int) -> None:
         self.kept.append(f"dropped {number}")
 
 
-async def test_a_cancelled_batch_leaves_no_file_half_done_and_begins_no_more(bench: Bench) -> None:
+async def test_a_cancelled_batch_leaves_no_file_half_done_and_begins_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing, "_END_S", 60.0)
     held = Held()
     bench.changes = {"changes": held}
     task = asyncio.create_task(
         batch(bench, *(op("write", path=name, content=name * 9) for name in "abc"))
     )
-    await asyncio.to_thread(held.begun.wait, 10)
+    assert await asyncio.to_thread(held.begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     held.let_go.set()

@@ -18,6 +18,7 @@ from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.principal import Principal
 from clawd.tools.base import ToolContext, ToolResult
+from clawd.tools.builtin import changing
 from clawd.tools.changes import CallFacts, ChangeLog
 from tests.tools.builtin.conftest import Bench
 
@@ -355,17 +356,20 @@ async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(desk: Desk
     assert file.read_text() == "a person's, just now"
 
 
-async def test_a_cancelled_call_changes_nothing_any_more(desk: Desk) -> None:
+async def test_a_cancelled_call_changes_nothing_any_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing, "_END_S", 60.0)
     file = desk.bench.put("f", "first")
     kept, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
         kept.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     interposed(desk, wait)
     call = asyncio.create_task(desk.call("file_write", path="f", content="x"))
-    assert await asyncio.to_thread(kept.wait, 10)
+    assert await asyncio.to_thread(kept.wait, 60)
     call.cancel()
     asyncio.get_running_loop().call_later(0.01, go_on.set)
     with pytest.raises(asyncio.CancelledError):

@@ -57,7 +57,9 @@ async def search(
     bench: Bench, engines: Callable[..., object], *backends: str, **arguments: object
 ) -> ToolResult:
     deps = BuiltinDeps(policy=bench.policy, home=bench.home, sandbox=bench.sandbox)
-    web = WebSettings(search_backends=backends, region="de-de")
+    web = WebSettings(
+        search_backends=backends, region="de-de", search_timeout_s=100, extract_timeout_s=100
+    )
     tool = WebSearchTool(msgspec.structs.replace(deps, web=web), engines)  # type: ignore[arg-type]
     return await tool.invoke({"query": "clawd daemon", **arguments}, bench.context())
 

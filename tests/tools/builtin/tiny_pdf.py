@@ -1,5 +1,6 @@
 """PDF files, written by hand, good and bad."""
 
+import functools
 import zlib
 
 
@@ -53,6 +54,7 @@ def tiny_pdf(
     return _file([*objects, _object(number, info)], b"/Info %d 0 R" % number)
 
 
+@functools.cache
 def bomb() -> bytes:
     """Return one whose page unpacks to far more than any memory limit."""
     data = zlib.compress(zlib.compress(bytes(1 << 30), 9), 9)
