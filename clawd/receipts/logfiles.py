@@ -8,6 +8,8 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +18,9 @@ from clawd.receipts.record import MAX_LINE_BYTES
 
 _BLOCK_BYTES = 1 << 18
 _TAIL_WAITS = 5
+_WRITER_WAITS = 500  # a daemon that is there may be held up in the middle of a line
 _TAIL_WAIT_S = 0.02
+_LOCKS = Path("/proc/locks")
 
 
 def rotated_files(path: Path) -> list[Path]:
@@ -47,11 +51,13 @@ def read_lines(path: Path) -> Iterator[bytes]:
         ReceiptError: there is no such chain, or it cannot be read.
     """
     try:
-        # The current file is held before the others are listed, so that a rotation in between
-        # shows as the same file under a second name instead of a gap.
-        current = path.open("rb") if path.exists() else None
+        current = _opened(path)
         try:
-            yield from _all_lines(path, current)
+            for file in _full_before(path, current):
+                with file.open("rb", buffering=_BLOCK_BYTES) as opened:
+                    yield from iter(partial(opened.readline, MAX_LINE_BYTES), b"")
+            if current is not None:
+                yield from _current_lines(path, current)
         finally:
             if current is not None:
                 current.close()
@@ -59,34 +65,45 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise _unreadable(path, error) from error
 
 
-def _all_lines(path: Path, current: BinaryIO | None) -> Iterator[bytes]:
+def _opened(path: Path) -> BinaryIO | None:
+    """Open the current file; None where a rotation has just taken its name, or there is none.
+
+    It is held before the others are listed, so that a rotation in between shows as the same file
+    under a second name instead of a gap.
+    """
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
+def _full_before(path: Path, current: BinaryIO | None) -> list[Path]:
+    """Return the full files that come before the one that is held, oldest first."""
     full = rotated_files(path)
-    if current is None and not full:
-        raise ReceiptError(
-            f"no receipts at {path}: there is no such file",
-            hint="Check [receipts] path; the file appears with the first tool call.",
-        )
-    held = os.fstat(current.fileno()) if current is not None else None
-    for file in full:
-        if held is not None and os.path.samestat(file.stat(), held):
-            break
-        with file.open("rb", buffering=_BLOCK_BYTES) as opened:
-            yield from iter(lambda: opened.readline(MAX_LINE_BYTES), b"")
-    if current is not None:
-        yield from _current_lines(current)
+    if current is None:
+        if not full:
+            raise ReceiptError(
+                f"no receipts at {path}: there is no such file",
+                hint="Check [receipts] path; the file appears with the first tool call.",
+            )
+        return full
+    held = os.fstat(current.fileno())
+    return list(takewhile(lambda file: not os.path.samestat(file.stat(), held), full))
 
 
-def _current_lines(current: BinaryIO) -> Iterator[bytes]:
+def _current_lines(path: Path, current: BinaryIO) -> Iterator[bytes]:
     for line in iter(lambda: current.readline(MAX_LINE_BYTES), b""):
         if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
             yield line
         else:
-            yield _with_rest(current, line)
+            yield _with_rest(path, current, line)
 
 
-def _with_rest(current: BinaryIO, line: bytes) -> bytes:
+def _with_rest(path: Path, current: BinaryIO, line: bytes) -> bytes:
     """Give the daemon a moment to finish the line that it may be writing right now."""
-    for _ in range(_TAIL_WAITS):
+    for number in range(_WRITER_WAITS):
+        if number == _TAIL_WAITS and not _is_written(path):
+            break
         time.sleep(_TAIL_WAIT_S)
         line += current.readline(MAX_LINE_BYTES)
         if line.endswith(b"\n"):
@@ -94,20 +111,37 @@ def _with_rest(current: BinaryIO, line: bytes) -> bytes:
     return line
 
 
+def _is_written(path: Path) -> bool:
+    """Whether somebody has the chain's lock; told without taking it, which would keep out a daemon.
+
+    The inode's number is enough: file systems in layers tell another device there.
+    """
+    try:
+        number = path.with_name(f"{path.name}.lock").stat().st_ino
+        locks = _LOCKS.read_text("ascii").splitlines()
+    except OSError:
+        return False
+    return any(" FLOCK " in line and f":{number} " in line for line in locks)
+
+
 def read_lines_backwards(path: Path) -> Iterator[bytes]:
     """Yield the chain's lines without their newlines, newest first.
+
+    A file that is begun while this runs is not read.
 
     Raises:
         ReceiptError: there is no such chain, or it cannot be read.
     """
     try:
-        files = [*rotated_files(path), *([path] if path.exists() else [])]
-        if not files:
-            raise ReceiptError(
-                f"no receipts at {path}: there is no such file",
-                hint="Check [receipts] path; the file appears with the first tool call.",
-            )
-        for file in reversed(files):
+        current = _opened(path)
+        try:
+            full = _full_before(path, current)
+            if current is not None:
+                yield from _backwards(current)
+        finally:
+            if current is not None:
+                current.close()
+        for file in reversed(full):
             with file.open("rb") as opened:
                 yield from _backwards(opened)
     except OSError as error:
