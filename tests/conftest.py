@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from clawd.security.sandbox_landlock import landlock_problem
 from tests.clients.places import lacking
@@ -23,6 +24,15 @@ for _number, _handler in (
 ):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
+
+# How long an example takes, and finding one, is the machine's doing where others are at work on it.
+settings.register_profile(
+    "patient",
+    settings(),
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
+)
+settings.load_profile("patient")
 
 
 @functools.cache

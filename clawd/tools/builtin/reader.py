@@ -73,7 +73,7 @@ class Reader:
             "cpu_s": math.ceil(self._timeout_s) + 1,
             "max_chars": MAX_CHARS,
         }
-        folder = await asyncio.to_thread(make_folder)
+        folder = make_folder()  # in a thread it would be left where the call is cancelled meanwhile
         try:
             result = await self._sandbox.run(self._command(folder, job | limits, data))
         finally:

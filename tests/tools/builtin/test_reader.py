@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,7 @@ import pytest
 
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.tools.builtin import reader
 from clawd.tools.builtin.reader import Reader, Reading
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
@@ -48,6 +50,33 @@ async def test_a_cancelled_reading_leaves_no_process(bench: Bench) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert running() == []
+
+
+async def test_a_reading_that_is_cancelled_at_its_very_start_leaves_no_folder(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, is_made = threading.Event(), threading.Event(), threading.Event()
+
+    def make() -> Path:
+        begun.set()
+        if threading.current_thread() is not threading.main_thread():
+            assert go_on.wait(60)
+        (tmp_path / "own").mkdir()
+        is_made.set()
+        return tmp_path / "own"
+
+    monkeypatch.setattr(reader, "make_folder", make)
+    await bench.sandbox.probe()
+    task = asyncio.create_task(reader_of(bench).read(PDF, b"%PDF-"))
+    async with asyncio.timeout(60):
+        while not begun.is_set():
+            await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    assert await asyncio.to_thread(is_made.wait, 60)
+    assert not (tmp_path / "own").exists()
 
 
 async def test_an_emergency_stop_ends_a_reading(bench: Bench, tmp_path: Path) -> None:
