@@ -21,6 +21,7 @@ from clawd.security.socket_diag import Address as Address
 from clawd.security.socket_diag import Row, rows_of
 
 _PROC = Path("/proc")
+_WALKS = 3
 _TABLES = ("tcp", "tcp6")
 _LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9  # columns of /proc/net/tcp
 
@@ -41,7 +42,28 @@ def identify_tcp(peer: Address, ours: Address, policy: PeerPolicy) -> Principal:
 def identify_all(
     connections: Sequence[tuple[Address, Address]], policy: PeerPolicy
 ) -> list[Principal | ForbiddenError]:
-    """Return the same for many connections, in one walk over the machine's processes; blocks."""
+    """Return the same for many connections, in one walk over the machine's processes; blocks.
+
+    Who held one and was gone when it was judged may have handed it on: then there is another walk.
+    """
+    found = _identified(connections, policy)
+    for _ in range(_WALKS - 1):
+        passed_on = [at for at, each in enumerate(found) if isinstance(each, _GoneError)]
+        if not passed_on:
+            break
+        again = _identified([connections[at] for at in passed_on], policy)
+        for at, each in zip(passed_on, again, strict=True):
+            found[at] = each
+    return found
+
+
+class _GoneError(ForbiddenError):
+    """Whoever held a connection does not any more, or nobody was seen to hold it."""
+
+
+def _identified(
+    connections: Sequence[tuple[Address, Address]], policy: PeerPolicy
+) -> list[Principal | ForbiddenError]:
     try:
         rows = _rows(connections)
         wanted = {row[1] for row in rows if row is not None and row[1]}
@@ -82,12 +104,14 @@ def _principal(
     if uid not in {0, policy.owner_uid}:
         raise ForbiddenError(f"this daemon belongs to uid {policy.owner_uid}, not to uid {uid}")
     if not holders:
-        raise ForbiddenError("no process that holds the connection can be seen")
-    for judged in holders.values():
+        raise _GoneError("no process that holds the connection can be seen")
+    # Whoever is refused for what it is has the last word, not one that is gone.
+    for judged in sorted(holders.values(), key=lambda each: isinstance(each, _GoneError)):
         if isinstance(judged, ForbiddenError):
             raise judged
-        if inode not in judged.held:
-            raise ForbiddenError("the peer ended before anybody could tell who it is")
+    for judged in holders.values():
+        if isinstance(judged, _Judged) and inode not in judged.held:
+            raise _GoneError("the peer ended before anybody could tell who it is")
     pid, first = next(iter(holders.items()))
     assert isinstance(first, _Judged)
     return Principal(uid=uid, gid=first.gid, pid=pid)
@@ -163,6 +187,8 @@ def _judged(pid: int, policy: PeerPolicy) -> _Judged | ForbiddenError:
         return _judge(pid, policy)
     except ForbiddenError as error:
         return error
+    except (FileNotFoundError, ProcessLookupError) as error:
+        return _GoneError(f"nobody can tell who the peer is: {error}")
     except (OSError, ValueError) as error:
         return ForbiddenError(f"nobody can tell who the peer is: {error}")
 
@@ -179,7 +205,7 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
         # Looked at again: between the walk and the pidfd the pid may have become another's.
         judged = _Judged(_ids(pid, "Gid")[0], _held(pid))
         if has_ended(pidfd):
-            raise ForbiddenError("the peer ended before anybody could tell who it is")
+            raise _GoneError("the peer ended before anybody could tell who it is")
     finally:
         os.close(pidfd)
     return judged

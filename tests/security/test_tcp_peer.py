@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ForbiddenError
+from clawd.security import tcp_peer
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -31,6 +34,8 @@ if how == "mapped":
     made = socket.socket(socket.AF_INET6)
     made.connect(("::ffff:127.0.0.1", int(sys.argv[2])))
 print("connected", flush=True)
+if how == "twice" and (second := os.fork()):
+    print(second, flush=True)
 sys.stdin.read()
 """
 
@@ -115,6 +120,46 @@ def test_a_client_that_has_ended_is_nobody_and_not_root(listener: socket.socket)
         process.wait()
         with pytest.raises(ForbiddenError):
             who(connection, PeerPolicy(mode="user", owner_uid=0))
+
+
+def test_one_that_held_a_connection_and_is_gone_when_it_is_judged_refuses_nobody(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a program that starts others holds its connections twice for a moment."""
+    judged = tcp_peer._judged
+
+    with client(listener, how="twice") as (connection, process):
+        assert process.stdout is not None
+        second = int(process.stdout.readline())
+
+        def late(pid: int, policy: PeerPolicy) -> tcp_peer._Judged | ForbiddenError:
+            if pid == second:
+                ended = os.pidfd_open(second)
+                os.kill(second, signal.SIGKILL)
+                assert select.select([ended], [], [], LIMIT_S)[0]
+                os.close(ended)
+            return judged(pid, policy)
+
+        monkeypatch.setattr(tcp_peer, "_judged", late)
+        assert who(connection).pid == process.pid
+
+
+def test_what_nobody_is_seen_to_hold_is_looked_for_again_and_then_refused(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = []
+    pids = tcp_peer._pids
+
+    def counted() -> Iterator[int]:
+        walks.append(1)
+        return pids()
+
+    monkeypatch.setattr(tcp_peer, "_pids", counted)
+    monkeypatch.setattr(tcp_peer, "_held", lambda _pid: set())
+    refused = pytest.raises(ForbiddenError, match="no process that holds")
+    with client(listener) as (connection, _), refused:
+        who(connection)
+    assert len(walks) == 3
 
 
 def test_many_connections_are_judged_in_one_walk_and_each_for_itself(
