@@ -15,7 +15,7 @@ from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.schema import decode_arguments
 
 
@@ -37,7 +37,13 @@ class Bench:
 
     def tool(self, name: str) -> Tool:
         deps = BuiltinDeps(
-            policy=self.policy, home=self.home, sandbox=self.sandbox, network=self.network
+            policy=self.policy,
+            home=self.home,
+            sandbox=self.sandbox,
+            network=self.network,
+            http_timeout_s=100,
+            shell_timeout_s=100,
+            web=WebSettings(extract_timeout_s=100, search_timeout_s=100),
         )
         tools = builtin_tools(msgspec.structs.replace(deps, **self.changes))
         return next(tool for tool in tools if tool.name == name)

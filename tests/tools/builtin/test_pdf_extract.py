@@ -22,11 +22,6 @@ from tests.tools.builtin.nasty_site import MIB, Site, serving
 from tests.tools.builtin.tiny_pdf import tiny_pdf
 
 
-@pytest.fixture(autouse=True)
-def patient(bench: Bench) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=100)}
-
-
 @pytest.fixture
 async def site(bench: Bench) -> AsyncIterator[Site]:
     async with serving(bench) as site:

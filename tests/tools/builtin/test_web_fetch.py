@@ -19,11 +19,6 @@ from tests.tools.builtin.nasty_site import MIB, Site, serving
 _IN_FLIGHT = 16 * MIB
 
 
-@pytest.fixture(autouse=True)
-def patient(bench: Bench) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=100)}
-
-
 @pytest.fixture
 async def site(bench: Bench) -> AsyncIterator[Site]:
     async with serving(bench) as site:
