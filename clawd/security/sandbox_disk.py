@@ -20,6 +20,7 @@ import msgspec
 _BLOCK_BYTES = 512
 _CLOCK_SLACK_NS = 50_000_000
 _PROC = Path("/proc")
+_OWN = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +126,24 @@ def _taken(folder: Path | str) -> DiskUse:
 
 def _fills_its_own(init: int, files: int) -> bool:
     """Whether the sandbox's own file systems, whose size is bounded, hold too many files."""
+    for folder in _OWN:
+        inside = f"{_PROC}/{init}/root{folder}"
+        # Until the sandbox is set up its root is the host's, and so is how full that is.
+        if _device(inside) not in {-1, _device(folder)}:
+            try:
+                if _taken(inside).files > files:
+                    return True
+            except OSError:
+                return False  # it is ending
+    return False
+
+
+def _device(folder: str) -> int:
+    """Return which file system a folder lies on; -1 where there is no such folder."""
     try:
-        own = (_taken(f"{_PROC}/{init}/root{folder}") for folder in ("/tmp", "/dev/shm"))  # noqa: S108 - the sandbox's
-        return any(use.files > files for use in own)
+        return os.stat(folder).st_dev  # noqa: PTH116 - a Path would be made four times a second
     except OSError:
-        return False  # it is ending, or not set up yet
+        return -1
 
 
 def _walked(folder: str) -> Iterator[os.stat_result]:

@@ -54,6 +54,16 @@ async def test_who_writes_less_is_left_alone(tmp_path: Path) -> None:
     assert (result.ended_by, result.exit_code) == ("exit", 0)
 
 
+def test_a_sandbox_that_is_not_set_up_yet_is_not_taken_for_as_full_as_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it is, its init sees the host's folders, as this process does."""
+    full = DiskUse(written_bytes=0, files=10**9)
+    monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: full)
+    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    assert not watch.is_over(os.getpid())
+
+
 def test_only_what_was_changed_since_then_is_counted(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"x" * 100_000)
     since = time.time_ns() + 3_600 * 10**9
