@@ -115,6 +115,11 @@ class Run:
         if not self.stopped.done():
             self.stopped.set_result(error)
 
+    def check(self) -> None:
+        """Raise the error that it was ended with, if it was."""
+        if self.stopped.done():
+            raise self.stopped.result()()
+
 
 class Slot:
     """One model: its worker when there is one, its users, and its record of deaths."""

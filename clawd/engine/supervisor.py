@@ -276,6 +276,7 @@ class Engine:
 
     async def _ready(self, slot: Slot, run: Run) -> WorkerClient:
         """Return the slot's worker; all that wait for one load share it."""
+        run.check()
         if client := slot.ready_client():
             return client
         if slot.loading is None:
@@ -287,8 +288,7 @@ class Engine:
         loading = slot.loading
         either: set[asyncio.Future[Any]] = {loading, run.stopped}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if run.stopped.done():
-            raise run.stopped.result()()
+        run.check()
         outcome = loading.result()
         if isinstance(outcome, ClawError):
             raise outcome
