@@ -36,10 +36,11 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from clawd.engine.settings import EngineSettings
+from clawd.engine.silence import Silence
 from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
 
-_EXIT_GRACE_S = 2.0
-_STDERR_GRACE_S = 1.0
+# Its writers are dead by then, so its end is there as soon as somebody looks.
+_STDERR_GRACE_S = 30.0
 # A template that runs away computes; a worker that does not is stuck elsewhere.
 _RUNAWAY_SHARE = 0.5
 
@@ -105,9 +106,8 @@ class WorkerClient:
                 watchdog = group.create_task(self._watch())
                 await self._read_frames()
                 watchdog.cancel()
-                returncode = await self._process.finish(
-                    self._settings.quit_grace_s if self._is_quitting else _EXIT_GRACE_S
-                )
+                # One that fails closes its socket first, and then writes why.
+                returncode = await self._process.finish(self._settings.quit_grace_s)
                 await asyncio.wait({stderr}, timeout=_STDERR_GRACE_S)
                 stderr.cancel()
             self._end(returncode)
@@ -294,10 +294,11 @@ class WorkerClient:
 
     async def _watch(self) -> None:
         """Kill a worker that has work and shows no sign of life."""
-        settings = self._settings
+        settings, silence = self._settings, Silence()
+        pause_s = settings.ping_interval_s
         while True:
             await self._has_work.wait()
-            silent_s = time.monotonic() - self._heard_at
+            silent_s = silence.look(time.monotonic(), self._heard_at, pause_s)
             if silent_s >= settings.ping_interval_s:
                 if self._pongs == self._pings:
                     self._process.post(self._next_ping())
@@ -307,11 +308,12 @@ class WorkerClient:
                         "template", f"its chat template was not rendered within {limit_s:g} s"
                     )
                     return
-                silent_s = time.monotonic() - self._heard_at
+                silent_s = silence.look(time.monotonic(), self._heard_at, 0.0)
             if silent_s >= settings.step_timeout_s:
                 self.kill("step", f"it showed no sign of life for {settings.step_timeout_s:g} s")
                 return
-            await asyncio.sleep(min(settings.ping_interval_s, settings.step_timeout_s - silent_s))
+            pause_s = min(settings.ping_interval_s, settings.step_timeout_s - silent_s)
+            await asyncio.sleep(pause_s)
 
     async def _is_template_runaway(self) -> bool:
         """Return whether the first sign is overdue because the worker computes all the time.
@@ -368,6 +370,8 @@ class WorkerClient:
     def _end(self, returncode: int) -> None:
         self._ended.set()
         cause, reason = self._kill_cause or ("exited", exit_reason(returncode))
+        if self._process.was_overdue and self._kill_cause is None:
+            cause, reason = "other", "it closed its socket and did not end by itself"
         self._death = WorkerDeath(
             model=self._name,
             pid=self.pid,

@@ -83,7 +83,11 @@ def exit_signal(returncode: int) -> int:
 
 
 class WorkerProcess:
-    """A started worker and the socket to it; made by `start_worker`."""
+    """A started worker and the socket to it; made by `start_worker`.
+
+    Attributes:
+        was_overdue: it did not end within the grace of `finish`.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class WorkerProcess:
         self._writer = writer
         self._frames = FrameBuffer()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self.was_overdue = False
 
     @property
     def pid(self) -> int:
@@ -181,6 +186,7 @@ class WorkerProcess:
             async with asyncio.timeout(grace_s):
                 return await self._process.wait()
         except TimeoutError:
+            self.was_overdue = True
             self.kill()
             return await self._process.wait()
         finally:

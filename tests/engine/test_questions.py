@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.engine.protocol import (
@@ -86,7 +87,9 @@ async def test_inputs_that_killed_it_twice_are_refused(tmp_path: Path) -> None:
 async def test_a_runaway_template_is_killed_when_only_the_prompt_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    async with fake_engine(tmp_path, WATCHFUL) as (engine, _):
+    # A busy machine may give it less than a core, so the time of a step must not end it first.
+    settings = msgspec.structs.replace(WATCHFUL, step_timeout_s=LIMIT_S)
+    async with fake_engine(tmp_path, settings) as (engine, _):
         await engine.load(model())
         with pytest.raises(WorkerDiedError, match="chat template"):
             await engine.render(model(), rendering("template"))

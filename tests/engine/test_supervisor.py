@@ -21,6 +21,7 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import BusyError, CancelledByUserError, EngineError, ModelLoadError, StoppedError
 from tests.support.engines import (
     FAST,
+    HASTY,
     LIMIT_S,
     events_of,
     eventually,
@@ -183,7 +184,7 @@ async def test_unload_ends_the_process_and_what_runs_on_it(tmp_path: Path) -> No
 
 
 async def test_cancel_all_stops_generations_and_waits_for_a_load(tmp_path: Path) -> None:
-    async with fake_engine(tmp_path) as (engine, journal):
+    async with fake_engine(tmp_path, HASTY) as (engine, journal):
         running = asyncio.create_task(events_of(engine, "endless"))
         loading = asyncio.create_task(events_of(engine, "say x", model("hangs")))
         await eventually(lambda: len(journal.having("load")) == 2)
@@ -274,23 +275,30 @@ async def test_a_load_tells_how_far_it_is_and_is_shared(tmp_path: Path) -> None:
         file.truncate(200 << 20)
     config = ModelConfig(path=str(whole), alias="fills")
     async with fake_engine(tmp_path) as (engine, journal):
+        told: list[LoadProgress] = []
+        others: list[LoadProgress] = []
 
-        async def steps() -> list[LoadProgress]:
+        async def follow(steps: list[LoadProgress]) -> list[LoadProgress]:
             async with asyncio.timeout(LIMIT_S):
-                return [step async for step in engine.loading(config)]
+                async for step in engine.loading(config):
+                    steps.append(step)
+                    # It goes on when both have looked, and ends when one has seen it go on.
+                    if told and others:
+                        has_grown = told[-1].loaded_bytes > told[0].loaded_bytes
+                        whole.with_suffix(".go").write_bytes(b"xx" if has_grown else b"x")
+            return steps
 
-        told, others = await asyncio.gather(steps(), steps())
-        assert told
-        assert others
+        await asyncio.gather(follow(told), follow(others))
         assert {step.total_bytes for step in told} == {200 << 20}
         loaded = [step.loaded_bytes for step in told]
         assert 0 <= loaded[0] < loaded[-1] <= 200 << 20
         assert loaded == sorted(loaded)
         assert len(journal.having("load")) == 1
-        assert await steps() == [], "it is there"
+        assert await follow([]) == [], "it is there"
     small = tmp_path / "small" / "fills.gguf"
     small.parent.mkdir()
     small.write_bytes(b"x")
+    small.with_suffix(".go").write_bytes(b"xx")
     async with fake_engine(tmp_path) as (engine, _):
         told = [step async for step in engine.loading(ModelConfig(path=str(small)))]
     assert told == [], "what is loaded at once is not worth a word"
@@ -311,8 +319,25 @@ async def test_a_load_that_is_followed_fails_once_and_leaves_nothing(tmp_path: P
             await asyncio.gather(anext(steps), engine_closed)
 
 
-async def test_close_leaves_no_process_and_refuses_new_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["close", "unload"])
+async def test_what_ends_before_its_load_has_begun_begins_none(tmp_path: Path, way: str) -> None:
     async with fake_engine(tmp_path) as (engine, journal):
+        steps = engine.loading(model())
+        first = asyncio.ensure_future(anext(steps))
+        await asyncio.sleep(0)  # it has asked for the model, and nothing was done for it yet
+        async with asyncio.timeout(LIMIT_S):
+            if way == "close":
+                await engine.close()
+            else:
+                await engine.unload("good")
+            with pytest.raises(CancelledByUserError):
+                await first
+            await engine.close()
+        assert journal.lines() == []
+
+
+async def test_close_leaves_no_process_and_refuses_new_work(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path, HASTY) as (engine, journal):
         running = asyncio.create_task(events_of(engine, "endless", model("one")))
         loading = asyncio.create_task(events_of(engine, "say x", model("hangs")))
         await eventually(lambda: len(journal.having("load")) == 2)

@@ -16,13 +16,15 @@ from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 
 FAKE_WORKER = Path(__file__).parent / "fake_worker.py"
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 FAST = EngineSettings(
     backoff_initial_s=0.01,
     backoff_max_s=0.05,
     ping_interval_s=0.05,
-    quit_grace_s=1.0,
+    quit_grace_s=LIMIT_S,
 )
+# For workers that never heed a Quit.
+HASTY = msgspec.structs.replace(FAST, quit_grace_s=1.0)
 WATCHFUL = msgspec.structs.replace(FAST, template_timeout_s=1.0, step_timeout_s=1.0)
 
 
@@ -35,7 +37,9 @@ class Journal:
     def lines(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        return [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
+        # A line that is only just being written has no end yet.
+        *whole, _ = self.path.read_text("utf-8").split("\n")
+        return [json.loads(line) for line in whole]
 
     def having(self, key: str) -> list[dict[str, Any]]:
         return [line for line in self.lines() if key in line]
@@ -52,6 +56,11 @@ async def fake_engine(
         yield engine, journal
     finally:
         await engine.close()
+
+
+def give_time(settings: EngineSettings) -> None:
+    """Let no step be too slow from now on; for settings of one test, that nobody else has."""
+    msgspec.structs.force_setattr(settings, "step_timeout_s", LIMIT_S)
 
 
 def model(stem: str = "good", alias: str = "") -> ModelConfig:

@@ -5,9 +5,11 @@ file for loading, and the first word of the last message for a generation:
 
     loading      garbage.gguf, dies.gguf, aborts.gguf, refuses.gguf, hangs.gguf; any other loads;
                  lingers.gguf takes its time to quit, grows.gguf becomes larger meanwhile,
-                 fills.gguf fills its memory step by step
+                 fills.gguf fills its memory in part, and waits for one byte in fills.go; then
+                 fills the rest, and waits for another
     generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
-                 fail CODE | garbage | noisy | quiet | chars TEXT | env | request
+                 fail CODE | garbage | noisy | quiet | chars TEXT | env | request |
+                 leaves FILE, which closes the socket and ends when the file is there
 
 Every start, request and cancel is a line of the journal.
 """
@@ -133,9 +135,11 @@ class FakeWorker:
                 self.send(Loaded(info=_info(config.alias)))
             case "fills":
                 # The memory of one whose file is read in step by step.
-                for _ in range(8):
-                    self._held.append(b"x" * (16 << 20))
-                    time.sleep(0.15)
+                go = Path(config.path).with_suffix(".go")
+                for pieces, size in ((5, 1), (3, 2)):
+                    self._held += [b"x" * (16 << 20) for _ in range(pieces)]
+                    while not go.exists() or go.stat().st_size < size:
+                        time.sleep(0.01)
                 self.send(Loaded(info=_info(config.alias)))
             case "hangs":
                 time.sleep(3600)
@@ -218,11 +222,21 @@ class FakeWorker:
                 )
             case "quiet":
                 self.prefill(frame.id)
+            case "leaves":
+                self.leave(Path(rest))
             case "endless":
                 threading.Thread(target=self.endless, args=(frame.id,), daemon=True).start()
             case _:
                 self.prefill(frame.id)
                 self.answer(frame, word, rest)
+
+    def leave(self, go: Path) -> None:
+        self._channel.close()
+        self.note(left=True)
+        while not go.exists():
+            time.sleep(0.01)
+        print("why it left", file=sys.stderr, flush=True)
+        os._exit(3)
 
     def prefill(self, generation: int) -> None:
         self.send(PromptProgress(id=generation, processed=5, cached=2, total=10))
