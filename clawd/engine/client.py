@@ -232,7 +232,7 @@ class WorkerClient:
     async def close(self) -> None:
         """Tell the worker to quit, kill it after the grace, return when it is gone."""
         self._is_quitting = True
-        self._process.post(Quit())
+        self._process.post(Quit(save_limit_s=self._settings.quit_grace_s / 2))
         try:
             async with asyncio.timeout(self._settings.quit_grace_s):
                 await self._ended.wait()

@@ -194,7 +194,13 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
 
 
 class Quit(msgspec.Struct, frozen=True, kw_only=True, tag="quit"):
-    """End the worker once this frame is read; a closed socket means the same."""
+    """End the worker once this frame is read; a closed socket means the same.
+
+    Attributes:
+        save_limit_s: for saving what is kept.
+    """
+
+    save_limit_s: float = 4.0
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

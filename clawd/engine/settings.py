@@ -15,7 +15,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout_s: the longest silence while work is pending; a step of a big model on a slow
             machine must fit.
         ping_interval_s: silence after which a worker with pending work is asked for a sign.
-        quit_grace_s: from Quit to SIGKILL; a worker takes up to 4 s of it to save what it keeps.
+        quit_grace_s: from Quit to SIGKILL; a worker takes up to half of it to save what it keeps.
         backoff_initial_s: wait before the restart after the first death; doubles with each.
         backoff_max_s: the longest such wait.
         max_prompt_deaths: a prompt that was running in so many deaths is refused.

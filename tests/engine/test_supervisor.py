@@ -119,7 +119,8 @@ async def test_an_idle_model_is_unloaded_and_its_process_is_gone(tmp_path: Path)
         pid = journal.having("start")[0]["pid"]
         await eventually(lambda: not engine.status())
         await eventually(lambda: not is_running(pid))
-        assert journal.having("quit") == [{"pid": pid, "quit": True}]
+        (line,) = journal.having("quit")
+        assert line == {"pid": pid, "quit": True, "save_limit_s": settings.quit_grace_s / 2}
         assert await text_of(engine, "say again") == "again"
 
 

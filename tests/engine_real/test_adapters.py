@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Quit, SamplingConfig
+from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, SamplingConfig
 from tests.engine_real.conftest import TEMPLATE, StartWorker
-from tests.support.engine_worker import WorkerClient
+from tests.support.engine_worker import LIMIT_S, WorkerClient
 from tests.support.gguf_models import write_random_gguf, write_random_lora
 
 pytestmark = pytest.mark.real_model
@@ -100,7 +100,7 @@ def test_a_bad_adapter_is_a_clean_failure_that_names_it(
         assert failed.code == "model_load"
         assert str(bad / name) in failed.message
         assert reason in failed.message
-        assert worker.process.wait(10) == 0
+        assert worker.process.wait(LIMIT_S) == 0
 
 
 def test_a_saved_state_is_used_with_the_same_adapters_only(
@@ -109,8 +109,7 @@ def test_a_saved_state_is_used_with_the_same_adapters_only(
     kept: dict[str, Any] = {"prefix_cache_disk_mb": 100, "prefix_cache_folder": str(tmp_path)}
     saving = start_worker(config_of(folder, ("one.gguf", 1.0), **kept))
     saving.ask(QUESTION, GREEDY)
-    saving.send(Quit())
-    assert saving.process.wait(10) == 0
+    saving.quit()
     assert any(tmp_path.iterdir())
 
     def cached(*adapters: tuple[str, float]) -> int:

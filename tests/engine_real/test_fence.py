@@ -68,6 +68,7 @@ def test_a_split_model_with_an_adapter_is_kept_on_disk_over_a_restart(
     with WorkerClient() as before:
         assert not isinstance(before.load(config), LoadFailed)
         first = before.ask(LONG, GREEDY)
+        before.quit()
     assert list((tmp_path / "cache" / "prefix").glob("*.kv"))
     again = start_worker(config).ask(LONG, GREEDY)
     assert again.text == first.text

@@ -171,5 +171,8 @@ async def test_a_launcher_may_put_the_worker_behind_bubblewrap(tmp_path: Path) -
         assert (await collect(provider.chat(ask("Hello!")))).final_text
         with pytest.raises(WorkerDiedError):
             generation = provider.chat(ask("Hello again!"))
-            os.kill(engine.status()[0].pid, signal.SIGKILL)
+            pid = engine.status()[0].pid
+            # It must not answer before the end of its launcher has reached it.
+            os.killpg(pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGKILL)
             await collect(generation)

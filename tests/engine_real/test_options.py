@@ -8,7 +8,7 @@ import pytest
 from clawd.engine.protocol import LoadFailed, ModelConfig, SamplingConfig
 from clawd.engine.worker.llama import context_params, lib, model_params
 from tests.engine_real.conftest import StartWorker
-from tests.support.engine_worker import WorkerClient
+from tests.support.engine_worker import LIMIT_S, WorkerClient
 from tests.support.gguf_models import EMBEDDED, write_vision_part
 
 pytestmark = pytest.mark.real_model
@@ -109,4 +109,4 @@ def test_rpc_servers_are_refused_by_a_build_without_rpc() -> None:
         assert failed.code == "model_load"
         assert "this build of llama.cpp has no RPC" in failed.message
         assert "127.0.0.1:50052" in failed.message
-        assert worker.process.wait(10) == 0
+        assert worker.process.wait(LIMIT_S) == 0

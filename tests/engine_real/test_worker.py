@@ -26,12 +26,14 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from tests.engine_real.conftest import StartWorker
-from tests.support.engine_worker import WorkerClient, is_alive
+from tests.support.engine_worker import LIMIT_S, WorkerClient, is_alive
 from tests.support.gguf_models import EMBEDDED
 
 pytestmark = pytest.mark.real_model
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)
+# A context that no answer fills while a test is held up.
+ROOMY = 1 << 16
 LONG = "the river runs under the green bridge at seven " * 60
 
 
@@ -116,8 +118,10 @@ def test_a_second_turn_reuses_the_first_and_answers_like_a_cold_start(
 def test_cancel_in_a_long_prompt_frees_the_slot(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model), n_parallel=1, n_batch=64))
-    number = worker.start(LONG * 3, GREEDY)
+    # Half a minute of reading, of which the cancel leaves little.
+    config = ModelConfig(path=str(endless_model), n_ctx=ROOMY, n_parallel=1, n_batch=64)
+    worker = start_worker(config)
+    number = worker.start(LONG * 50, GREEDY)
     stream = worker.stream(number)
     assert isinstance(next(stream).events[-1], PromptProgress)
     worker.send(CancelGeneration(id=number))
@@ -128,7 +132,7 @@ def test_cancel_in_a_long_prompt_frees_the_slot(
 
 
 def test_cancel_stops_an_endless_answer(start_worker: StartWorker, endless_model: Path) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model), n_parallel=1))
+    worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=ROOMY, n_parallel=1))
     number = worker.start("go", SamplingConfig(temperature=0))
     stream = worker.stream(number)
     while len(next(stream).events) < 20:
@@ -181,8 +185,9 @@ def test_streams_that_outgrow_the_shared_context_all_end_whole(
 def test_a_long_prompt_leaves_a_running_stream_moving(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model), n_parallel=2, prefill_chunk=32))
-    running = worker.start("go", SamplingConfig(temperature=0, max_tokens=2000))
+    config = ModelConfig(path=str(endless_model), n_ctx=ROOMY, n_parallel=2, prefill_chunk=32)
+    worker = start_worker(config)
+    running = worker.start("go", SamplingConfig(temperature=0))
     next(worker.stream(running))
     newcomer = worker.finish(worker.start(LONG, SamplingConfig(temperature=0, max_tokens=1)))
     worker.send(CancelGeneration(id=running))
@@ -244,7 +249,7 @@ def test_a_model_that_cannot_be_loaded_is_a_clean_failure(
         assert isinstance(failed, LoadFailed)
         assert failed.code == code
         assert path in failed.message or "nonsense" in failed.message
-        assert worker.process.wait(10) == 0
+        assert worker.process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -288,7 +293,7 @@ def test_a_worker_that_runs_out_of_memory_says_so_and_ends(endless_model: Path) 
         resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
         with contextlib.suppress(OSError):
             worker.start("word " * 8_000_000, GREEDY)
-        assert worker.process.wait(10) == 1
+        assert worker.process.wait(LIMIT_S) == 1
         assert worker.process.stderr is not None
         last = worker.process.stderr.read().decode()
     assert last.splitlines()[-1].startswith("out of memory")
@@ -304,7 +309,7 @@ def test_a_worker_ends_with_its_daemon(how: str, endless_model: Path) -> None:
             worker.send(Quit())
         else:
             worker.socket.close()
-        assert worker.process.wait(10) == 0
+        assert worker.process.wait(LIMIT_S) == 0
 
 
 def test_a_worker_dies_with_a_daemon_that_was_killed(endless_model: Path) -> None:
@@ -329,9 +334,9 @@ def test_a_worker_dies_with_a_daemon_that_was_killed(endless_model: Path) -> Non
         watched = os.pidfd_open(pid)
         assert is_alive(pid)
         daemon.send_signal(signal.SIGKILL)
-        daemon.wait(10)
+        daemon.wait(LIMIT_S)
     try:
-        assert _ended(watched, 10)
+        assert _ended(watched, LIMIT_S)
     finally:
         os.close(watched)
 

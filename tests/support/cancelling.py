@@ -32,8 +32,8 @@ Place = Literal["decode", "prefill", "queue"]
 
 STREAMS = 4
 PREFILL_TOKENS = 4000
-# Beyond what any round takes, so that no stream ends by itself.
-CONTEXT_TOKENS = 16384
+# What is evaluated of a prompt before it is cancelled amid it, at least.
+BEFORE_CANCEL = 1300
 ENDLESS = SamplingConfig(temperature=0)
 _WORDS = ["the", "river", "runs", "under", "the", "green", "bridge", "at", "seven"]
 _STEPS_BEFORE = 8
@@ -67,14 +67,25 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 class Streams:
     """STREAMS endless answers on one worker; ends with the worker."""
 
-    def __init__(self, worker: WorkerClient, model: Path, *, threads: int = 1) -> None:
+    def __init__(
+        self,
+        worker: WorkerClient,
+        model: Path,
+        *,
+        threads: int = 1,
+        prefill_chunk: int = 128,
+        prefill_tokens: int = PREFILL_TOKENS,
+    ) -> None:
         self._worker = worker
+        self._prefill_tokens = prefill_tokens
         loaded = worker.load(
             ModelConfig(
                 path=str(model),
-                n_ctx=CONTEXT_TOKENS,
+                # Beyond what any round takes, so that no stream ends by itself.
+                n_ctx=4 * prefill_tokens,
                 n_threads=threads,
                 n_parallel=STREAMS + 1,
+                prefill_chunk=prefill_chunk,
                 speculation="off",
             )
         )
@@ -105,7 +116,7 @@ class Streams:
         newcomer = self._start(f"newcomer {self._rounds}")
         self._wait_for_queue(2 if place == "queue" else 1)
         if place == "prefill":
-            self._until(lambda event: _processed(event, victim) > PREFILL_TOKENS // 3)
+            self._until(lambda event: _processed(event, victim) > BEFORE_CANCEL)
         else:
             self._until(partial(_is_token_of, number=first))
             self._take_steps(_STEPS_BEFORE)
@@ -145,7 +156,7 @@ class Streams:
 
     def _long_prompt(self) -> str:
         # Another beginning each time, so that nothing of it is cached.
-        words = [str(self._rounds), *_WORDS * (PREFILL_TOKENS // len(_WORDS) + 1)]
+        words = [str(self._rounds), *_WORDS * (self._prefill_tokens // len(_WORDS) + 1)]
         return " ".join(words)
 
     def _start(self, text: str) -> int:

@@ -28,6 +28,7 @@ from clawd.engine.protocol import (
     LoadFailed,
     ModelConfig,
     PromptEvaluated,
+    Quit,
     SamplingConfig,
     Tokens,
     ToWorker,
@@ -91,7 +92,7 @@ class WorkerClient:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)
+            self.process.wait(LIMIT_S)
         self.process.kill()
         self.process.communicate()
 
@@ -103,6 +104,11 @@ class WorkerClient:
 
     def send(self, frame: ToWorker) -> None:
         self.socket.sendall(encode(frame))
+
+    def quit(self) -> None:
+        """Let it save what it keeps, and end."""
+        self.send(Quit(save_limit_s=LIMIT_S))
+        assert self.process.wait(LIMIT_S) == 0
 
     def receive(self, limit_s: float = LIMIT_S) -> FromWorker:
         """Return the next event.
@@ -180,8 +186,9 @@ class WorkerClient:
 
     def _receive(self, deadline: float) -> tuple[float, FromWorker]:
         while not self._events:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+            # What has come is taken however late it is.
+            left = max(deadline - time.monotonic(), 0.0)
+            if not select.select([self.socket], [], [], left)[0]:
                 raise TimeoutError("the worker said nothing in time")
             data = self.socket.recv(1 << 16)
             if not data:

@@ -100,7 +100,7 @@ class FakeWorker:
                         if not self._is_deaf:
                             self.send(Pong(id=frame.id, running=0, queued=0, cached_sequences=0))
                     case Quit():
-                        self.note(quit=True)
+                        self.note(quit=True, save_limit_s=frame.save_limit_s)
                         if self._lingers:
                             time.sleep(0.3)
                             self.note(saved=True)

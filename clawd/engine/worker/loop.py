@@ -58,8 +58,6 @@ from clawd.engine.worker.template import ChatTemplate
 from clawd.errors import ProtocolError
 
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
-# For saving what is kept, from Quit to the end; the supervisor's grace is longer.
-SAVE_LIMIT_S = 4.0
 # Silence before chores begin: the next hop of an agent often comes at once.
 QUIET_MS = 100
 _MEGABYTE = 1024 * 1024
@@ -235,6 +233,7 @@ class Worker:
         self._unsent = bytearray()
         self._engine: Engine | None = None
         self._is_over = False
+        self._save_limit_s = Quit().save_limit_s
         self._has_chores = False
         self._is_resting = False
 
@@ -264,7 +263,7 @@ class Worker:
             self._send(events)
         self._flush()
         if self._engine is not None:
-            self._engine.scheduler.shut_down(SAVE_LIMIT_S)
+            self._engine.scheduler.shut_down(self._save_limit_s)
 
     def _may_step(self) -> bool:
         return (
@@ -315,7 +314,7 @@ class Worker:
         engine = self._engine
         match frame:
             case Quit():
-                self._is_over = True
+                self._is_over, self._save_limit_s = True, frame.save_limit_s
                 return []
             case Load():
                 return [self._load(frame)]

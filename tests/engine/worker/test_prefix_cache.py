@@ -11,11 +11,11 @@ from clawd.engine.protocol import (
     FromWorker,
     GenerationDone,
     PromptEvaluated,
+    Quit,
     SamplingConfig,
     Tokens,
 )
 from clawd.engine.settings import EngineSettings
-from clawd.engine.worker.loop import SAVE_LIMIT_S
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
@@ -306,7 +306,7 @@ def test_damaged_files_cost_the_cache_only(damage: str, tmp_path: Path) -> None:
 
 def test_the_supervisor_waits_longer_than_a_worker_saves() -> None:
     # Beyond the limit one slice and the last sync may still be under way.
-    assert EngineSettings().quit_grace_s >= SAVE_LIMIT_S + 2
+    assert EngineSettings().quit_grace_s >= Quit().save_limit_s + 2
 
 
 @settings(max_examples=80, deadline=None)

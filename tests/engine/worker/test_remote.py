@@ -91,11 +91,13 @@ def test_a_build_without_rpc_is_refused_with_what_to_do(library: FakeLibrary, se
 
 
 def test_a_server_that_is_not_there_is_named_and_llama_cpp_is_not_asked() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closing:
-        gone = f"127.0.0.1:{closing.getsockname()[1]}"
     library = FakeLibrary()
-    with pytest.raises(LoadError, match=f"{gone} cannot be reached: .*refused"):
-        add_rpc_servers(library, (gone,))
+    with socket.socket() as silent:
+        # Bound and not listening: nobody answers there, and nobody else can take it.
+        silent.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(LoadError, match=f"{gone} cannot be reached: .*refused"):
+            add_rpc_servers(library, (gone,))
     assert library.added == []
 
 
