@@ -100,11 +100,15 @@ class Upkeep:
         return await self._database.read(_deleted_last) is not None
 
     async def erase(self) -> None:
-        """Take what was deleted out of the search indexes and of the log beside the file."""
+        """Take what was deleted out of the search indexes and of the log beside the file.
+
+        Raises:
+            StorageError: somebody reads what the log holds; it stays due.
+        """
         last = await self._database.read(_deleted_last)
-        for index in INDEXES:
-            while await self._database.write(_merge_step(index)):
-                pass
+        await self._merge()
+        await self._database.write_alone(_empty_log)
+        # Not before: a daemon that ends here erases again at its next start.
         await self._database.write(
             lambda c: (
                 c.execute(
@@ -112,9 +116,12 @@ class Upkeep:
                 ).rowcount
             )
         )
-        await self._database.write_alone(
-            lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        )
+
+    async def _merge(self) -> None:
+        """Take what was deleted out of the search indexes."""
+        for index in INDEXES:
+            while await self._database.write(_merge_step(index)):
+                pass
 
     async def prune(self, limits: KeepLimits, *, in_use: Callable[[], Collection[str]]) -> Pruned:
         """Delete what is older than the limits allow, oldest first; what is in use stays.
@@ -143,7 +150,7 @@ class Upkeep:
             gone += await self._forget(some, in_use)
             newest = max(old.updated_at for old in some)
             contents += await self._database.write(_forget_contents(newest))
-            await self.erase()  # until then the index takes as much room as before
+            await self._merge()  # until then the index takes as much room as before
         return Pruned(conversations=tuple(gone), contents=contents)
 
     async def _forget(self, old: list[_Old], in_use: Callable[[], Collection[str]]) -> list[str]:
@@ -294,6 +301,15 @@ def _merge_step(index: str) -> Callable[[sqlite3.Connection], bool]:
         return connection.total_changes - before >= 2  # as the documentation of FTS5 has it
 
     return act
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise StorageError(
+            "what was deleted is still in the log beside memory: a long read needs it",
+            hint="It is tried again; a backup that takes long is such a read.",
+        )
 
 
 def _file_problems(connection: sqlite3.Connection) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(tmp_path: Path) 
         writer.kill()
         acknowledged += writer.stdout.read().split("\n")[:-1]
         writer.stdout.close()
-        writer.wait(timeout=10)
+        writer.wait(timeout=60)
     asyncio.run(_check(path, [line.split() for line in acknowledged]))
 
 

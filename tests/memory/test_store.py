@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from clawd.memory.schema import STEPS, prepare
 from clawd.memory.store import Memory
 from clawd.memory.writer import Database, connect
 from tests.memory.samples import ANNA, begun, said, texts_of
+
+LIMIT_S = 60.0
 
 
 def _version(path: Path) -> int:
@@ -232,7 +235,13 @@ async def test_only_writes_that_may_be_lost_in_a_power_cut_go_without_an_fsync(
     assert await database.write(mode) == full
     assert await database.write(mode, durable=False) == normal
     assert await database.write_alone(mode) == full
-    together = await asyncio.gather(database.write(mode, durable=False), database.write(mode))
-    assert tuple(together) == (full, full)
+    # Both wait while the writing thread is held, so that it takes them together.
+    go = threading.Event()
+    held = asyncio.create_task(database.write(lambda _: go.wait(LIMIT_S)))
+    both = [asyncio.create_task(database.write(mode, durable=each)) for each in (False, True)]
+    await asyncio.sleep(0)
+    go.set()
+    assert await asyncio.gather(*both) == [full, full]
+    assert await held
     assert await database.write(mode) == full
     await database.close()

@@ -4,13 +4,15 @@ import errno
 import os
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import InvalidRequestError, StorageError
 from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits
+from clawd.memory.writer import connect
 from clawd.receipts.record import sha256_hex
 from tests.memory.samples import ANNA, BEN, begun, said, texts_of
 
@@ -96,6 +98,25 @@ async def test_what_was_deleted_is_in_no_file_after_erasing(memory: Memory) -> N
     assert len(await memory.messages.history(kept.id, owner=ANNA)) == 200
     assert await memory.search.find("ordinary", owner=ANNA)
     assert await memory.upkeep.check() == ()
+
+
+async def test_what_a_read_keeps_from_being_erased_stays_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawd.memory.writer.BUSY_TIMEOUT_S", 0.05)
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    made = await begun(memory, "xyloquartz secretive")
+    with closing(connect(memory.path, mode="ro")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM messages").fetchone()
+        await memory.conversations.delete(made.id, owner=ANNA)
+        with pytest.raises(StorageError, match="a long read needs it"):
+            await memory.upkeep.erase()
+        assert await memory.upkeep.is_erase_due()
+    await memory.upkeep.erase()
+    assert not await memory.upkeep.is_erase_due()
+    assert b"xyloquartz" not in _stored_bytes(memory.path)
+    await memory.close()
 
 
 async def test_old_conversations_go_and_those_in_use_stay(memory: Memory) -> None:

@@ -59,7 +59,7 @@ from tests.support.message_server import (
 
 KEY = "a very secret key"
 FAST = RetrySettings(initial_s=0.001, max_s=0.002, jitter_s=0.001)
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 ASK = ChatRequest(messages=(Message(role="user", content="Hi"),))
 TOOL = ToolSpec(name="time", description="Tells the time.", parameters={"type": "object"})
 ACTING = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -14,8 +15,10 @@ from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISe
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import RouterSettings
 
-LIMIT_S = 30.0
-SETTINGS = RouterSettings(probe_interval_s=0.05, backoff_initial_s=0.05, backoff_max_s=0.2)
+LIMIT_S = 60.0
+SETTINGS = RouterSettings(
+    probe_interval_s=0.05, probe_timeout_s=LIMIT_S, backoff_initial_s=0.05, backoff_max_s=0.2
+)
 
 
 class ServerProcess:
@@ -23,7 +26,11 @@ class ServerProcess:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.port = 0
+        # Bound, so that nobody else takes the port while the server is dead; it never listens.
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self.port = int(self._held.getsockname()[1])
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -34,13 +41,17 @@ class ServerProcess:
         )
         assert self._process.stdout is not None
         async with asyncio.timeout(LIMIT_S):
-            self.port = int(await self._process.stdout.readline())
+            assert int(await self._process.stdout.readline()) == self.port
 
     async def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             await process.communicate()
+
+    async def end(self) -> None:
+        await self.kill()
+        self._held.close()
 
 
 class Fleet:
@@ -83,7 +94,7 @@ async def fleet() -> AsyncIterator[Fleet]:
                 await made.router.close()
     finally:
         for server in made.servers.values():
-            await server.kill()
+            await server.end()
 
 
 @asynccontextmanager
