@@ -41,7 +41,7 @@ from clawd.wire.messages import (
 from clawd.wire.method import Method, method_name, result_type
 
 CALL_LIMIT_S = 60.0
-CONNECT_LIMIT_S = 5.0
+CONNECT_LIMIT_S = 30.0  # a daemon on a busy machine may get no processor for seconds
 CANCEL_LIMIT_S = 15.0
 _READ_BYTES = 256 * 1024
 _REQUEST_ID = 1
@@ -103,6 +103,7 @@ class Exchange(Generic[R]):
         self._connections = connections
         self._params = params
         self._frames: deque[ServerFrame] = deque()
+        self._reading = asyncio.Lock()
         self._bytes = FrameReader()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._results: list[R] = []
@@ -212,15 +213,17 @@ class Exchange(Generic[R]):
     async def _receive(self) -> ServerFrame:
         assert self._streams is not None
         reader, _ = self._streams
-        while not self._frames:
-            try:
-                data = await reader.read(_READ_BYTES)
-            except OSError as error:
-                raise _lost() from error
-            if not data:
-                raise _lost()
-            self._frames.extend(map(decode_server_frame, self._bytes.feed(data)))
-        return self._frames.popleft()
+        # An interrupted wait may still be on its way out of the reader, which takes one at a time.
+        async with self._reading:
+            while not self._frames:
+                try:
+                    data = await reader.read(_READ_BYTES)
+                except OSError as error:
+                    raise _lost() from error
+                if not data:
+                    raise _lost()
+                self._frames.extend(map(decode_server_frame, self._bytes.feed(data)))
+            return self._frames.popleft()
 
 
 async def connect_any(paths: list[Path]) -> socket.socket:

@@ -5,7 +5,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from clawd.errors import InvalidRequestError
@@ -40,17 +40,23 @@ class LoopThread:
         """Run a coroutine and wait for it; an interrupt cancels it.
 
         Raises:
-            InvalidRequestError: an event loop runs in the caller's thread, which this would block.
+            InvalidRequestError: an event loop runs in the caller's thread, which this would block;
+                or the session is closed, or was meanwhile.
         """
-        try:
-            self._check_caller()
-            loop = self._started()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        with self._lock:  # a loop that ends meanwhile would never run it
+            try:
+                self._check_caller()
+                loop = self._started()
+            except BaseException:
+                work.close()
+                raise
+            future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
+        except CancelledError:
+            if self.is_closed:
+                raise InvalidRequestError("the session was closed meanwhile") from None
+            raise
         except BaseException:
             future.cancel()
             raise
@@ -75,19 +81,19 @@ class LoopThread:
             thread.join()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self.is_closed:
-                raise InvalidRequestError("the session is closed", hint="Make a new one.")
-            if self._loop is None:
-                loop, pool = asyncio.new_event_loop(), _warm_pool()
-                loop.set_default_executor(pool)
-                self._thread = threading.Thread(
-                    target=self._serve, args=(loop, pool), name="clawd-sdk", daemon=True
-                )
-                self._thread.start()
-                self._loop = loop
-                _at_exit(_close_at_exit, weakref.ref(self))
-            return self._loop
+        """Return the loop, begun if need be; the caller holds the lock."""
+        if self.is_closed:
+            raise InvalidRequestError("the session is closed", hint="Make a new one.")
+        if self._loop is None:
+            loop, pool = asyncio.new_event_loop(), _warm_pool()
+            loop.set_default_executor(pool)
+            self._thread = threading.Thread(
+                target=self._serve, args=(loop, pool), name="clawd-sdk", daemon=True
+            )
+            self._thread.start()
+            self._loop = loop
+            _at_exit(_close_at_exit, weakref.ref(self))
+        return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
         # A method, so that a running thread keeps its session until the exit closes it.

@@ -8,6 +8,7 @@ import pytest
 
 from clawd.errors import ClawError
 from clawd.sdk import ApprovalRequested, AsyncSession
+from clawd.wire.events import ToolStarted
 from clawd.wire.methods import Status
 from tests.sdk.rig import ECHO, calling, receipt_lines, scripted
 
@@ -111,6 +112,25 @@ async def test_closing_in_the_middle_of_a_turn_leaves_its_receipt(tmp_path: Path
     await session.close()
     with pytest.raises(ClawError):
         await chat
+    assert [line["status"] for line in receipt_lines(tmp_path)] == ["failed"]
+
+
+async def test_who_leaves_while_a_wait_is_being_cancelled_waits_for_that(tmp_path: Path) -> None:
+    async def wait() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    async with local(tmp_path, *calling("wait", {})).add_tool(wait) as session:
+        exchange = await session._begin("go")
+        await exchange.__aenter__()
+        while not isinstance(await exchange.next(), ToolStarted):
+            pass
+        # All in one round of the loop, as where an interrupt comes before the wait has begun.
+        waiting = asyncio.create_task(exchange.next())
+        asyncio.get_running_loop().call_soon(waiting.cancel)
+        leaving = asyncio.create_task(exchange.__aexit__(None, None, None))
+        await asyncio.wait_for(leaving, LIMIT_S)
+        assert waiting.cancelled()
     assert [line["status"] for line in receipt_lines(tmp_path)] == ["failed"]
 
 

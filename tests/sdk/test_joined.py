@@ -124,7 +124,8 @@ def test_a_socket_where_nobody_listens_any_more_is_an_error(tmp_path: Path) -> N
         assert error_of(session.init).code == "unreachable"
 
 
-def test_who_is_no_daemon_is_an_error(tmp_path: Path) -> None:
+def test_who_is_no_daemon_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawd.sdk.client.CONNECT_LIMIT_S", 0.2)
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
