@@ -247,8 +247,10 @@ async def _connect(process: asyncio.subprocess.Process, ours: socket.socket) -> 
         reader, writer = await asyncio.open_unix_connection(sock=ours)
     except BaseException:
         ours.close()
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # Until it is gone: nobody else knows of it.
+        await process.communicate()
         raise
     return WorkerProcess(process, reader, writer)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Literal
@@ -13,12 +14,13 @@ import psutil
 import pytest
 
 from clawd.engine.failures import KillCause, WorkerDeath, load_error
-from clawd.engine.process import exit_reason, exit_signal
+from clawd.engine.process import exit_reason, exit_signal, start_worker, unfenced
 from clawd.engine.protocol import GenerationDone, LoadFailed
 from clawd.engine.settings import EngineSettings
 from clawd.engine.slot import Run, Slot
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
 from tests.support.engines import (
+    FAKE_WORKER,
     FAST,
     HASTY,
     LIMIT_S,
@@ -204,6 +206,20 @@ async def test_a_worker_that_closes_its_socket_and_stays_is_ended(tmp_path: Path
     async with fake_engine(tmp_path, HASTY) as (engine, _):
         with pytest.raises(WorkerDiedError, match="closed its socket and did not end"):
             await text_of(engine, f"leaves {tmp_path / 'never'}")
+
+
+async def test_a_start_that_is_broken_off_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken_off(**_options: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", broken_off)
+    before = set(psutil.Process().children())
+    argv = (sys.executable, "-s", "-P", str(FAKE_WORKER))
+    with pytest.raises(asyncio.CancelledError):
+        await start_worker(argv, launcher=unfenced, model_path=tmp_path)
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_garbage_instead_of_a_frame_ends_the_worker(tmp_path: Path) -> None:

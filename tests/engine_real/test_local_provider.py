@@ -33,7 +33,7 @@ from clawd.providers.local import GREEDY, LocalModel, LocalProvider
 
 pytestmark = pytest.mark.real_model
 
-LIMIT_S = 60.0
+LIMIT_S = 100.0
 SETTINGS = EngineSettings(backoff_initial_s=0.01)
 FENCE = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev")
 TOOLS = tuple(
