@@ -122,9 +122,10 @@ def write_slices(path: Path, header: Header, state: Buffer) -> Generator[None]:
     try:
         file = os.open(temporary, _WRITE_FLAGS, 0o600)
         try:
-            # Some file systems have no locks; there, age decides.
+            # Some file systems have no locks; there, age decides. Who looks whether it is locked
+            # holds the lock for that moment.
             with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX)
             _write(file, _PREFIX.pack(MAGIC, len(encoded), zlib.crc32(encoded)) + encoded)
             for start in range(0, header.size, SLICE_BYTES):
                 piece = view[start : start + SLICE_BYTES]

@@ -181,7 +181,8 @@ def _is_left_behind(path: Path, status: os.stat_result) -> bool:
         is_written = is_being_written(path)
     except OSError:
         return False
-    if is_written is None:
+    # It is locked before its first byte is written: an empty one may be about to be.
+    if is_written is None or (not is_written and not status.st_size):
         return status.st_mtime < time.time() - STALE_S
     return not is_written
 

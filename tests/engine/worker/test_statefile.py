@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from clawd.engine.worker.statefile import (
     BadStateError,
     Header,
     file_size,
+    is_being_written,
     pack_tokens,
     read_header,
     read_state,
@@ -174,6 +176,44 @@ def test_what_a_crash_left_is_removed_and_what_is_being_written_is_not(tmp_path:
     assert left.name != half
     assert [stored is not None for stored in writing] == [True]
     assert len(folder.states()) == 1
+
+
+def test_what_was_only_just_made_and_is_not_locked_yet_is_left_alone(tmp_path: Path) -> None:
+    made = tmp_path / f"{PRINT[:16]}-{'1' * 16}.77.part"
+    made.touch()
+    folder = StateFolder(tmp_path, 10_000, PRINT)
+    folder.states()
+    assert made.exists()
+    old = time.time() - STALE_S - 1
+    os.utime(made, (old, old))
+    folder.states()
+    assert not made.exists()
+
+
+def test_a_look_at_the_lock_does_not_keep_a_writer_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def looked_at(file: int, operation: int) -> None:
+        """Take the lock as somebody does who has just come upon the file, for a moment."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (path,) = tmp_path.iterdir()
+        looking = os.open(path, os.O_RDONLY)
+        flock(looking, fcntl.LOCK_EX)
+        gone = threading.Timer(0.2, os.close, [looking])
+        gone.start()
+        try:
+            flock(file, operation)
+        finally:
+            gone.join()
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    slices = write_slices(tmp_path / "state", header(), state())
+    next(slices)
+    (path,) = tmp_path.iterdir()
+    assert is_being_written(path)
+    slices.close()
 
 
 def test_where_nothing_can_be_locked_age_decides(
