@@ -56,7 +56,7 @@ class Mount:
         self.keeps_sessions = keeps_sessions
         self._make = make
         self._max_body_bytes = max_body_bytes
-        self._starting = asyncio.Lock()
+        self._ready: asyncio.Future[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._plain: _Manager | None = None
         self._streaming: _Manager | None = None
@@ -84,12 +84,11 @@ class Mount:
             await asyncio.wait({self._running}, timeout=5)
 
     async def _start(self) -> None:
-        async with self._starting:
-            if self._running is not None:
-                return
-            ready = asyncio.get_running_loop().create_future()
-            self._running = asyncio.create_task(self._run(ready))
-            await ready
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._ready))
+        # It is for all who wait: one who leaves must not take it along.
+        await asyncio.shield(self._ready)
 
     async def _run(self, ready: asyncio.Future[None]) -> None:
         """Hold the managers open; they must be entered and left by one task."""
@@ -116,6 +115,7 @@ class Mount:
         except Exception as error:
             if ready.done():
                 raise
+            self._ready = None  # the next request tries again
             ready.set_exception(error)
 
 
