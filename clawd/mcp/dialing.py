@@ -58,5 +58,7 @@ class Surroundings:
     async def on_sign_in(self, address: str) -> None:
         """Tell that a person must open an address, and wait longer."""
         for limit in self._limits:
+            if limit.expired():
+                continue  # it is over, and whoever is in it was not told yet
             limit.reschedule(asyncio.get_running_loop().time() + SIGN_IN_S)
         self._on_sign_in(address)

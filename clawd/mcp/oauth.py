@@ -29,7 +29,7 @@ from clawd.mcp.dialing import ConnectError
 from clawd.mcp.model import ServerSettings
 
 SIGN_IN_LIMIT_S = 300.0
-_HEAD_LIMIT_S = 5.0
+_HEAD_LIMIT_S = 30.0
 _MAX_HEAD = 16 << 10
 _MAX_ADDRESS = 8 << 10
 _SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -157,7 +157,11 @@ async def _held(file: TokenFile) -> "Callback":
     callback = Callback(0)
     if not callback.hold():
         raise ConnectError("127.0.0.1 has no port free for the browser to come back to")
-    await file.move(callback.port)
+    try:
+        await file.move(callback.port)
+    except BaseException:
+        callback.close()
+        raise
     return callback
 
 
@@ -221,8 +225,12 @@ class Callback:
         self._state = states[-1]
         self._came = asyncio.get_running_loop().create_future()
         held = self._socket or self._bind()
-        self._server = await asyncio.start_server(self._serve, sock=held, limit=_MAX_HEAD)
+        # Begun in two steps: a server that nobody knows of yet could not be closed.
+        self._server = await asyncio.start_server(
+            self._serve, sock=held, limit=_MAX_HEAD, start_serving=False
+        )
         self._socket = None  # the server's now
+        await self._server.start_serving()
 
     async def wait(self) -> AuthorizationCodeResult:
         """Wait for the code. Raises OAuthFlowError when nobody comes."""

@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.oauth import Callback
+from clawd.mcp.oauth import Callback, TokenFile, sign_in_auth
 from tests.mcp.http_server import HttpServer, Request, reply
 from tests.mcp.world import World, told
 
@@ -296,3 +296,47 @@ async def test_many_servers_have_a_port_each() -> None:
     finally:
         for each in held:
             each.close()
+
+
+async def nobody(_address: str) -> None:
+    raise AssertionError
+
+
+async def test_a_port_that_cannot_be_kept_is_let_go(
+    tmp_path: Path, server: SignInServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    async def full(_file: TokenFile, port: int) -> None:
+        held.append(port)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(TokenFile, "move", full)
+    with pytest.raises(OSError, match="the disk is full"):
+        async with sign_in_auth(settings_of(server), tmp_path, nobody):
+            raise AssertionError
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", held[0]))
+
+
+async def test_who_is_cancelled_while_beginning_to_listen_leaves_nothing_in_the_loop() -> None:
+    callback = Callback(0)
+    assert callback.hold()
+    listening = asyncio.create_task(callback.listen("http://127.0.0.1/?state=a"))
+    await asyncio.sleep(0)  # it listens now, and has not come back
+    listening.cancel()
+    await asyncio.wait({listening})
+    assert listening.cancelled()
+    callback.close()
+    # The next sockets have the descriptors of those that were closed, and the loop looks at them.
+    others = [Callback(0) for _ in range(3)]
+    try:
+        for other in others:
+            assert other.hold()
+            await other.listen("http://127.0.0.1/?state=b")
+        async with asyncio.timeout(30):
+            for other in others:
+                assert b"404" in await visit(f"{other.url}?state=a")
+    finally:
+        for other in others:
+            other.close()

@@ -1,6 +1,8 @@
 """What the servers promise whatever is configured."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import NotFoundError
 from clawd.mcp.backoff import Backoff
+from clawd.mcp.dialing import Surroundings
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.stderr_log import KEPT_BYTES, StderrLog
 from tests.mcp.world import World, told
@@ -94,3 +97,18 @@ async def test_without_a_workspace_a_server_has_a_folder_of_its_own(tmp_path: Pa
     await world.ready("good")
     assert told(await world.call("good")) == "hi"
     await world.close()
+
+
+async def test_a_person_who_is_asked_just_when_the_time_is_up_changes_nothing() -> None:
+    told: list[str] = []
+    none: Any = None
+    around = Surroundings(none, Path(), none, told.append)
+    with pytest.raises(TimeoutError):
+        async with around.connecting(0.01):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                # The limit is over, and its body is only about to learn it.
+                await around.on_sign_in("https://a.example/")
+                raise
+    assert told == ["https://a.example/"]
