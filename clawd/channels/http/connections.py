@@ -14,6 +14,8 @@ from clawd.config.http import HttpSection
 from clawd.security.principal import Principal
 
 HANDSHAKE_TIMEOUT_S = 10.0
+# So many passes of the loop take up what lies in a socket, down to the handler of a request.
+_PASSES = 16
 
 _FULL = b"too many connections; try again\n"
 _SLOW = b"the head of the request took too long\n"
@@ -65,6 +67,36 @@ class Connections:
         self._open.discard(connection)
 
 
+class _Limit:
+    """A limit of time for the other side, which may be over because the loop itself was late.
+
+    Whatever came or went meanwhile lies in the sockets, so it is looked at before `over` is called.
+    """
+
+    def __init__(self, over: Callable[[], None]) -> None:
+        self._over = over
+        self._next: asyncio.Handle | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Begin anew."""
+        self.end()
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_later(seconds, self._look, _PASSES)
+
+    def end(self) -> None:
+        """There is none any more."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _look(self, passes: int) -> None:
+        if passes:
+            self._next = asyncio.get_running_loop().call_soon(self._look, passes - 1)
+        else:
+            self._next = None
+            self._over()
+
+
 class Connection(asyncio.Protocol):
     """Hands everything on to aiohttp's protocol, and ends what takes too long.
 
@@ -85,15 +117,15 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._opened, self._lost = opened, lost
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
+        self._time = _Limit(self._too_late)
+        self._stall = _Limit(self._abort)
         self._unread = 0
         self._is_running = self._is_idle = False
 
     def begin(self) -> None:
         """Take note that the head of a request is there, and the request runs."""
         self._is_running, self._is_idle = True, False
-        self._disarm()
+        self._time.end()
 
     def end(self) -> None:
         """Take note that it was answered."""
@@ -109,8 +141,8 @@ class Connection(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._end_stall()
+        self._time.end()
+        self._stall.end()
         self._transport = None
         self._lost(self)
         self._inner.connection_lost(exc)
@@ -129,28 +161,19 @@ class Connection(asyncio.Protocol):
     @override
     def pause_writing(self) -> None:
         # A client that reads nothing would hold a model for ever.
-        self._stall = asyncio.get_running_loop().call_later(
-            self._limits.idle_timeout_s, self._abort
-        )
+        self._stall.begin(self._limits.idle_timeout_s)
         self._inner.pause_writing()
 
     @override
     def resume_writing(self) -> None:
-        self._end_stall()
+        self._stall.end()
         self._inner.resume_writing()
 
     def _arm(self, seconds: float) -> None:
-        self._disarm()
         if self._transport is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._too_late)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            self._time.begin(seconds)
 
     def _too_late(self) -> None:
-        self._timer = None
         if self._transport is None or self._is_running:
             return
         if not self._is_idle:
@@ -164,13 +187,7 @@ class Connection(asyncio.Protocol):
             return
         self._transport.close()
 
-    def _end_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
     def _abort(self) -> None:
-        self._stall = None
         if self._transport is not None:
             self._transport.abort()
 
