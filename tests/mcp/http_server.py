@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ class HttpServer:
     Attributes:
         how: what it does; may be changed while it runs.
         requests: all that came.
+        go_on: ends the hanging of calls.
     """
 
     def __init__(self, how: str) -> None:
@@ -34,6 +36,8 @@ class HttpServer:
         self.requests: list[Request] = []
         self.tools: list[dict[str, Any]] = [ECHO]
         self.listening = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self._held: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[tuple[asyncio.StreamWriter, Any]] = []
@@ -47,8 +51,21 @@ class HttpServer:
 
     async def start(self) -> None:
         """Begin to listen, on the port it had before if any."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        if self._held is None:
+            # Bound, and not listening: nobody else gets the port while this one is stopped.
+            self._held = socket.socket()
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._held.bind(("127.0.0.1", 0))
+            self.port = self._held.getsockname()[1]
+        self._server = await asyncio.start_server(
+            self._accept, "127.0.0.1", self.port, reuse_address=True
+        )
+
+    async def close(self) -> None:
+        """Stop for good."""
+        await self.stop()
+        if self._held is not None:
+            self._held.close()
 
     async def stop(self) -> None:
         """Stop listening and cut every connection."""
@@ -188,7 +205,7 @@ class HttpServer:
         good = answer(number, text(words))
         match self.how:
             case "hang-in-call":
-                await asyncio.sleep(300)
+                await self.go_on.wait()
             case "cuts-in-call":
                 return False
             case "cuts-the-body":

@@ -12,7 +12,7 @@ import pytest
 
 from clawd.mcp.model import ServerSettings
 from tests.mcp.http_server import HttpServer
-from tests.mcp.world import World, nothing, told
+from tests.mcp.world import PATIENT, World, nothing, told
 
 # What it does, how it stands afterwards, and what the call's answer says.
 CASES = [
@@ -61,7 +61,8 @@ CASES = [
     ("sse-endless-event", "ready", "SSE stream failed"),
     ("sse-flood", "ready", "hi"),
 ]
-_HANGS_AT_CONNECT = {"hang-at-connect", "hang-at-discover", "hang-at-list"}
+# Of these, one is asked for the newest revision in vain, and has to be connected all the same.
+_HANGS_AT_CONNECT = {"hang-at-connect": 1.5, "hang-at-discover": 12.0, "hang-at-list": 1.5}
 _HANGS_IN_CALL = {"hang-in-call", "slow-body", "sse-hangs"}
 
 Serve = Callable[[str], Awaitable[HttpServer]]
@@ -69,7 +70,7 @@ Serve = Callable[[str], Awaitable[HttpServer]]
 
 def settings_of(server: HttpServer, **more: object) -> ServerSettings:
     settings = ServerSettings(
-        alias=server.how, url=server.url, connect_timeout_s=10.0, call_timeout_s=20.0
+        alias=server.how, url=server.url, connect_timeout_s=60.0, call_timeout_s=60.0
     )
     return msgspec.structs.replace(settings, **more)
 
@@ -93,7 +94,7 @@ async def serve() -> AsyncIterator[Serve]:
 
     yield start
     for server in servers:
-        await server.stop()
+        await server.close()
 
 
 @pytest.mark.parametrize(("how", "link", "words"), CASES, ids=[case[0] for case in CASES])
@@ -102,12 +103,14 @@ async def test_a_server_that_misbehaves_harms_nobody_else(
 ) -> None:
     bad = settings_of(
         await serve(how),
-        connect_timeout_s=1.5 if how in _HANGS_AT_CONNECT else 10.0,
-        call_timeout_s=1.0 if how in _HANGS_IN_CALL else 20.0,
+        connect_timeout_s=_HANGS_AT_CONNECT.get(how, 60.0),
+        call_timeout_s=1.0 if how in _HANGS_IN_CALL else 60.0,
     )
+    if link != "waiting":
+        world.timing = PATIENT
     world.start(bad, settings_of(await serve("good"), alias="beside"))
     await world.ready("beside")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await world.servers.connect(how)
     async with asyncio.TaskGroup() as group:
         result = group.create_task(world.call(how))
@@ -116,14 +119,15 @@ async def test_a_server_that_misbehaves_harms_nobody_else(
     assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
     assert told(await world.call("beside", "still here")) == "still here"
     assert world.state("beside").connects == 1
-    if link is not None:
-        await world.until(lambda: world.state(how).link in {link, "waiting"})
+    if link == "waiting":  # until it is tried again, which is soon
+        await world.until(lambda: (how, "waiting") in world.links)
+    elif link is not None:
         assert world.state(how).link == link, world.state(how).problem
 
 
 async def test_one_failed_call_does_not_touch_those_beside_it(world: World, serve: Serve) -> None:
     server = await serve("hang-in-call")
-    world.start(settings_of(server, call_timeout_s=3.0))
+    world.start(settings_of(server))
     await world.ready("hang-in-call")
     waiting = asyncio.create_task(world.call("hang-in-call"))
     while len([each for each in server.requests if _method(each.body) == "tools/call"]) < 1:
@@ -133,7 +137,8 @@ async def test_one_failed_call_does_not_touch_those_beside_it(world: World, serv
     server.how = "good"
     assert told(await world.call("hang-in-call", "next")) == "next"
     assert not waiting.done()
-    assert "within 3 s" in told(await waiting)
+    server.go_on.set()
+    assert told(await waiting) == "hi"
     assert world.state("hang-in-call").connects == 1
 
 
@@ -230,7 +235,7 @@ async def test_legacy_never_asks_for_the_newest_revision(world: World, serve: Se
 
 async def test_one_that_ignores_the_question_is_not_asked_again(world: World, serve: Serve) -> None:
     server = await serve("hang-at-discover")
-    world.start(settings_of(server, connect_timeout_s=2.0))
+    world.start(settings_of(server, connect_timeout_s=12.0))
     await world.ready("hang-at-discover")
     await server.stop()
     await world.call("hang-at-discover")

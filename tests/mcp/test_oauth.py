@@ -76,7 +76,7 @@ async def server() -> AsyncIterator[SignInServer]:
     server = SignInServer()
     await server.start()
     yield server
-    await server.stop()
+    await server.close()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def settings_of(server: HttpServer) -> ServerSettings:
     return ServerSettings(
-        alias="books", url=server.url, oauth=True, connect_timeout_s=10.0, call_timeout_s=10.0
+        alias="books", url=server.url, oauth=True, connect_timeout_s=60.0, call_timeout_s=60.0
     )
 
 
@@ -213,7 +213,7 @@ async def test_waiting_for_a_person_delays_no_other_server(
     await world.ready("good")
     assert told(await world.call("good")) == "hi"
     assert "a person must sign in" in told(await world.call("books"))
-    await other.stop()
+    await other.close()
 
 
 @pytest.fixture

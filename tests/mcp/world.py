@@ -20,6 +20,9 @@ PROGRAM = (Path(__file__).parent / "stdio_program.py").read_text(encoding="utf-8
 FAST = Timing(first_s=0.05, most_s=0.2, wait_s=2.0, held_s=5.0, list_every_s=0.1)
 LIMIT_S = 60.0
 
+PATIENT = msgspec.structs.replace(FAST, wait_s=LIMIT_S, settle_s=LIMIT_S)
+"""For calls that are to come through, however slowly a server comes up or lists its tools."""
+
 
 def nothing(_now: float, _total: float | None, _message: str) -> None:
     """Take progress and do nothing."""
@@ -40,6 +43,7 @@ class World:
         self.is_stopped = False
         self.changes = 0
         self.problems: set[str] = set()
+        self.links: set[tuple[str, str]] = set()
         self.changed = asyncio.Event()
         settings = SandboxSettings(
             mode="off" if level == "none" else "required",
@@ -75,8 +79,8 @@ class World:
             command=("/usr/bin/python3", "-I", "-S", "-c", PROGRAM, how, revision, self.tag),
             workspace=str(self.workspace),
             env=fenced,
-            connect_timeout_s=10.0,
-            call_timeout_s=10.0,
+            connect_timeout_s=LIMIT_S,
+            call_timeout_s=LIMIT_S,
         )
         return msgspec.structs.replace(settings, **more)
 
@@ -101,6 +105,14 @@ class World:
         await self.until(is_ready)
         return self.state(alias)
 
+    async def printed(self, alias: str, words: str, *, at_least: int = 0) -> str:
+        """Wait until a server has printed words on its standard error, and that many bytes."""
+        log = self.servers._by_alias[alias]._around.log
+        async with asyncio.timeout(LIMIT_S):
+            while words not in (text := log._text()) or len(text) < at_least:
+                await asyncio.sleep(0.01)
+        return text
+
     async def call(self, alias: str, text: str = "hi", tool: str = "echo") -> RemoteResult:
         """Make a call within a limit that is this test's own."""
         async with asyncio.timeout(LIMIT_S):
@@ -114,6 +126,7 @@ class World:
     def _heard(self) -> None:
         self.changes += 1
         self.problems |= {each.problem for each in self.servers.states()}
+        self.links |= {(each.alias, each.link) for each in self.servers.states()}
         self.changed.set()
 
 

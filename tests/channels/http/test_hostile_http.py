@@ -203,7 +203,7 @@ async def test_a_head_that_was_sent_in_time_is_answered_however_late_the_loop_is
         for _ in range(10):  # the server's end of it is there as well
             await asyncio.sleep(0)
         writer.write(head(door, "GET /who HTTP/1.1", "Connection: close"))
-        time.sleep(0.5)
+        time.sleep(0.5)  # the loop stands still, as on a busy machine
         assert statuses(await reader.read()) == [200]
         writer.close()
 
@@ -359,7 +359,7 @@ async def test_a_client_that_reads_slowly_is_served_to_the_end(tmp_path: Path) -
         read = 0
         while read < 40_000_000:  # more than all buffers on the way hold
             if read < 2_000_000:
-                time.sleep(0.4)
+                time.sleep(0.4)  # longer than one may take that reads nothing
             data = await reader.read(262_144)
             assert data
             read += len(data)
