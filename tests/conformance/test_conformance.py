@@ -18,11 +18,11 @@ import pytest
 from tests.clients.places import folder, node
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 REVISIONS = ("2025-11-25", "2026-07-28")
-LIMIT_S = 150.0
+LIMIT_S = 400.0
 PASSED = re.compile(r"Total: (\d+) passed")
 
 Run = Callable[[str], Awaitable[int]]
@@ -33,7 +33,7 @@ async def _suite(kind: str, revision: str, results: Path, *words: str) -> int:
     package = folder() / "mcp" / "node_modules" / "@modelcontextprotocol" / "conformance"
     process = await asyncio.create_subprocess_exec(
         *(node(), str(package / "dist" / "index.js"), kind, *words),
-        *("--requirements", revision, "--timeout", "60000", "-o", str(results / revision)),
+        *("--requirements", revision, "--timeout", "240000", "-o", str(results / revision)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -52,8 +52,8 @@ async def _suite(kind: str, revision: str, results: Path, *words: str) -> int:
 
 
 async def _both(run: Run) -> list[int]:
-    """Run both revisions side by side."""
-    return list(await asyncio.gather(*(run(revision) for revision in REVISIONS)))
+    """Run both revisions, one after the other: the suite waits for some answers a second only."""
+    return [await run(revision) for revision in REVISIONS]
 
 
 @asynccontextmanager
@@ -69,12 +69,12 @@ async def _program(module: str, *words: str) -> AsyncIterator[str]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             line = (await process.stdout.readline()).decode().strip()
         assert line, f"{module} did not start"
         yield line
         process.stdin.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:

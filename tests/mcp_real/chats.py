@@ -21,7 +21,7 @@ from clawd.wire.mcp_reports import McpServerLine
 from clawd.wire.methods import SendMessage
 from tests.support.home import Home
 
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +96,15 @@ def until_link(home: Home, *aliases: str, link: str = "ready", connects: int = 0
         ):
             return
         assert time.monotonic() < deadline, (found, home.log())
+        time.sleep(0.05)
+
+
+def until_problem(home: Home, alias: str, words: str) -> None:
+    """Wait until the last try to connect a server came to this."""
+    deadline = time.monotonic() + LIMIT_S
+    while words not in (found := lines(home)[alias]).problem:
+        assert time.monotonic() < deadline, (found, home.log())
+        time.sleep(0.05)
 
 
 def receipts(home: Home) -> list[tuple[str, str, str]]:

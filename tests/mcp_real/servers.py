@@ -73,7 +73,7 @@ def hostile(alias: str, how: str, mark: str, **keys: Any) -> str:
         alias,
         command=[sys.executable, "-I", "-S", str(script), how, "2025-11-25", mark],
         readonly_paths=[str(script.parent), sys.prefix, sys.base_prefix],
-        **keys,
+        **{"connect_timeout_s": SLOW_S, **keys},
     )
 
 

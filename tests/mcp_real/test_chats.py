@@ -29,7 +29,12 @@ from tests.mcp_real.servers import (
 )
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.mcp_servers]
+pytestmark = [
+    pytest.mark.daemon,
+    pytest.mark.sandbox,
+    pytest.mark.mcp_servers,
+    pytest.mark.timeout(400),
+]
 
 Calls = list[tuple[str, dict[str, Any]]]
 

@@ -14,7 +14,7 @@ from tests.mcp_real.chats import Heard, chat, lines, planned, until_link
 from tests.mcp_real.servers import hostile, marked, table
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
+pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.timeout(400)]
 
 # What a server does, and what the model reads of a call.
 STDIO = [
@@ -57,7 +57,8 @@ LIMIT_S = 60.0
 
 
 def limits(how: str) -> dict[str, float]:
-    return {"call_timeout_s": 1.0 if how in {"hang-in-call", "stops-reading"} else 20.0}
+    call_s = 1.0 if how in {"hang-in-call", "stops-reading"} else 60.0
+    return {"call_timeout_s": call_s, "connect_timeout_s": 60.0}
 
 
 def word(kind: str, how: str) -> str:
@@ -82,7 +83,7 @@ async def test_each_call_is_answered_in_words_and_the_daemon_serves(home: Home) 
         for how, _ in HTTP:
             server = HttpServer(how)
             await server.start()
-            stack.push_async_callback(server.stop)
+            stack.push_async_callback(server.close)
             urls[how] = server.url
         configure(home, mark, urls)
         await asyncio.to_thread(home.start)

@@ -17,7 +17,12 @@ from tests.mcp_real.chats import chat, client_of, lines, planned, send, until_li
 from tests.mcp_real.servers import STDIO, hostile, marked, npm, real_servers, repository_in
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.mcp_servers]
+pytestmark = [
+    pytest.mark.daemon,
+    pytest.mark.sandbox,
+    pytest.mark.mcp_servers,
+    pytest.mark.timeout(400),
+]
 
 LIMIT_S = 60.0
 FULL = '[security]\nautonomy = "full"\n'
@@ -61,6 +66,7 @@ def wait_for(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def started(home: Home, stack: contextlib.ExitStack, word: str, kind: type) -> None:
