@@ -19,7 +19,7 @@ from clawd.errors import InvalidRequestError, ProviderError
 from clawd.providers.base import Failed, Finished
 
 MAX_SIDE_BY_SIDE = 128
-CLOSE_LIMIT_S = 1.0
+CLOSE_LIMIT_S = 5.0
 
 
 class ManyDialect(Protocol):

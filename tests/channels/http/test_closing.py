@@ -13,14 +13,15 @@ class _Open:
     model = "m"
     conversation_id = ""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_s: float = 0.0) -> None:
         self.is_closed = False
+        self._takes_s = takes_s
 
     def __aiter__(self) -> AsyncIterator[GatewayEvent]:
         raise AssertionError("nobody asks this one for its events")
 
     async def aclose(self) -> None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._takes_s)
         self.is_closed = True
 
 
@@ -36,3 +37,13 @@ async def test_a_request_that_is_cancelled_while_it_ends_closes_what_it_opened(s
     (ended,) = await asyncio.gather(ending, return_exceptions=True)
     assert was_over or isinstance(ended, asyncio.CancelledError)
     assert [each.is_closed for each in opened] == [True, True]
+
+
+async def test_what_takes_a_while_to_close_is_closed_to_its_end_all_the_same() -> None:
+    opened = [_Open(takes_s=2.0)]  # as where a conversation is deleted on a busy machine
+    ending = asyncio.create_task(close_all(opened))
+    await asyncio.sleep(0)
+    ending.cancel()
+    (ended,) = await asyncio.gather(ending, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError)
+    assert opened[0].is_closed
