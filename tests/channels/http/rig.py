@@ -16,7 +16,7 @@ from clawd.service.http import gateway_of, routes_of
 from tests.support.inprocess import OWNER, Inside, daemon_in
 
 EVERYTHING = frozenset({"chat", "tools", "admin"})
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Served:

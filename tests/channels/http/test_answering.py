@@ -57,13 +57,16 @@ async def saying(made: Made, pace: Pace) -> AsyncIterator[tuple[str, int]]:
         await runner.cleanup()
 
 
-async def raw(address: tuple[str, int]) -> str:
+async def raw(address: tuple[str, int], seen: bytearray | None = None) -> str:
+    """Ask, and return all that is answered; `seen` holds what came so far."""
+    seen = bytearray() if seen is None else seen
     reader, writer = await asyncio.open_connection(*address)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     async with asyncio.timeout(LIMIT_S):
-        text = (await reader.read()).decode()
+        while piece := await reader.read(1 << 16):
+            seen += piece
     writer.close()
-    return text
+    return seen.decode()
 
 
 async def after(wait_s: float, *events: GatewayEvent) -> AsyncGenerator[GatewayEvent, None]:
@@ -122,13 +125,17 @@ async def test_what_is_not_there_and_what_is_no_json_is_told_in_the_envelope(
 
 
 async def test_silence_is_filled_with_pings_before_the_answer_and_in_it() -> None:
+    seen = bytearray()
+
     async def slowly() -> AsyncGenerator[GatewayEvent, None]:
-        for event in (Text(text="a"), Text(text="b"), END):
-            await asyncio.sleep(0.3)
+        for count, event in enumerate((Text(text="a"), Text(text="b"), END), 1):
+            # Silent until the client was told so, however long that takes here.
+            while len(parts := seen.split(b'"text"')) < count or b'"ping"' not in parts[-1]:
+                await asyncio.sleep(0.01)
             yield event
 
     async with saying(Made(slowly()), QUICK) as address:
-        text = await raw(address)
+        text = await raw(address, seen)
     pinged = [part.count('{"ping": 1}') > 0 for part in text.split('"text"')]
     assert pinged == [True, True, True]
     assert text.index("ping") < text.index("begin") < text.index('"text"')

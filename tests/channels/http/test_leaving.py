@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,6 +13,7 @@ import aiohttp
 import psutil
 import pytest
 
+from clawd.channels.http.request_counts import COUNTS
 from tests.channels.http.plain import ROUTES, Chat, lines_of
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.gguf_models import write_random_gguf
@@ -31,7 +33,6 @@ prefix_cache_disk_mb = 0
 ctx_size = 8192
 """
 WRITE = {"tool_calls": [{"name": "file_write", "arguments": {"path": "made", "content": "x"}}]}
-SLEEP = "sleep 613"
 FULL = (
     '[security]\nautonomy = "full"\nallowed_commands = ["sleep"]\n[limits]\nshell_timeout_s = 900\n'
 )
@@ -178,11 +179,13 @@ async def test_a_full_queue_is_a_status_also_of_a_stream(tmp_path: Path, endless
 async def test_one_who_leaves_while_a_tool_runs_leaves_no_process(
     tmp_path: Path, *, stream: bool
 ) -> None:
+    sleep = f"sleep 613.{secrets.randbelow(10**12)}"  # of this test alone, on this machine
+
     def sleepers() -> list[int]:
         found = psutil.process_iter(["cmdline"])
-        return [each.pid for each in found if (each.info["cmdline"] or [])[:2] == SLEEP.split()]
+        return [each.pid for each in found if (each.info["cmdline"] or [])[:2] == sleep.split()]
 
-    call = {"tool_calls": [{"name": "shell", "arguments": {"command": SLEEP}}]}
+    call = {"tool_calls": [{"name": "shell", "arguments": {"command": sleep}}]}
     async with served(tmp_path, call, tables=FULL, routes=ROUTES) as door:
         body = {"messages": [["user", "sleep"]], "stream": stream}
         asked = asyncio.create_task(door.stream("/say", body))
@@ -255,6 +258,7 @@ async def test_whoever_leaves_at_any_moment_leaves_nothing_behind(tmp_path: Path
         for start in range(0, 78, 6):
             await asyncio.gather(*(leave(number) for number in range(start, start + 6)))
         await until(lambda: daemon.inbox.turns == (0, 0) and not daemon.inbox.book.in_use_ids())
+        await until(lambda: not door.app[COUNTS].open)  # what they were for is taken back last
         page = await daemon.memory.conversations.list(owner=None, limit=1000)
         counts = await daemon.memory.messages.counts([each.id for each in page.conversations])
         # A message of the user's has its answer, and no conversation was kept for nothing.

@@ -21,7 +21,7 @@ from clawd.mcp.mount import DOOR, Mount
 from clawd.mcp.server import make_server
 from clawd.security.principal import Principal
 from clawd.wire.events import ApprovalRequested, ToolFinished
-from tests.channels.http.rig import Served, served
+from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.inprocess import OWNER
 
 HELLO = {
@@ -117,7 +117,7 @@ async def test_who_is_an_admin_no_more_calls_as_a_user(tmp_path: Path) -> None:
             calling = asyncio.create_task(
                 door.post("/mcp", call("file_write", path="a", content="b"))
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(LIMIT_S):
                 while not (pending := door.inside.daemon.approvals.pending(OWNER)):
                     await asyncio.sleep(0)
             (asked,) = pending
@@ -150,11 +150,11 @@ async def test_a_waiting_approval_is_told_as_progress_and_answered_elsewhere(
             calling = asyncio.create_task(
                 client.call_tool("file_write", arguments, progress_callback=note)
             )
-            message = await asyncio.wait_for(told.get(), 10)
+            message = await asyncio.wait_for(told.get(), LIMIT_S)
             assert message.startswith("waiting for an approval: clawctl approval approve ")
             (pending,) = door.inside.daemon.approvals.pending(OWNER)
             door.inside.daemon.approvals.answer(pending.id, "once", OWNER, digest=pending.digest)
-            done = await asyncio.wait_for(calling, 10)
+            done = await asyncio.wait_for(calling, LIMIT_S)
         assert not done.is_error
         assert (door.inside.workspace / "note.txt").read_text() == "hello"
 
@@ -163,7 +163,7 @@ async def test_who_follows_the_daemon_is_told_of_the_calls_of_clients(tmp_path: 
     async with mcp_door(tmp_path) as door:
         events = door.inside.daemon.hub.subscribe(OWNER)
         calling = asyncio.create_task(door.post("/mcp", call("file_write", path="a", content="")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             asked = await anext(
                 each async for each in events if isinstance(each.event, ApprovalRequested)
             )
@@ -242,14 +242,19 @@ async def test_fifty_calls_at_once_are_all_answered(tmp_path: Path) -> None:
 
 async def test_a_client_that_leaves_takes_its_call_with_it(tmp_path: Path) -> None:
     async with mcp_door(tmp_path) as door:
-        async with httpx2.AsyncClient(timeout=0.5) as client:
-            with pytest.raises(httpx2.TimeoutException):
-                await client.post(
+        async with httpx2.AsyncClient(timeout=LIMIT_S) as client, asyncio.timeout(LIMIT_S):
+            asking = asyncio.create_task(
+                client.post(
                     door.url + "/mcp",
                     json=call("file_write", path="a.txt", content="x"),
                     headers={"Accept": "application/json, text/event-stream"},
                 )
-        async with asyncio.timeout(10):
+            )
+            while not door.inside.daemon.approvals.pending(OWNER):
+                await asyncio.sleep(0.01)
+            asking.cancel()
+            await asyncio.wait({asking})
+        async with asyncio.timeout(LIMIT_S):
             while not door.inside.receipts():
                 await asyncio.sleep(0.01)
         (receipt,) = door.inside.receipts()
@@ -262,7 +267,7 @@ async def test_who_listens_is_told_of_other_tools_until_the_daemon_ends(tmp_path
     async with mcp_door(tmp_path) as door:
         registry = door.inside.daemon.registry
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(LIMIT_S),
             Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
             client.listen(tools_list_changed=True) as heard,
         ):
@@ -274,19 +279,21 @@ async def test_who_listens_is_told_of_other_tools_until_the_daemon_ends(tmp_path
             with contextlib.suppress(SubscriptionLost):
                 async for _ in heard:
                     pass
-        assert not registry._listeners
+        async with asyncio.timeout(LIMIT_S):
+            while registry._listeners:
+                await asyncio.sleep(0.01)
 
 
 async def test_who_has_stopped_to_listen_is_told_no_more(tmp_path: Path) -> None:
     async with mcp_door(tmp_path) as door:
         registry = door.inside.daemon.registry
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(LIMIT_S),
             Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
             client.listen(tools_list_changed=True),
         ):
             assert len(registry._listeners) == 1
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             while registry._listeners:
                 await asyncio.sleep(0.01)
 
@@ -340,7 +347,7 @@ def _fixture(door: Served) -> Any:
 
 
 async def test_a_call_that_the_official_client_cancels_ends(tmp_path: Path) -> None:
-    async with mcp_door(tmp_path) as door, asyncio.timeout(60):
+    async with mcp_door(tmp_path) as door, asyncio.timeout(LIMIT_S):
         waiting = asyncio.Event()
 
         async def note(progress: float, total: float | None, message: str | None) -> None:

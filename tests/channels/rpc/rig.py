@@ -30,7 +30,7 @@ from clawd.wire.methods import METHODS, FollowConversation, Ping, SendMessage
 from clawd.wire.reports import ConfigText, Done
 
 R = TypeVar("R")
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 ADA = Principal(uid=1000, gid=1000, pid=77)
 ROOT = Principal(uid=0, gid=0, pid=78, role="admin")
 IDENTITY = Identity(version="9.9", pid=4242, home="/home/ada/.clawd")

@@ -10,7 +10,7 @@ from clawd.channels.rpc import connection, server
 from clawd.wire.codec import HEADER, MAX_FRAME_BYTES, encode_frame
 from clawd.wire.messages import Cancel, Failure, Hello, Result, Welcome
 from clawd.wire.methods import FollowConversation, Ping, Status
-from tests.channels.rpc.rig import Rig, request
+from tests.channels.rpc.rig import LIMIT_S, Rig, request
 
 DEEP = b"\x91" * 100_000 + b"\xc0"
 
@@ -182,7 +182,7 @@ async def test_one_client_too_many_is_told_to_come_back(
     second.close()
     assert await second.rest() == []
     welcome = None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while welcome is None:
             again = await rig.client()
             again.send(Hello(min=1, max=1))

@@ -101,7 +101,7 @@ async def test_a_model_whose_file_is_gone_can_be_unloaded(desk: Desk) -> None:
 async def test_unloading_cancels_what_runs(desk: Desk) -> None:
     config = desk.find("good").config
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         aclosing(desk.engine.generate(config, prompt("endless"))) as run,
     ):
         await anext(run)

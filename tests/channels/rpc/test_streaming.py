@@ -9,6 +9,7 @@ from clawd.channels.rpc.handlers.parts import streaming
 from clawd.errors import NotFoundError
 from clawd.runtime.broadcast import Subscription
 from clawd.wire.events import Event, TextDelta
+from tests.channels.rpc.rig import LIMIT_S
 from tests.security.fakes import ADA
 
 
@@ -61,7 +62,7 @@ async def test_a_defect_of_the_body_stays_what_it_is() -> None:
 async def test_a_caller_that_is_gone_ends_the_body() -> None:
     events, is_cancelled = Subscription(), False
     with pytest.raises(ConnectionAbortedError, match="the caller is gone"):
-        async with asyncio.timeout(5), streaming(events, Caller(is_gone=True)):
+        async with asyncio.timeout(LIMIT_S), streaming(events, Caller(is_gone=True)):
             events.put(TextDelta(text="a"))
             try:
                 await asyncio.Event().wait()
