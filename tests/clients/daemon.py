@@ -41,7 +41,7 @@ REPLIES: tuple[dict[str, Any], ...] = (
     {"when": "break off", "text": "Half of", "error": {"kind": "http", "status": 500}},
     {"text": SAID},
 )
-LIMIT_S = 100.0
+LIMIT_S = 400.0
 
 
 class Gateway:

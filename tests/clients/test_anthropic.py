@@ -16,7 +16,12 @@ from tests.clients.daemon import (
     hold,
 )
 
-pytestmark = [pytest.mark.sdks, pytest.mark.daemon, pytest.mark.real_model]
+pytestmark = [
+    pytest.mark.sdks,
+    pytest.mark.daemon,
+    pytest.mark.real_model,
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")

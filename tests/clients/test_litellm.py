@@ -6,7 +6,12 @@ import pytest
 
 from tests.clients.daemon import AFTER_TOOL, SAID, THOUGHT, TOKENS, Seen, gateway, hold, is_liked
 
-pytestmark = [pytest.mark.litellm, pytest.mark.daemon, pytest.mark.real_model]
+pytestmark = [
+    pytest.mark.litellm,
+    pytest.mark.daemon,
+    pytest.mark.real_model,
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")

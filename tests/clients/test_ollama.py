@@ -17,7 +17,12 @@ from tests.clients.daemon import (
     is_liked,
 )
 
-pytestmark = [pytest.mark.sdks, pytest.mark.daemon, pytest.mark.real_model]
+pytestmark = [
+    pytest.mark.sdks,
+    pytest.mark.daemon,
+    pytest.mark.real_model,
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,12 @@ import pytest
 
 from tests.clients.daemon import AFTER_TOOL, SAID, TOKENS, Seen, gateway, hold, is_liked
 
-pytestmark = [pytest.mark.sdks, pytest.mark.daemon, pytest.mark.real_model]
+pytestmark = [
+    pytest.mark.sdks,
+    pytest.mark.daemon,
+    pytest.mark.real_model,
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,12 @@ import pytest
 from tests.clients.daemon import AFTER_TOOL, MODELS, SAID, Gateway, gateway
 from tests.clients.places import ROOT, program, python_of
 
-pytestmark = [pytest.mark.sdks, pytest.mark.daemon, pytest.mark.real_model]
+pytestmark = [
+    pytest.mark.sdks,
+    pytest.mark.daemon,
+    pytest.mark.real_model,
+    pytest.mark.timeout(500),
+]
 
 PAGE = (ROOT / "docs" / "use-with.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8686"
@@ -21,7 +26,7 @@ SECTIONS = {
     section.partition("\n")[0]: section for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)
 }
 FOUND = "There is plan.txt."
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 
 @pytest.fixture(scope="module")

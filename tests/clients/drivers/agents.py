@@ -28,7 +28,7 @@ class Liked(BaseModel):
 def agent(by: str, name: str = saying.MODEL, tools: Any = (), **more: Any) -> Any:
     settings = more.pop("settings", ModelSettings())
     output = more.pop("output", None)
-    options: dict[str, Any] = {"api_key": saying.KEY, "max_retries": 0, "timeout": 20} | more
+    options: dict[str, Any] = {"api_key": saying.KEY, "max_retries": 0, "timeout": 90} | more
     client = AsyncOpenAI(base_url=saying.V1, **options)
     return Agent(
         name="helper",
@@ -116,8 +116,7 @@ def _refusals(by: str) -> Any:
 
 def _left(by: str) -> Any:
     async def leave() -> None:
-        async with asyncio.timeout(1.0):
-            await Runner.run(agent(by), "wait")
+        await saying.leave_when_asked(Runner.run(agent(by), "wait"))
 
     before = saying.settled()["left"]
     raised = saying.refusal(lambda: asyncio.run(leave()))

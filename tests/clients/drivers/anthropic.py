@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tests.clients.drivers import saying
 
-CLIENT = anthropic.Anthropic(base_url=saying.URL, api_key=saying.KEY, max_retries=0, timeout=20)
+CLIENT = anthropic.Anthropic(base_url=saying.URL, api_key=saying.KEY, max_retries=0, timeout=90)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [

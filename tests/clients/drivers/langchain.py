@@ -28,7 +28,7 @@ get_weather: Any = tool("get_weather")(weather)
 
 def model(name: str = saying.MODEL, **more: Any) -> Any:
     known: dict[str, Any] = {"base_url": saying.V1, "api_key": saying.KEY, "max_retries": 0}
-    return ChatOpenAI(model=name, **known | {"timeout": 20} | more)
+    return ChatOpenAI(model=name, **known | {"timeout": 90} | more)
 
 
 def chat() -> Any:

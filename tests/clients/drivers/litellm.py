@@ -17,7 +17,7 @@ litellm.suppress_debug_info = True
 
 
 def ask(dialect: str, model: str, messages: Any, **more: Any) -> Any:
-    asked: dict[str, Any] = {"api_key": saying.KEY, "num_retries": 0, "timeout": 20} | more
+    asked: dict[str, Any] = {"api_key": saying.KEY, "num_retries": 0, "timeout": 90} | more
     return litellm.completion(
         model=f"{dialect}/{model}", messages=messages, api_base=DIALECTS[dialect], **asked
     )

@@ -9,7 +9,7 @@ import ollama
 from tests.clients.drivers import saying
 
 HEADERS = {"Authorization": f"Bearer {saying.KEY}"}
-CLIENT = ollama.Client(host=saying.URL, headers=HEADERS, timeout=20)
+CLIENT = ollama.Client(host=saying.URL, headers=HEADERS, timeout=90)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [saying.FUNCTION]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from tests.clients.drivers import saying
 
-CLIENT = openai.OpenAI(base_url=saying.V1, api_key=saying.KEY, max_retries=0, timeout=20)
+CLIENT = openai.OpenAI(base_url=saying.V1, api_key=saying.KEY, max_retries=0, timeout=90)
 HELLO: Any = [{"role": "user", "content": "hello"}]
 ASKED: Any = [{"role": "user", "content": saying.WEATHER}]
 TOOLS: Any = [saying.FUNCTION]

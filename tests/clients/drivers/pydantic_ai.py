@@ -26,7 +26,7 @@ class Liked(BaseModel):
 
 
 def model(by: str, name: str = saying.MODEL, **more: Any) -> Any:
-    options: dict[str, Any] = {"api_key": saying.KEY, "max_retries": 0, "timeout": 20} | more
+    options: dict[str, Any] = {"api_key": saying.KEY, "max_retries": 0, "timeout": 90} | more
     if by == "messages":
         client = AsyncAnthropic(base_url=saying.URL, **options)
         return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
@@ -106,8 +106,7 @@ def _refusals(by: str) -> Any:
 
 def _left(by: str) -> Any:
     async def leave() -> None:
-        async with asyncio.timeout(1.0):
-            await Agent(model(by)).run("wait")
+        await saying.leave_when_asked(Agent(model(by)).run("wait"))
 
     before = saying.settled()["left"]
     raised = saying.refusal(lambda: asyncio.run(leave()))

@@ -7,12 +7,13 @@ A driver runs in the environment of its client, which has neither clawd nor pyte
     {"case": "schema", "raised": {"type": "KeyError", "message": "…", "status": null}}
 """
 
+import asyncio
 import json
 import sys
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 MODEL = "mock"
@@ -22,7 +23,7 @@ ENDLESS = "endless"
 VECTORS = "vectors"
 WEATHER = "what is the weather in Zürich?"
 LONG = "word " * 3000
-LIMIT_S = 20.0
+LIMIT_S = 90.0
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -72,18 +73,27 @@ def refusal(ask: Callable[[], Any]) -> dict[str, Any]:
 
 def settled() -> dict[str, int]:
     """Wait until nobody but this question is answered; return how many clients had left."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        lines = _got("/metrics").decode().splitlines()
-        numbers = [line.rpartition(" ") for line in lines if not line.startswith("#")]
-        found = {name: float(value) for name, _, value in numbers}
-        running = sum(v for name, v in found.items() if name.startswith("clawd_model_running"))
-        busy = found["clawd_http_requests_open"] - 1 + running + found["clawd_turns_running"]
-        if not busy:
-            return {"left": int(sum(v for name, v in found.items() if 'status="499"' in name))}
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"still busy: {busy}")
-        time.sleep(0.02)
+    found = _until(is_busy=False)
+    return {"left": int(sum(v for name, v in found.items() if 'status="499"' in name))}
+
+
+async def leave_when_asked(asking: Awaitable[Any]) -> None:
+    """Wait for an answer under a limit that is over as soon as the daemon works on it.
+
+    Raises:
+        TimeoutError: always, as nobody answers.
+    """
+    async with asyncio.timeout(None) as limit:
+
+        async def leave() -> None:
+            await asyncio.to_thread(_until, is_busy=True)
+            limit.reschedule(asyncio.get_running_loop().time())
+
+        leaving = asyncio.create_task(leave())
+        try:
+            await asking
+        finally:
+            leaving.cancel()
 
 
 def busy_slots(model: str = ENDLESS) -> int:
@@ -102,6 +112,22 @@ def run(*cases: Callable[[], Any]) -> None:
             line["raised"] = _told(error) | {"where": traceback.format_exc()[-2000:]}
         line["took_s"] = round(time.monotonic() - started, 3)
         print(json.dumps(line, ensure_ascii=False, default=repr), flush=True)
+
+
+def _until(*, is_busy: bool) -> dict[str, float]:
+    """Wait until the daemon answers somebody beside this question, or nobody; return its counts."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        lines = _got("/metrics").decode().splitlines()
+        numbers = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+        found = {name: float(value) for name, _, value in numbers}
+        running = sum(v for name, v in found.items() if name.startswith("clawd_model_running"))
+        busy = found["clawd_http_requests_open"] - 1 + running + found["clawd_turns_running"]
+        if bool(busy) is is_busy:
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"busy: {busy}")
+        time.sleep(0.02)
 
 
 def _got(path: str) -> bytes:
