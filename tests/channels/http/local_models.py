@@ -13,17 +13,19 @@ kind = "local"
 model = "embedded"
 [engine]
 n_threads = 1
-ctx_size = 1024
+ctx_size = {ctx_size}
 """
 
 
 @asynccontextmanager
-async def served_locally(folder: Path, tables: str = "") -> AsyncIterator[Served]:
+async def served_locally(
+    folder: Path, tables: str = "", ctx_size: int = 1024
+) -> AsyncIterator[Served]:
     """Serve a daemon with local models `embedded`, `pooled` and `bert`; the default is a mock."""
     models = folder / "home" / "models"
     models.mkdir(parents=True, mode=0o700)
     models.parent.chmod(0o700)
     write_pooled(models / "pooled.gguf")
     write_random_bert(models / "bert.gguf")
-    async with served(folder, tables=LOCAL + tables) as door:
+    async with served(folder, tables=LOCAL.format(ctx_size=ctx_size) + tables) as door:
         yield door

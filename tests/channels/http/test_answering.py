@@ -126,9 +126,10 @@ async def test_what_is_not_there_and_what_is_no_json_is_told_in_the_envelope(
 
 async def test_silence_is_filled_with_pings_before_the_answer_and_in_it() -> None:
     seen = bytearray()
+    events: tuple[GatewayEvent, ...] = (Text(text="a"), Text(text="b"), END)
 
     async def slowly() -> AsyncGenerator[GatewayEvent, None]:
-        for count, event in enumerate((Text(text="a"), Text(text="b"), END), 1):
+        for count, event in enumerate(events, 1):
             # Silent until the client was told so, however long that takes here.
             while len(parts := seen.split(b'"text"')) < count or b'"ping"' not in parts[-1]:
                 await asyncio.sleep(0.01)

@@ -22,11 +22,12 @@ CHAT: dict[str, Any] = {
     "max_tokens": 40,
     "temperature": 0,
 }
+MANY = 16_384  # so many tokens take longer than looking at who makes them
 ENDLESS = {
     "model": "embedded",
     "prompt": "x",
     "logit_bias": [[0, -100], [2, -100]],
-    "max_tokens": 900,
+    "max_tokens": MANY - 100,
     "stream": True,
 }
 
@@ -132,7 +133,7 @@ async def test_props_tell_what_a_model_is(tmp_path: Path) -> None:
 
 
 async def test_slots_tell_what_is_busy_and_never_what_with(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
+    async with served_locally(tmp_path, ctx_size=MANY) as door:
         status, idle = await door.get("/slots?model=embedded")
         assert status == 200
         assert {each["is_processing"] for each in idle} == {False}
@@ -147,7 +148,7 @@ async def test_slots_tell_what_is_busy_and_never_what_with(tmp_path: Path) -> No
 
 async def test_who_asks_for_a_free_slot_is_told_when_there_is_none(tmp_path: Path) -> None:
     path = "/slots?model=embedded&fail_on_no_slot=1"
-    async with served_locally(tmp_path) as door:
+    async with served_locally(tmp_path, ctx_size=MANY) as door:
         status, slots = await door.get(path)
         assert status == 200
         streams = [

@@ -12,7 +12,7 @@ import msgspec
 from clawd.channels.http.exchange import Caller, GatewayEvent, Generation, ModelRequest
 from clawd.providers.base import Evaluated, Finished, StopReason, Usage
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 EVALUATED = Evaluated(tokens=30, cached=12, elapsed_ms=5.0, context_used=30, context_size=4096)
 
 
