@@ -230,7 +230,11 @@ class Callback:
             self._serve, sock=held, limit=_MAX_HEAD, start_serving=False
         )
         self._socket = None  # the server's now
-        await self._server.start_serving()
+        try:
+            await self._server.start_serving()
+        except BaseException:
+            self.close()  # or the next try would find its own port taken
+            raise
 
     async def wait(self) -> AuthorizationCodeResult:
         """Wait for the code. Raises OAuthFlowError when nobody comes."""

@@ -327,6 +327,7 @@ async def test_who_is_cancelled_while_beginning_to_listen_leaves_nothing_in_the_
     listening.cancel()
     await asyncio.wait({listening})
     assert listening.cancelled()
+    await callback.listen("http://127.0.0.1/?state=a")
     callback.close()
     # The next sockets have the descriptors of those that were closed, and the loop looks at them.
     others = [Callback(0) for _ in range(3)]
