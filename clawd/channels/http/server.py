@@ -18,6 +18,8 @@ MAX_HEAD_LINE = 8_190
 MAX_FIELD = 8_190
 MAX_HEADERS = 100
 LINGERING_S = 2.0
+# aiohttp's own limit of idle connections knows nothing of a head that is under way: ours is used.
+KEPT_S = 7 * 86_400.0
 CANCEL_S = 2.0
 
 
@@ -62,7 +64,7 @@ class Server:
         options: dict[str, Any] = {
             "access_log": None,
             "logger": ProtocolLog("clawd.channels.http.protocol"),
-            "keepalive_timeout": 2 * self._http.idle_timeout_s,  # ours is first
+            "keepalive_timeout": KEPT_S,
             "max_line_size": MAX_HEAD_LINE,
             "max_field_size": MAX_FIELD,
             "max_headers": MAX_HEADERS,

@@ -220,6 +220,18 @@ async def test_an_idle_connection_is_closed_and_a_second_slow_head_too(tmp_path:
         writer.close()
 
 
+async def test_a_second_head_has_as_long_as_the_first_one(tmp_path: Path) -> None:
+    times = "header_timeout_s = 2.0\nidle_timeout_s = 0.3"
+    async with guarded(tmp_path, times) as door, asyncio.timeout(LIMIT_S):
+        whole = head(door, "GET /who HTTP/1.1")
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(whole)
+        await reader.readuntil(b"}")
+        writer.write(whole[:-2])
+        assert statuses(await rest_of(reader)) == [408]
+        writer.close()
+
+
 async def test_a_stream_outlives_all_these_times(tmp_path: Path) -> None:
     async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
         streaming = asyncio.create_task(door.ask(path="/stream"))
