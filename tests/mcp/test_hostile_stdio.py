@@ -187,7 +187,7 @@ async def test_a_change_of_tools_is_told_and_read(world: World) -> None:
 
 async def test_who_called_what_changed_the_tools_finds_them_changed(world: World) -> None:
     how = "changes-tools-in-call"
-    world.timing = PATIENT
+    world.timing = msgspec.structs.replace(PATIENT, settle_s=60.0)
     world.start(world.program(how))
     await world.ready(how)
     for count in (2, 3):
