@@ -47,7 +47,7 @@ class Reporter:
     def ready(self) -> None:
         """Say that it serves."""
         self._phase = "serving"
-        self._systemd.notify("READY=1", f"STATUS={self._line()}")
+        self._tell("READY=1")
 
     def stopping(self) -> None:
         """Say that it ends; idempotent."""
@@ -55,7 +55,7 @@ class Reporter:
             return
         self._phase = "stopping"
         self._began = asyncio.get_running_loop().time()
-        self._systemd.notify("STOPPING=1", f"STATUS={self._line()}")
+        self._tell("STOPPING=1")
 
     def reloading(self) -> None:
         """Say that a reload begins."""
@@ -63,7 +63,7 @@ class Reporter:
 
     def reloaded(self) -> None:
         """Say that a reload ended; why it was refused stays in the status until one succeeds."""
-        self._systemd.notify("READY=1", f"STATUS={self._line()}")
+        self._tell("READY=1")
 
     async def close(self) -> None:
         """Report no more."""
@@ -75,6 +75,7 @@ class Reporter:
         watchdog_s = self._systemd.watchdog_interval_s()
         interval = min(watchdog_s or LOOK_INTERVAL_S, LOOK_INTERVAL_S)
         while True:
+            self._systemd.catch_up()
             # A chain that cannot be written is not healed by waiting: systemd starts it anew.
             if watchdog_s is not None and (self._phase != "serving" or not self._daemon.problem):
                 self._systemd.notify("WATCHDOG=1")
@@ -89,11 +90,12 @@ class Reporter:
         limit = MAX_START_S if self._phase == "starting" else MAX_STOP_S
         return asyncio.get_running_loop().time() - self._began < limit
 
-    def _tell(self) -> None:
+    def _tell(self, *states: str) -> None:
+        """Tell these states and the status line; without states the line only when it is news."""
         line = self._line()
-        if line != self._told:
+        if states or line != self._told:
             self._told = line
-            self._systemd.notify(f"STATUS={line}")
+            self._systemd.notify(*states, f"STATUS={line}")
 
     def _line(self) -> str:
         if self._phase == "starting":

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Mapping
 
 CONTROL = "control"
@@ -17,6 +18,10 @@ HTTP = "http"
 _FIRST_FD = 3
 _MAX_FDS = 64
 _UNNAMED = ("", "unknown")
+_MAX_UNSENT = 64
+# Said again before long: one that finds no room is not worth keeping.
+_PASSING = ("WATCHDOG=", "EXTEND_TIMEOUT_USEC=")
+_STATUS = "STATUS="
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +33,7 @@ class Systemd:
         self._environ = environ
         self._passed: list[tuple[str, socket.socket]] | None = None
         self._has_failed = False
+        self._unsent: deque[str] = deque(maxlen=_MAX_UNSENT)
 
     @property
     def listens(self) -> bool:
@@ -35,22 +41,47 @@ class Systemd:
         return self._environ.get("NOTIFY_SOCKET", "")[:1] in {"/", "@"}
 
     def notify(self, *states: str) -> None:
-        """Send states such as `READY=1` or `STATUS=…` (sd_notify(3)); never raises, never waits."""
-        if not self.listens:
+        """Send states such as `READY=1` or `STATUS=…` (sd_notify(3)); never raises, never waits.
+
+        What the manager has no room for goes with the next call, or with `catch_up`, in order.
+        """
+        message = "\n".join(states)
+        if message.startswith(_PASSING):
+            if self.catch_up():
+                self._send(message)
             return
+        last = self._unsent[-1] if self._unsent else ""
+        if message.startswith(_STATUS) and last.startswith(_STATUS):
+            self._unsent.pop()
+        self._unsent.append(message)
+        self.catch_up()
+
+    def catch_up(self) -> bool:
+        """Send what the manager had no room for; tell whether nothing of it is left."""
+        while self._unsent and self._send(self._unsent[0]):
+            self._unsent.popleft()
+        return not self._unsent
+
+    def _send(self, message: str) -> bool:
+        """Send a message, if there is somebody to notify; tell whether there was room for it."""
+        if not self.listens:
+            return True
         address = self._environ["NOTIFY_SOCKET"]
         if address.startswith("@"):  # the abstract namespace
             address = f"\0{address[1:]}"
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         try:
             with socket.socket(socket.AF_UNIX, kind) as sender:
-                sender.sendto("\n".join(states).encode(errors="replace"), address)
+                sender.sendto(message.encode(errors="replace"), address)
+        except BlockingIOError:
+            return False
         except OSError as error:
             if not self._has_failed:
                 _log.warning("the service manager cannot be told: %s", error.strerror or error)
             self._has_failed = True
         else:
             self._has_failed = False
+        return True
 
     def reloading(self) -> None:
         """Say that a reload begins; `READY=1` ends it. Serves Type=notify and notify-reload."""

@@ -1,5 +1,6 @@
 """What systemd is told and what it hands over, without systemd."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -8,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from clawd.service import reporting
+from clawd.service.reporting import Reporter
 from clawd.service.systemd import Systemd
+from tests.support.engines import eventually
+from tests.support.inprocess import daemon_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +50,51 @@ def test_a_manager_that_does_not_read_does_not_hold_the_daemon_up(tmp_path: Path
         systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         for _ in range(2_000):  # many more than its queue takes
             systemd.notify("WATCHDOG=1")
+
+
+def received(manager: socket.socket) -> list[str]:
+    """Return what lies in the queue of a manager."""
+    told: list[str] = []
+    manager.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            told.append(manager.recv(4096).decode())
+    return told
+
+
+def test_what_finds_no_room_with_the_manager_is_told_later_in_order(tmp_path: Path) -> None:
+    with manager_at(str(tmp_path / "notify")) as manager:
+        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        for _ in range(2_000):
+            systemd.notify("WATCHDOG=1")
+        for states in (["READY=1", "STATUS=a"], ["STATUS=b"], ["STATUS=c"], ["RELOADING=1"]):
+            systemd.notify(*states)
+        assert not systemd.catch_up()
+        assert set(received(manager)) == {"WATCHDOG=1"}
+        systemd.notify("WATCHDOG=1")
+        # Of two lines that nobody has seen the first is of no use any more.
+        assert received(manager) == ["READY=1\nSTATUS=a", "STATUS=c", "RELOADING=1", "WATCHDOG=1"]
+        assert systemd.catch_up()
+        assert received(manager) == []
+
+
+async def test_a_manager_that_was_busy_when_it_was_told_ready_learns_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "LOOK_INTERVAL_S", 0.001)
+    with manager_at(str(tmp_path / "notify")) as manager:
+        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        async with daemon_in(tmp_path) as inside:
+            reporter = Reporter(systemd, inside.daemon)
+            for _ in range(2_000):
+                systemd.notify("WATCHDOG=1")
+            reporter.ready()
+            received(manager)
+            told: list[str] = []
+            reporter.start()
+            await eventually(lambda: bool(told.extend(received(manager)) or told))
+            await reporter.close()
+    assert told[0].startswith("READY=1\nSTATUS=serving; ")
 
 
 def test_a_reload_carries_the_time_that_notify_reload_wants(tmp_path: Path) -> None:
