@@ -58,6 +58,20 @@ class HomeLock:
         os.write(descriptor, f"{os.getpid()}\n".encode())
         self._descriptor = descriptor
 
+    def is_left_behind(self) -> bool:
+        """Whether the daemon that the file names is dead, whoever still has its lock.
+
+        A child that it had not let go of yet, or its last thread, holds the lock for a moment.
+        """
+        try:
+            pid = int(self._path.read_text(encoding="ascii"))
+            about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return about.rpartition(")")[2].split()[0] in {"Z", "X"}
+
     def release(self) -> None:
         """Give the lock back; idempotent."""
         if self._descriptor >= 0:
@@ -66,7 +80,7 @@ class HomeLock:
 
 
 async def take_when_free(lock: HomeLock, path: Path, limit_s: float = LOCK_PATIENCE_S) -> None:
-    """Take the lock; a daemon that listens no more is ending, and is waited for.
+    """Take the lock; a daemon that listens no more, or was killed, is ending and waited for.
 
     Args:
         lock: of the home.
@@ -81,16 +95,16 @@ async def take_when_free(lock: HomeLock, path: Path, limit_s: float = LOCK_PATIE
         try:
             lock.take()
         except ClawError as error:
-            if not _is_ending(error, path) or time.monotonic() > deadline:
+            if not _is_ending(error, lock, path) or time.monotonic() > deadline:
                 raise
             await asyncio.sleep(LOCK_RETRY_S)
         else:
             return
 
 
-def _is_ending(error: ClawError, path: Path) -> bool:
-    """Whether the daemon that has the lock has given its socket up."""
-    return error.code == "already_running" and not path.exists()
+def _is_ending(error: ClawError, lock: HomeLock, path: Path) -> bool:
+    """Whether the daemon that has the lock has given its socket up, or is dead."""
+    return error.code == "already_running" and (not path.exists() or lock.is_left_behind())
 
 
 def listen(path: Path, *, makes_parents: bool = True) -> socket.socket:

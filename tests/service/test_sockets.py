@@ -6,7 +6,9 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -21,6 +23,17 @@ lock.take()
 print("held", flush=True)
 sys.stdin.read()
 """
+# A child has the descriptor of the lock, as any has between its start and its exec.
+HOLD_WITH_A_CHILD = """
+import os, subprocess, sys, pathlib
+from clawd.service.sockets import HomeLock
+lock = HomeLock(pathlib.Path(sys.argv[1]))
+lock.take()
+child = subprocess.Popen(["cat"], stdin=0, pass_fds=[lock._descriptor])
+print("held", flush=True)
+child.wait()
+"""
+LIMIT_S = 30
 
 
 def mode(path: Path) -> int:
@@ -64,11 +77,50 @@ def test_the_lock_of_a_process_that_died_is_free(tmp_path: Path) -> None:
         with pytest.raises(ClawError, match=f"pid {holder.pid}"):
             HomeLock(path).take()
         holder.kill()
-        holder.wait(10)
+        holder.wait(LIMIT_S)
         lock = HomeLock(path)
         lock.take()
         assert path.read_text() == f"{os.getpid()}\n"
         lock.release()
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[IO[bytes]]:
+    """A daemon that was killed, and a child of it that has the lock until this is closed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_WITH_A_CHILD, str(tmp_path / "clawd.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+        holder.wait(LIMIT_S)
+        yield holder.stdin
+
+
+async def test_a_daemon_that_was_killed_is_waited_for_while_a_child_of_it_has_its_lock(
+    tmp_path: Path, killed: IO[bytes]
+) -> None:
+    socket_path = tmp_path / "clawd.sock"
+    socket_path.touch()  # who is killed leaves it in place
+    lock = HomeLock(tmp_path / "clawd.lock")
+    waiting = asyncio.create_task(take_when_free(lock, socket_path))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    killed.close()
+    await asyncio.wait_for(waiting, LIMIT_S)
+    assert (tmp_path / "clawd.lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+@pytest.mark.parametrize("text", ["", "nobody", "1"])
+def test_a_lock_whose_daemon_is_not_known_to_be_dead_is_not_left_behind(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "clawd.lock"
+    path.write_text(text)
+    assert not HomeLock(path).is_left_behind()
 
 
 async def test_a_daemon_that_listens_no_more_is_waited_for(tmp_path: Path) -> None:
@@ -79,12 +131,12 @@ async def test_a_daemon_that_listens_no_more_is_waited_for(tmp_path: Path) -> No
     await asyncio.sleep(0)
     assert not waiting.done()
     ending.release()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, LIMIT_S)
     with pytest.raises(ClawError, match="runs already"):
         await take_when_free(ending, socket_path, limit_s=0)
     socket_path.touch()
     with pytest.raises(ClawError, match="runs already"):
-        await asyncio.wait_for(take_when_free(ending, socket_path, limit_s=100), 10)
+        await asyncio.wait_for(take_when_free(ending, socket_path, limit_s=100), LIMIT_S)
     next_one.release()
 
 
