@@ -155,14 +155,13 @@ def _stage(sources: Sources, staging: Path, left_out: list[str]) -> tuple[list[_
     names = _copy_receipts(sources, copies)
     found += [_described(copies / name, f"home/{name}") for name in names]
     for file in _files_below(home, sources, left_out):
-        path = f"home/{file.relative_to(home)}"
-        found.append(_copied_or_described(file, path, staging))
+        found += _copied_or_described(file, f"home/{file.relative_to(home)}", staging)
     if not sources.layout.config.is_relative_to(home) and sources.layout.config.exists():
-        found.append(_copied_or_described(sources.layout.config, "config/config.toml", staging))
+        found += _copied_or_described(sources.layout.config, "config/config.toml", staging)
     if sources.with_workspace and sources.workspace.is_dir():
         for file in _plain_files(sources.workspace, left_out):
             path = f"workspace/{file.relative_to(sources.workspace)}"
-            found.append(_copied_or_described(file, path, staging))
+            found += _copied_or_described(file, path, staging)
     elif sources.workspace.is_dir():
         left_out.append(f"the workspace {sources.workspace} (--workspace)")
     for what, place, usual in (
@@ -208,7 +207,11 @@ def _plain_files(folder: Path, left_out: list[str]) -> Iterator[Path]:
 
 
 def _if_plain(file: Path, left_out: list[str]) -> Iterator[Path]:
-    if not stat.S_ISREG(file.lstat().st_mode):
+    try:
+        about = file.lstat()
+    except FileNotFoundError:
+        return  # it went after it was listed
+    if not stat.S_ISREG(about.st_mode):
         left_out.append(f"{file}: no plain file")
     elif not str(file).isprintable():
         left_out.append(f"{str(file)!r}: a name that cannot be shown")
@@ -297,13 +300,19 @@ def _head(sources: Sources, staging: Path) -> ChainFacts:
     return ChainFacts(seq=head.seq, hash=head.receipt_hash, first_public_key=head.first_public_key)
 
 
-def _copied_or_described(file: Path, path: str, staging: Path) -> _Found:
-    """Copy a file of usual size aside, so that it stays as it is now; a huge one is only hashed."""
+def _copied_or_described(file: Path, path: str, staging: Path) -> list[_Found]:
+    """Copy a file of usual size aside, so that it stays as it is now; a huge one is only hashed.
+
+    Of a file that went after it was listed there is nothing to copy.
+    """
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return []
         with os.fdopen(descriptor, "rb") as opened:
             if os.fstat(descriptor).st_size > _STAGED_BYTES:
-                return _described(file, path)
+                return [_described(file, path)]
             copy = staging / path
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with copy.open("xb") as target:
@@ -313,7 +322,7 @@ def _copied_or_described(file: Path, path: str, staging: Path) -> _Found:
             os.utime(copy, ns=(about.st_mtime_ns, about.st_mtime_ns))
     except OSError as error:
         raise StorageError(f"{file} cannot be copied: {error.strerror or error}") from error
-    return _described(copy, path)
+    return [_described(copy, path)]
 
 
 def _described(file: Path, path: str) -> _Found:
