@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -173,14 +174,16 @@ def test_a_backup_under_load_is_consistent(used: Home, other: Home, tmp_path: Pa
         cwd=used.workspace,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         files = [tmp_path / f"{number}.tar.gz" for number in range(2)]
         for file in files:
             assert used.ctl("backup", "create", str(file), "--keys").returncode == 0
     finally:
-        load.terminate()
-        load.wait(timeout=20)
+        # With the clawctl that it runs, which would start a daemon of its own later.
+        os.killpg(load.pid, signal.SIGKILL)
+        load.wait(timeout=60)
     for file in files:
         found = other.json("backup", "verify", str(file))
         assert found["chain"].startswith("valid chain")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Home:
@@ -160,13 +160,19 @@ class Home:
         deadline = time.monotonic() + DEADLINE_S
         while pid is not None and _is_alive(pid):
             if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
 
 
 def _is_alive(pid: int) -> bool:
+    """Tell whether anything of a process runs; the first of its threads may end before the last.
+
+    Until the last one has, its lock is taken and its socket is open.
+    """
+    about = Path(f"/proc/{pid}")
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        state = (about / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state not in {"Z", "X"} or len(list((about / "task").iterdir())) > 1
     except OSError:
         return False
-    return state != "Z"
