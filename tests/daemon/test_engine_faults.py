@@ -25,6 +25,7 @@ TEMPLATE = (
 )
 WORDS = "the river runs under the green bridge at seven "
 GIGABYTE = 1 << 30
+WATCHDOG_S = 8
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,10 @@ def running(tmp_path_factory: pytest.TempPathFactory, endless: Path) -> Iterator
     home = Home(tmp_path_factory.mktemp("a user"))
     try:
         for engine in ended_clean(home):
-            engine.configure('[model."small"]\nctx_size = 2048', watchdog_s=2, max_tokens=1000)
+            # Longer than a busy machine lets a worker wait, shorter than this test waits for it.
+            engine.configure(
+                '[model."small"]\nctx_size = 2048', watchdog_s=WATCHDOG_S, max_tokens=1000
+            )
             for name in ("SIGKILL", "SIGABRT", "SIGSTOP", "small"):
                 shutil.copy(endless, engine.models / f"{name}.gguf")
             home.start()
@@ -81,7 +85,7 @@ def wait_for(claim: Callable[[], bool]) -> None:
     [
         (signal.SIGKILL, "killed by SIGKILL", "memory ran out: lower ctx_size"),
         (signal.SIGABRT, "killed by SIGABRT", "started again on next use"),
-        (signal.SIGSTOP, "no sign of life for 2 s", "larger watchdog_s"),
+        (signal.SIGSTOP, f"no sign of life for {WATCHDOG_S} s", "larger watchdog_s"),
     ],
 )
 def test_a_worker_that_breaks_in_an_answer_is_replaced_and_others_answer(
@@ -102,12 +106,12 @@ def test_a_worker_that_breaks_in_an_answer_is_replaced_and_others_answer(
     assert (end.failed.code, reason in end.failed.message) == ("worker_died", True)
     assert f"model {name}" in end.failed.message
     assert hint in end.failed.hint
-    assert took_s < 20
+    assert took_s < LIMIT_S
     assert engine.ask("again", name).text
     assert engine.loaded()[name].pid != broken
     assert not is_running(broken)
     assert engine.home.pid() == daemon
-    assert engine.left_behind() == []
+    wait_for(lambda: engine.left_behind() == [])
 
 
 def test_files_that_cannot_be_loaded_fail_readably_and_once(
@@ -192,7 +196,7 @@ def test_hostile_templates_end_or_are_replaced_and_others_answer(engine: EngineH
     refused = engine.ask("hello", "runaway").failed
     assert "chat template of model runaway is marked bad" in refused.message
     engine.assert_embedded_answers()
-    assert engine.left_behind() == []
+    wait_for(lambda: engine.left_behind() == [])
 
 
 def test_damaged_state_files_and_those_of_other_models_are_not_used(
@@ -229,7 +233,7 @@ def test_damaged_state_files_and_those_of_other_models_are_not_used(
     ]
     assert sorted(went_on) == [False, False, False, True]
     engine.assert_embedded_answers()
-    assert engine.left_behind() == []
+    wait_for(lambda: engine.left_behind() == [])
     engine.home.close()
     assert list(engine.home.path.rglob("*.part")) == []
     assert damaged.isdisjoint(path.read_bytes() for path in engine.states())
@@ -258,7 +262,7 @@ def test_a_model_file_that_is_replaced_is_loaded_anew_and_its_old_states_are_not
     third = engine.ask(WORDS * 10, "mine")
     assert (third.evaluated.cached, third.text) == (0, first.text)
     engine.assert_embedded_answers()
-    assert engine.left_behind() == []
+    wait_for(lambda: engine.left_behind() == [])
 
 
 def test_a_file_cut_short_under_a_running_answer_takes_nothing_else_down(
@@ -298,4 +302,4 @@ def test_a_full_context_is_said_with_its_sizes_and_what_to_do(running: EngineHom
     worker = engine.loaded()["small"].pid
     assert engine.ask("short", "small").text
     assert engine.loaded()["small"].pid == worker
-    assert engine.left_behind() == []
+    wait_for(lambda: engine.left_behind() == [])
