@@ -56,7 +56,7 @@ def what_another_process_reads(home: Home, pid: int) -> list[str]:
         env=home.environ,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return list(json.loads(read.stdout))

@@ -47,7 +47,7 @@ def allow(pid: int) -> None:
 def _tell(pid: int, number: signal.Signals) -> None:
     before = _limit(pid)
     os.kill(pid, number)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while _limit(pid) == before:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -29,6 +29,7 @@ SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 TORN = b'{"approval":"auto","approved_by":"","args_hash":"ab'
 LONGEST_S = 1.0
 WORKERS_S = 6.0
+MEASURES = ("calls", "turns")
 
 Process = tuple[int, float]
 
@@ -69,9 +70,12 @@ class Storm:
         return self.kills + self.worker_kills
 
     def blow(self, wanted: int) -> None:
-        """Go on until so many processes were killed; the daemon of the last check runs on."""
+        """Go on until so many processes were killed, and more than so much work was done between.
+
+        The daemon of the last check runs on.
+        """
         self._start_and_check()
-        while self.all_kills < wanted:
+        while self.all_kills < wanted or min(map(self.told.done, MEASURES)) <= wanted:
             self._work_and_kill()
             if self._dice.random() < 0.15:
                 self._kill_at_start()
@@ -85,7 +89,7 @@ class Storm:
         with self._answering() as client:
             self.oracle.check(client, killed=self._killed, is_torn=self._is_torn)
             self._is_torn = False
-            assert not [each for each in self._gates if _is_running(each)]
+            wait_for(lambda: not [each for each in self._gates if _is_running(each)], self._gates)
             self._gates.clear()
             if not self._key:
                 self._key = client.call(CreateKey(name="storm")).key
@@ -152,10 +156,12 @@ class Storm:
         self._home.daemon = None
         self.kills += 1
         self._killed.add(daemon.pid)
-        # A sandbox whose command has not begun waits at its gate until the next start ends it.
-        self._gates |= {each for each in below if _name(each) == "bwrap"}
-        others = [each for each in below if each not in self._gates]
-        wait_for(lambda: not [each for each in others if _is_running(each)], others)
+        # A sandbox whose command has not begun waits at its gate until the next start ends it. It
+        # has its name from its exec on, which may be yet to come.
+        wait_for(
+            lambda: not [each for each in below if _is_running(each) and not _waits(each)], below
+        )
+        self._gates |= {each for each in below if _is_running(each)}
 
     def _tear(self) -> None:
         """Leave what a machine leaves that went down in the middle of a write."""
@@ -206,10 +212,11 @@ def _below(pid: int) -> list[Process]:
     return []
 
 
-def _name(process: Process) -> str:
+def _waits(process: Process) -> bool:
+    """Tell whether a process is a sandbox, which may wait at its gate."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process[0]}/comm").read_text(encoding="utf-8").strip()
-    return ""
+        return Path(f"/proc/{process[0]}/comm").read_text(encoding="utf-8").strip() == "bwrap"
+    return False
 
 
 def _is_running(process: Process) -> bool:

@@ -168,7 +168,7 @@ def run_to_its_end(home: Home) -> tuple[int, str]:
         cwd=home.workspace,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

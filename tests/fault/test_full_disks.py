@@ -44,7 +44,7 @@ def refused_at_start(home: Home) -> str:
         env=home.environ,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 1, done.stderr

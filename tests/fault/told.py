@@ -52,6 +52,10 @@ class Told:
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + 1
 
+    def done(self, what: str) -> int:
+        """Return how often something was told as done."""
+        return self.counts.get(what, 0)
+
     def try_stop(self, *, is_set: bool) -> None:
         """Note that the emergency stop is about to be changed."""
         self.stops = [*self.stops, is_set]

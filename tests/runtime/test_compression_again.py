@@ -1,5 +1,6 @@
 """Compressions after compressions, and what is known of a prompt when messages came back."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
@@ -34,6 +35,7 @@ from tests.runtime.test_compressor import (
 )
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench
+from tests.support.passing import pass_time
 
 
 def rows(*roles: str, first: int = 1) -> list[StoredMessage]:
@@ -157,11 +159,16 @@ async def test_a_longer_system_prompt_is_counted_with_the_next_message(bench: Be
 
 async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
     hops = itertools.chain([says(words(500))] * 5, [calls(("probe", '{"text":"a","number":600}'))])
-    house = counting(bench, lambda _: next(hops), [Pause(), *says("late")])
+    pause = Pause()
+    house = counting(bench, lambda _: next(hops), [pause, *says("late")])
     conversation_id = await talk(house, 5)
-    limits = msgspec.structs.replace(house.settings.limits, wall_clock_budget_s=LIMIT_S / 5)
+    limits = msgspec.structs.replace(house.settings.limits, wall_clock_budget_s=60.0)
     house.change(limits=limits)
-    finished = await house.say("please read it all", conversation_id)
+    ticket = await house.send("please read it all", conversation_id=conversation_id)
+    async with asyncio.timeout(LIMIT_S):
+        await pause.reached.wait()
+    pass_time(60.0)
+    finished = await ticket.finished()
     assert finished.stop_reason == "cap"
     assert len(model_of(house).side) == 1
     assert not await made(house, conversation_id)

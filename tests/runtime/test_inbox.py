@@ -29,6 +29,7 @@ from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import DONE, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench, Probe
+from tests.support.passing import pass_time
 
 CALL = calls(("probe", '{"text":"a"}'))
 
@@ -296,13 +297,15 @@ async def test_closing_lets_turns_end_then_cancels_them_and_takes_no_more(bench:
     tickets = [await house.send(text) for text in "ab"]
     for pause in (quick, stuck):
         await reached(pause)
-    closing = asyncio.create_task(house.inbox.close(grace_s=0.2))
+    closing = asyncio.create_task(house.inbox.close(grace_s=60.0))
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="shutting down"):
         await house.send("c")
     quick.let_go.set()
-    await closing
     assert (await tickets[0].finished()).text == "in time"
+    assert not closing.done()
+    pass_time(60.0)
+    await closing
     with pytest.raises(CancelledByUserError):
         await tickets[1].finished()
     assert house.inbox.turns == (0, 0)

@@ -9,6 +9,7 @@ from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text
 from clawd.runtime.context import open_calls
 from clawd.runtime.turn import Turn
+from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
@@ -16,9 +17,10 @@ from clawd.wire.events import HopReset, Notice, TextDelta, TurnFinished
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, texts
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
+from tests.support.passing import pass_time
 
-BUDGET_S = 1.0
-SPENT = "I stopped: 1 s are used up."
+BUDGET_S = 60.0
+SPENT = "I stopped: 60 s are used up."
 ONE = ("probe", '{"text":"a"}')
 SLOW = ("slow", '{"text":"a"}')
 
@@ -27,6 +29,16 @@ def whole(table: Table) -> bool:
     """Tell whether context and memory agree, and no call is without its result."""
     stored = [message for messages, _ in table.stored for message in messages]
     return table.in_step() and not open_calls(table.context.messages) and not open_calls(stored)
+
+
+async def out_of_time(table: Table, *so_far: asyncio.Event) -> TurnFinished:
+    """Run a turn whose time is up when it has come so far."""
+    running = asyncio.create_task(table.turn(wall_clock_budget_s=BUDGET_S).run())
+    async with asyncio.timeout(2 * BUDGET_S):
+        for reached in so_far:
+            await reached.wait()
+        pass_time(BUDGET_S)
+        return await running
 
 
 async def within_limit(turn: Turn) -> TurnFinished:
@@ -56,19 +68,20 @@ async def test_a_call_that_was_cut_in_its_arguments_does_not_run(bench: Bench, b
 
 
 async def test_time_that_is_up_in_mid_answer_keeps_what_was_said(bench: Bench) -> None:
-    table = Table(bench, [Text(text="half an "), Text(text="answer"), Pause(), DONE])
-    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    pause = Pause()
+    table = Table(bench, [Text(text="half an "), Text(text="answer"), pause, DONE])
+    finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
     assert texts(bench) == finished.text
-    assert Notice(level="warning", text="stopped: 1 s are used up") in bench.events
+    assert Notice(level="warning", text="stopped: 60 s are used up") in bench.events
     assert table.model.closed_streams == 1
     assert whole(table)
 
 
 async def test_time_that_is_up_before_any_text_says_so(bench: Bench) -> None:
-    finished = await within_limit(
-        Table(bench, [Reasoning(text="hm"), Pause(), DONE]).turn(wall_clock_budget_s=BUDGET_S)
-    )
+    pause = Pause()
+    table = Table(bench, [Reasoning(text="hm"), pause, DONE])
+    finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (SPENT, "cap")
 
 
@@ -76,27 +89,29 @@ async def test_time_that_is_up_in_another_attempt_keeps_what_the_one_before_said
     bench: Bench,
 ) -> None:
     lost = fails(ProviderError("gone", kind="network"), "half an answer")
-    table = Table(bench, lost, [Reasoning(text="hm"), Pause(), DONE])
-    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    pause = Pause()
+    table = Table(bench, lost, [Reasoning(text="hm"), pause, DONE])
+    finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
     assert whole(table)
 
 
 async def test_time_that_is_up_in_half_a_call_does_not_show_it(bench: Bench) -> None:
-    table = Table(bench, [Text(text="<tool_call>{"), Pause(), DONE])
-    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    pause = Pause()
+    table = Table(bench, [Text(text="<tool_call>{"), pause, DONE])
+    finished = await out_of_time(table, pause.reached)
     assert finished.text == SPENT
-    assert HopReset(reason="1 s are used up") in bench.events
+    assert HopReset(reason="60 s are used up") in bench.events
 
 
 async def test_time_that_is_up_in_a_call_ends_it_and_tells_every_call(bench: Bench) -> None:
     held = Held()
-    tools: list[Tool] = [Probe(), Probe("slow", act=held)]
+    tools: list[Tool] = [Probe(), Probe("slow", act=held, timeout_s=2 * BUDGET_S)]
     table = Table(bench, calls(ONE, SLOW, ONE, text="I act."), says("never"), tools=tools)
-    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    finished = await out_of_time(table, held.begun)
     assert held.is_cancelled
     assert (finished.text, finished.stop_reason) == (f"I act.\n{SPENT}", "cap")
-    late = "error: 1 s are used up, the call was not completed"
+    late = "error: 60 s are used up, the call was not completed"
     assert [m.content for m in table.context.messages if m.role == "tool"] == ["ok a", late, late]
     first, second = bench.receipts()
     assert (first.status, second.status, second.reason) == ("allowed", "failed", "cancelled")
@@ -105,9 +120,12 @@ async def test_time_that_is_up_in_a_call_ends_it_and_tells_every_call(bench: Ben
 
 
 async def test_time_that_is_up_while_a_person_is_asked_is_a_no(bench: Bench) -> None:
-    tool = Probe(risk="medium")
+    bench.approvals = Approvals(bench.rules, estop=bench.stop, timeout_s=2 * BUDGET_S)
+    tool, asked = Probe(risk="medium"), asyncio.Event()
     table = Table(bench, calls(ONE), tools=[tool])
-    finished = await within_limit(table.turn(wall_clock_budget_s=BUDGET_S))
+    asking = asyncio.create_task(bench.asked.get())
+    asking.add_done_callback(lambda _: asked.set())
+    finished = await out_of_time(table, asked)
     assert (finished.stop_reason, tool.calls) == ("cap", 0)
     assert [receipt.status for receipt in bench.receipts()] == ["denied"]
     assert whole(table)

@@ -19,7 +19,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path, what
         env={**os.environ, "CLAWD_HOME": str(home), "CLAWD_WORKSPACE_DIR": str(file / "work")},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 1
