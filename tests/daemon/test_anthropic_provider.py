@@ -21,7 +21,7 @@ base_url = "{url}"
 api_key_env = "MESSAGES_KEY"
 thinking = "enabled"
 """
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @contextmanager

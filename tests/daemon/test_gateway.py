@@ -20,7 +20,7 @@ pytestmark = pytest.mark.daemon
 ASK = """
 import http.client, json, sys
 _, port, method, path, headers, body = sys.argv
-connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
 connection.request(method, path, body or None, json.loads(headers))
 answer = connection.getresponse()
 print(answer.status, answer.read().decode())
@@ -117,7 +117,7 @@ def test_many_programs_at_once_are_all_let_in(home: Home) -> None:
     home.start()
     code = """
 import socket, sys
-made = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 30) for _ in range(100)]
+made = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) for _ in range(100)]
 for each in made:
     each.sendall(b"GET /v1/nowhere HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n")
 print(sum(b" 404 " in each.recv(100) for each in made))
@@ -250,7 +250,7 @@ def test_localhost_listens_on_both_families(home: Home) -> None:
     assert len(addresses) <= len(loopback)
     for address in addresses:
         host = address.removeprefix("http://").rpartition(":")[0].strip("[]")
-        with socket.create_connection((host, port_of(home)), timeout=10) as made:
+        with socket.create_connection((host, port_of(home)), timeout=60) as made:
             name = f"[{host}]" if ":" in host else host
             made.sendall(f"GET {NOWHERE} HTTP/1.0\r\nHost: {name}\r\n\r\n".encode())
             # The test is no descendant of the daemon, and the owner's: it is let in.
@@ -265,7 +265,7 @@ def test_tls_is_spoken_from_1_2_up(home: Home, tmp_path: Path) -> None:
     context = ssl.create_default_context(cafile=str(cert))
 
     def first_line(context: ssl.SSLContext) -> bytes:
-        plain = socket.create_connection(("127.0.0.1", port_of(home)), timeout=20)
+        plain = socket.create_connection(("127.0.0.1", port_of(home)), timeout=60)
         with plain, context.wrap_socket(plain, server_hostname="localhost") as made:
             made.sendall(f"GET {NOWHERE} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             return made.recv(100)
@@ -277,7 +277,7 @@ def test_tls_is_spoken_from_1_2_up(home: Home, tmp_path: Path) -> None:
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
         first_line(old)
-    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=20) as plain:
+    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200" not in plain.recv(100)
 

@@ -1,4 +1,4 @@
-"""Time that passes when a test says so: limits are met where it matters, whatever a machine does."""
+"""Time that passes when a test says so: limits are met there, whatever a machine does."""
 
 import asyncio
 
