@@ -24,7 +24,7 @@ const TARGETS = %(targets)s, PATHS = %(paths)s, CHAT = %(chat)s;
 const told = {};
 const sleep = ms => new Promise(done => setTimeout(done, ms));
 async function attempt(name, act) {
-  try { told[name] = await Promise.race([act(), sleep(8000).then(() => "silence")]); }
+  try { told[name] = await Promise.race([act(), sleep(%(patience_ms)d).then(() => "silence")]); }
   catch (error) { told[name] = "refused"; }
 }
 async function read(url, options) {
@@ -127,6 +127,8 @@ FRIEND = """<!doctype html><body><script>
 
 def page_of(text: str, port: int) -> str:
     common = COMMON % {
+        # Some attacks are never answered; where every answer is awaited, none is given up.
+        "patience_ms": 8_000 if text is ATTACK else 60_000,
         "targets": json.dumps([f"http://127.0.0.1:{port}", f"http://localhost:{port}"]),
         "paths": json.dumps(PATHS),
         "chat": json.dumps(CHAT),

@@ -11,7 +11,7 @@ import socketserver
 import threading
 from typing import Any
 
-LIMIT_S = 60.0
+LIMIT_S = 100.0
 
 
 class Pages:
