@@ -13,6 +13,7 @@ from clawd.config.http import HttpSection
 from clawd.errors import ClawError
 
 BACKLOG = 128
+CHOICES = 20
 RESOLVE_LIMIT_S = 10.0
 
 
@@ -94,13 +95,27 @@ def tls_of(http: HttpSection) -> ssl.SSLContext | None:
 
 
 def bind(addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return sockets bound to the addresses, all on one port, not yet listening.
+    """Return listening sockets bound to the addresses, all on one port; 0 is any that is free.
 
     An address of a family that this machine does not have is left out while another is there.
 
     Raises:
         ClawError: the port is taken, or may not be had.
     """
+    for _ in range(CHOICES if port == 0 else 0):
+        try:
+            return _all_bound(addresses, 0)
+        except ClawError as error:
+            # The port was free at the first address, and is somebody's at another.
+            if (
+                not isinstance(error.__cause__, OSError)
+                or error.__cause__.errno != errno.EADDRINUSE
+            ):
+                raise
+    return _all_bound(addresses, port)
+
+
+def _all_bound(addresses: Sequence[str], port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     missing: OSError | None = None
     try:
