@@ -78,6 +78,8 @@ def _lend_threads() -> None:
 
 
 async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd, reporter: Reporter) -> None:
+    # Before anybody is let in: who was answered may send one, and by default it kills.
+    _install_signals(daemon, reporter)
     policy = _peer_policy(layout, daemon.tools_cgroup)
     gateway = await _gateway(daemon, policy, systemd)
     try:
@@ -115,7 +117,6 @@ async def _open_door(daemon: Daemon, layout: Layout, systemd: Systemd, policy: P
 async def _serve_socket(
     daemon: Daemon, door: Door, reporter: Reporter, gateway: "Server | None"
 ) -> None:
-    _install_signals(daemon, reporter)
     _announce(daemon, door)
     reporter.ready()
     try:
