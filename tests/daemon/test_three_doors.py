@@ -236,7 +236,9 @@ def case_of(tool: str, autonomy: Autonomy, person: Person, **arguments: Any) -> 
 
 
 by_doors = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

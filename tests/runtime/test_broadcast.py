@@ -26,7 +26,7 @@ def note(value: object) -> Notice:
 
 
 async def everything(subscription: Subscription) -> list[Event]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return [event async for event in subscription]
 
 
