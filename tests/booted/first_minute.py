@@ -154,6 +154,7 @@ def perform(machine: Machine, step: Step) -> str:
         child.sendline(answer)
     child.expect(pexpect.EOF)
     stream.feed(child.before)
+    child.wait()  # its terminal goes a moment before it does
     child.close()
     lines = [line.rstrip() for line in screen.display if not NOISE.match(line)]
     shown = "\n".join(lines).strip("\n")

@@ -2,7 +2,6 @@
 
 import json
 
-import pexpect
 import pytest
 
 from tests.support.booted import Machine
@@ -12,6 +11,7 @@ from tests.support.machine_clawd import (
     ask,
     at_terminal,
     ctl,
+    ended,
     is_active,
     of,
     script,
@@ -82,10 +82,7 @@ def test_a_member_watches_it_and_works_in_a_shell(machine: Machine) -> None:
     shell.expect_exact("$ ")
     shell.send("id -un; exit 3\r")
     shell.expect_exact("\nalice")
-    shell.expect(pexpect.EOF)
-    shell.close()
-
-    assert shell.exitstatus == 3
+    assert ended(shell) == 3
     assert len(of(machine, "alice", "conversation", "list")) == 1
 
 
@@ -196,7 +193,7 @@ def test_an_approval_is_seen_and_given_by_its_owner_and_admins_only(machine: Mac
     assert ctl(machine, "carol", "approval", "deny", approval).returncode == 0
 
     asked.expect("that is all")
-    asked.close()
+    ended(asked)
     (receipt,) = of(machine, "alice", "receipt", "list")
     assert receipt["status"] == "denied"
     assert not (state(machine) / "workspace" / "note.txt").exists()
@@ -217,7 +214,7 @@ def test_an_admin_sees_and_stops_what_is_others(machine: Machine) -> None:
     machine.wait_until(
         lambda: machine.run("pgrep", "-f", "sleep 4711").returncode == 1, "no command running"
     )
-    asked.close()
+    ended(asked)
 
 
 def test_any_member_sets_the_emergency_stop_and_only_an_admin_clears_it(machine: Machine) -> None:

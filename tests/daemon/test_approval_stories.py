@@ -41,6 +41,7 @@ def asking(home: Home) -> Any:
 
 def ended(child: Any) -> int:
     child.expect(pexpect.EOF)
+    child.wait()  # its terminal goes a moment before it does
     child.close()
     assert isinstance(child.exitstatus, int)
     return child.exitstatus

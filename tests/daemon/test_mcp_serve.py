@@ -165,5 +165,6 @@ def test_a_person_at_a_terminal_is_told_who_it_is_for(home: Home) -> None:
     )
     child.expect("let a client start it", timeout=60)
     child.expect(pexpect.EOF, timeout=60)
+    child.wait()  # its terminal goes a moment before it does
     child.close()
     assert child.exitstatus == 2

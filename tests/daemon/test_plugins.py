@@ -4,12 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-import pexpect
 import pytest
 
 from tests.plugins.plugin_files import ANSWERS, manifest_text, plugin
 from tests.support.home import Home
-from tests.support.terminal import spawn_clawctl
+from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.sandbox
 
@@ -156,5 +155,5 @@ def test_a_person_is_asked_and_an_empty_answer_is_no(home: Home, tmp_path: Path)
         child = spawn_clawctl(home.environ, "plugin", "install", str(source))
         child.expect_exact("Install it? [y/N]")
         child.sendline(answer)
-        child.expect(pexpect.EOF)
+        code_of(child)
         assert states(home) == state

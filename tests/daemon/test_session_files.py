@@ -12,7 +12,7 @@ from clawd.wire.methods import RunTool, SendMessage
 from clawd.wire.session_methods import WriteSessionFile
 from tests.support.home import DEADLINE_S, Home
 from tests.support.inprocess import daemon_in
-from tests.support.terminal import spawn_clawctl
+from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.daemon
 
@@ -120,6 +120,7 @@ def test_the_repl_lists_the_files_of_its_conversation(home: Home) -> None:
     child.sendline("/files")
     child.expect("it has no files yet")
     child.sendline("/exit")
+    assert code_of(child) == 0
 
 
 def test_what_was_kept_survives_kill_9(home: Home) -> None:

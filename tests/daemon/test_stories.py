@@ -104,6 +104,7 @@ def test_the_terminal_decides_about_a_write(home: Home, answer: str, is_written:
     assert "a.txt" in str(child.before)
     child.sendline(answer)
     child.expect(pexpect.EOF)
+    child.wait()  # its terminal goes a moment before it does
     child.close()
     assert child.exitstatus == 0
     assert (home.workspace / "a.txt").exists() is is_written

@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import pexpect
 import pytest
 
 from tests.support.home import Home
-from tests.support.terminal import spawn_clawctl
+from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.daemon
 
@@ -122,9 +121,7 @@ def test_undo_asks_like_any_call_of_medium_risk(home: Home) -> None:
     child.expect(r"Approve\? \[y/N\]")
     child.sendline("y")
     child.expect("undone: a.txt removed")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
+    assert code_of(child) == 0
     assert not (home.workspace / "a.txt").exists()
 
 

@@ -55,9 +55,16 @@ def approving(machine: Machine, user: str, *arguments: str) -> tuple[int, str]:
         screen += child.before + child.after
         child.sendline("y")
     screen += child.before
+    return ended(child), screen
+
+
+def ended(child: Any) -> int:
+    """Wait for the end of what runs on a terminal, and return its exit code."""
+    child.expect(pexpect.EOF)
+    child.wait()  # its terminal goes a moment before it does
     child.close()
-    assert child.exitstatus is not None, screen
-    return int(child.exitstatus), screen
+    assert child.exitstatus is not None, child.before
+    return int(child.exitstatus)
 
 
 def at_terminal(machine: Machine, user: str, *arguments: str) -> Any:
