@@ -76,7 +76,7 @@ def make(checkout: Path, *arguments: str, **variables: str) -> subprocess.Comple
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
 
 

@@ -143,4 +143,4 @@ def test_modules_are_compiled_for_their_place_and_never_compared(tmp_path: Path)
 
 def test_scripts_of_the_package_are_valid_shell() -> None:
     for name in ("postinst", "postrm", "prerm", "install-docs"):
-        subprocess.run(["sh", "-n", str(debian.TEMPLATE / name)], check=True, timeout=10)
+        subprocess.run(["sh", "-n", str(debian.TEMPLATE / name)], check=True, timeout=60)

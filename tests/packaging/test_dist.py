@@ -58,9 +58,12 @@ def setuptools_release() -> tuple[int, ...]:
         return (0,)
 
 
-pytestmark = pytest.mark.skipif(
-    setuptools_release() < SETUPTOOLS, reason="setuptools 77 or newer is not installed here"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        setuptools_release() < SETUPTOOLS, reason="setuptools 77 or newer is not installed here"
+    ),
+    pytest.mark.timeout(400),  # what is built first is built within a test
+]
 
 
 def copy_sources(target: Path) -> Path:

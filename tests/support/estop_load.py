@@ -27,7 +27,7 @@ from tests.support.home import Home
 
 TOOLS = 4
 PROCESSES = 20
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 STOPPED = "emergency stop is set"
 # Out of the session and of the parent's care, deaf to polite signals, holding the tool's output.
 # The quotes in the name keep the shells, whose command lines hold this text, from bearing it too.
