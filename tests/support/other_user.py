@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 CLIENT = """
 import array, socket, sys
 made = socket.socket(socket.AF_UNIX)
