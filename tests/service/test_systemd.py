@@ -91,8 +91,13 @@ async def test_a_manager_that_was_busy_when_it_was_told_ready_learns_of_it(
             reporter.ready()
             received(manager)
             told: list[str] = []
+
+            def is_told() -> bool:
+                told.extend(received(manager))
+                return bool(told)
+
             reporter.start()
-            await eventually(lambda: bool(told.extend(received(manager)) or told))
+            await eventually(is_told)
             await reporter.close()
     assert told[0].startswith("READY=1\nSTATUS=serving; ")
 
