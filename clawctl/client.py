@@ -190,10 +190,10 @@ class Client:
 
     def _lost(self, error: BaseException | None) -> UnreachableError:
         why = f": {error}" if error is not None else ""
-        return _unreachable(
+        return UnreachableError(
             f"the daemon closed the connection{why}",
             hint="It was stopped or it failed: see its log, then try again.",
-            reason=LOST,
+            data={"reason": LOST, "socket": str(self.path)},
         )
 
 

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from clawctl.client import DENIED, Client, connect_any, is_nobody, reason_of
+from clawctl.client import DENIED, LOST, Client, connect_any, is_nobody, reason_of
 from clawd.errors import UnreachableError
-from clawd.paths import SYSTEM_SOCKET, candidate_sockets, layout
+from clawd.paths import SYSTEM_SOCKET, Layout, candidate_sockets, layout
 
 SHUT_OUT = (
     "● the machine's clawd is for members of group clawd-ctl (who just joined it logs in again); "
@@ -34,7 +34,7 @@ def reach(
     except UnreachableError as error:
         shut_out = _is_shut_out(error, sockets)
         own = explicit_socket is None or Path(explicit_socket).absolute() == where.socket
-        is_free = is_nobody(error) or shut_out
+        is_free = is_nobody(error) or shut_out or _is_ending(error, where)
         if not may_start or where.is_system or not own or not is_free:
             raise
         from clawctl import daemon
@@ -44,6 +44,12 @@ def reach(
 
             note(SHUT_OUT)
         return daemon.start(where, env)
+
+
+def _is_ending(error: UnreachableError, where: Layout) -> bool:
+    """Tell whether the user's own daemon hung up without a word, as one does that just ends."""
+    at = (error.data or {}).get("socket")
+    return reason_of(error) == LOST and at == str(where.socket)
 
 
 def _is_shut_out(error: UnreachableError, sockets: list[Path]) -> bool:

@@ -195,6 +195,6 @@ def test_a_title_by_the_model_comes_after_the_answer_and_never_over_ones_own(hom
 
 
 def _lists(home: Home) -> Iterator[dict[str, Any]]:
-    for _ in range(40):
+    for _ in range(200):
         yield home.json("conversation", "list")[0]
     raise ClawError("no title came")
