@@ -10,7 +10,7 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +113,29 @@ def test_a_home_that_is_gone_stops_all_tools_and_says_so(home: Home) -> None:
     path = started(home)
     works(home)
     with connect(path) as client:
-        # At once: a home that goes file by file may get its socket again before it is gone.
-        shutil.rmtree(home.path.rename(home.path.with_name("gone")))
+        pid = client.welcome.pid
+        with _stopped(pid, home):  # or it may make its socket again before all is gone
+            shutil.rmtree(home.path)
         wait_for(lambda: client.call(Status()).estop, home)
         why = client.call(Status()).estop_reason
         assert "was removed, moved or unmounted" in why or "is another directory now" in why
-        pid = client.welcome.pid
     before = (home.workspace / "a.txt").read_text()
     os.kill(pid, signal.SIGTERM)
     assert home.daemon is not None
     assert home.daemon.wait(DEADLINE_S) in {0, 1}
     assert (home.workspace / "a.txt").read_text() == before
     assert not home.path.exists(), "a home that is gone was begun anew"
+
+
+@contextlib.contextmanager
+def _stopped(pid: int, home: Home) -> Iterator[None]:
+    """Hold a process still."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED), home)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_an_emergency_stop_that_cannot_be_read_is_set(home: Home) -> None:
