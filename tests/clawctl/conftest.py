@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.screen import TerminalScreen, clawctl_screen
-from tests.support.terminal import Spawn, spawn_clawctl
+from tests.support.terminal import Spawn, end, spawn_clawctl
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 Look = Callable[..., TerminalScreen]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -89,7 +89,7 @@ def spawn(environ: dict[str, str]) -> Iterator[Spawn]:
 
     yield start
     for child in children:
-        child.close(force=True)
+        end(child)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def in_two_parts(go_on: threading.Event) -> Callable[[Call], TurnFinished]:
 
     def turn(call: Call) -> TurnFinished:
         call.emit(STARTED, TextDelta(text="first words "))
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         call.emit(TextDelta(text="and last words"))
         return finished("first words and last words")
 

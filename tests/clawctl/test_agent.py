@@ -410,6 +410,6 @@ def test_an_interrupt_in_a_piped_conversation_ends_it_with_130(
         child.stdin.flush()
         assert child.stdout.readline() == "never\n"
         child.send_signal(signal.SIGINT)
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
         assert child.returncode == 130
     assert len(daemon.calls_of(SendMessage)) == 1

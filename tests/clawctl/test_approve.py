@@ -3,7 +3,6 @@
 import os
 import pty
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,10 +13,21 @@ from clawd.wire.events import Event
 from tests.support.terminal import LIMIT_S, REQUEST
 
 
+class Clock:
+    """Time that passes while a stream is waited for, and however busy the machine is not else."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class HastyStream:
     """A stream that nothing comes from; while it is waited for, somebody types."""
 
-    def __init__(self, keyboard: int, typed: bytes) -> None:
+    def __init__(self, clock: Clock, keyboard: int, typed: bytes) -> None:
+        self._clock = clock
         self._keyboard = keyboard
         self._typed = typed
         self._quiet, self._never = os.pipe()
@@ -33,7 +43,7 @@ class HastyStream:
         if not self.waited_s:
             os.write(self._keyboard, self._typed)
         self.waited_s.append(limit_s)
-        time.sleep(limit_s)
+        self._clock.now += limit_s
 
     def answer(self, question: str, value: str, digest: str = "") -> None:
         self.answers.append((question, value, digest))
@@ -57,8 +67,9 @@ def test_what_is_typed_before_the_question_is_put_does_not_count(
     keyboard: tuple[int, Terminal], monkeypatch: pytest.MonkeyPatch, typed: bytes
 ) -> None:
     master, terminal = keyboard
-    monkeypatch.setattr(approve, "SETTLE_S", 0.02)
-    stream = HastyStream(master, typed)
+    clock = Clock()
+    monkeypatch.setattr(approve, "time", clock)
+    stream = HastyStream(clock, master, typed)
     asked = threading.Event()
 
     def person() -> None:
@@ -74,5 +85,5 @@ def test_what_is_typed_before_the_question_is_put_does_not_count(
     thread.join(LIMIT_S)
     stream.close()
     assert asked.is_set()
-    assert stream.waited_s, "nobody was given the time to look"
+    assert stream.waited_s == [approve.SETTLE_S], "nobody was given the time to look"
     assert stream.answers == [("a1", "deny", "d1")]

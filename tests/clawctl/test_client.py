@@ -109,7 +109,7 @@ def test_wait_gives_up_after_its_limit_and_goes_on_later(daemon: FakeDaemon) -> 
     go = threading.Event()
 
     def send_message(call: Call) -> TurnFinished:
-        assert go.wait(10)
+        assert go.wait(60)
         return FINISHED
 
     daemon.handlers["send_message"] = send_message
@@ -177,7 +177,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
 
     yield start
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     server.close()
 
 

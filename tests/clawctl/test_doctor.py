@@ -137,9 +137,11 @@ def test_a_gateway_that_is_off_or_listens_here_is_well(
 def test_a_gateway_that_nobody_answers_at_is_wrong(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    code, found = doctor(daemon, capsys, gateway=address)
+    # Held, so that nobody else can listen there.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{held.getsockname()[1]}"
+        code, found = doctor(daemon, capsys, gateway=address)
     assert code == 1
     state, says, fix = found["gateway"]
     assert (state, says) == ("wrong", f"{address} does not answer")

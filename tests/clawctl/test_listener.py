@@ -42,7 +42,7 @@ def connected(tmp_path: Path) -> Iterator[Callable[[str], _socket.socket]]:
     for connection in connections:
         connection.close()
     for child in children:
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
 
 
 def test_a_daemon_that_listens_itself_greets_soon(

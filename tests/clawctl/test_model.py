@@ -2,7 +2,7 @@
 
 import json
 import struct
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -117,16 +117,22 @@ class TestWithADaemon:
         assert (document["pid"], document["context_size"]) == (77, 2048)
 
     def test_load_draws_how_far_it_is_on_a_terminal(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        is_measured, is_told = threading.Event(), threading.Event()
+
         def load(call: Call) -> LoadedModel:
-            for done in (1, 2, 3, 4):
-                call.emit(ModelLoading(model="big", loaded_bytes=done << 30, total_bytes=4 << 30))
-                time.sleep(0.6)
+            # The first second draws nothing, and what comes at once is drawn once.
+            for done, seen in ((3, is_measured), (4, is_told)):
+                loading = ModelLoading(model="big", loaded_bytes=done << 30, total_bytes=4 << 30)
+                while not seen.wait(0.2) and not call.gone.is_set():
+                    call.emit(loading)
             return LOADED
 
         daemon.handlers["load_model"] = load
         child = spawn("model", "load", "big")
         child.expect("loading big .* 75 % .* of 4.3 GB")
-        child.expect(r"loading big \S \d s")
+        is_measured.set()
+        child.expect(r"loading big \S \d+ s")
+        is_told.set()
         child.expect("loaded embedded")
         assert code_of(child) == 0
 

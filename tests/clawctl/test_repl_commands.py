@@ -119,7 +119,7 @@ def test_a_model_that_is_not_there_is_told_and_changes_nothing(
 
     def load(call: Call) -> None:
         call.emit(ModelLoading(model="nope", loaded_bytes=1, total_bytes=4))
-        assert told.wait(20)
+        assert told.wait(60)
         raise NotFoundError("there is no model nope", hint="known are: other")
 
     daemon.handlers |= {

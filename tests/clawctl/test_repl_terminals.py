@@ -218,6 +218,8 @@ def test_a_daemon_that_dies_in_mid_answer_is_told_of_and_started_again(tmp_path:
             screen.wait_for("the daemon closed the connection")
             screen.wait_for("the daemon was restarted")
             screen.wait_for(re.compile("was kept|were kept"))
+            # The message may be in the prompt again; before that, Ctrl-C would not take it away.
+            screen.wait_for(lambda shown: shown.line.startswith(">"))
             screen.press("C-c")
             screen.wait_for(at_prompt)
             screen.type("/status\r")

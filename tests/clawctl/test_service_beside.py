@@ -28,7 +28,7 @@ def test_it_hands_its_home_over_to_the_service(world: World) -> None:
     report = world.json("install", "--user")
     assert any(f"(pid {pid})" in step["what"] for step in report["steps"])
     assert world.home.daemon is not None
-    assert world.home.daemon.wait(timeout=20) == 0
+    assert world.home.daemon.wait(timeout=60) == 0
 
 
 def test_stop_ends_it_where_there_is_no_systemd(world: World) -> None:
@@ -43,7 +43,7 @@ def test_stop_ends_it_where_there_is_no_systemd(world: World) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "end the daemon that runs without systemd" in done.stderr
-    assert world.home.daemon.wait(timeout=20) == 0
+    assert world.home.daemon.wait(timeout=60) == 0
     again = world.ctl("stop", "--user")
     assert again.returncode == 1
     assert "In a container" in again.stderr
@@ -54,6 +54,6 @@ def test_stop_ends_it_and_the_service_as_well(world: World) -> None:
 
     report = world.json("stop", "--user")
 
-    assert world.home.daemon.wait(timeout=20) == 0
+    assert world.home.daemon.wait(timeout=60) == 0
     assert "systemctl --user stop clawd.socket clawd.service" in world.calls()
     assert [step["result"] for step in report["steps"]] == ["done", "done"]

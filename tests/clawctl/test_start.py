@@ -68,7 +68,7 @@ def test_clients_that_start_at_once_get_one_daemon(where: Layout, environ: dict[
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(clients) == 4
     assert len({client.welcome.pid for client in clients}) == 1
     assert len((where.home / "starts").read_text().split()) == 1

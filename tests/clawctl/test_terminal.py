@@ -1,10 +1,12 @@
 """clawctl on a real pseudo-terminal: approvals, questions, Ctrl-C, colour."""
 
 import json
+import queue
 import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pexpect
@@ -27,6 +29,7 @@ from tests.support.terminal import (
     Spawn,
     asking,
     code_of,
+    end,
     endless,
     finished,
 )
@@ -195,18 +198,20 @@ class TestApproval:
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")
-        child.close(force=True)
+        end(child)
 
     def test_what_was_typed_before_the_question_is_no_answer(
         self, daemon: FakeDaemon, spawn: Spawn
     ) -> None:
-        child = spawn("agent", "-m", "x")
+        people: queue.Queue[Any] = queue.Queue()
 
         def send_message(call: Call) -> TurnFinished:
-            child.sendline("y")
+            people.get(timeout=LIMIT_S).sendline("y")
             return asking(call)
 
         daemon.handlers["send_message"] = send_message
+        child = spawn("agent", "-m", "x")
+        people.put(child)
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")

@@ -31,7 +31,7 @@ from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
 from clawd.wire.reports import Done, StatusReport, ToolList
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Call:
@@ -118,6 +118,9 @@ class FakeDaemon:
         for link in self._links:
             link.close()
             link.thread.join(LIMIT_S)
+            # What a handler does after this would happen to another test.
+            for thread in link.answering:
+                thread.join(LIMIT_S)
         self.path.unlink(missing_ok=True)
 
     def calls_of(self, kind: type[Method[Any]]) -> list[Any]:
@@ -167,6 +170,7 @@ class _Link:
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self.gone = threading.Event()
+        self.answering: list[threading.Thread] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
@@ -206,7 +210,9 @@ class _Link:
                 self._daemon.requests.append(params)
                 call = Call(self, frame, params)
                 self._calls[frame.id] = call
-                threading.Thread(target=self._run, args=(frame, call), daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(frame, call), daemon=True)
+                self.answering.append(thread)
+                thread.start()
             case Answer():
                 self._calls[frame.id].answers.put(frame)
             case Cancel():

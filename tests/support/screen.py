@@ -26,9 +26,10 @@ from types import TracebackType
 from typing import Any
 
 import pexpect
+import psutil
 import pyte
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 SETTLED_S = 0.3
 POLL_S = 0.1
 SCROLLBACK = 20_000
@@ -287,6 +288,22 @@ def clawctl_screen(
     told = {name: value for name, value in environ.items() if name != "PROMPT_TOOLKIT_NO_CPR"}
     argv = [sys.executable, "-m", "clawctl", *arguments]
     return TerminalScreen(argv, told, lines=lines, columns=columns)
+
+
+def in_front(name: str) -> Callable[[TerminalScreen], bool]:
+    """Return a claim to wait for: a program of this name runs below, and keys would reach it."""
+
+    def is_in_front(screen: TerminalScreen) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            for process in psutil.Process(screen.pid).children(recursive=True):
+                # The group that the program is in, and the one that its terminal listens to.
+                facts = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8")
+                fields = facts.rpartition(")")[2].split()
+                if process.name() == name and fields[2] == fields[5]:
+                    return True
+        return False
+
+    return is_in_front
 
 
 class _Screen(pyte.HistoryScreen):

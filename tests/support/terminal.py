@@ -1,5 +1,7 @@
 """clawctl on a pseudo-terminal, and the turns that a fake daemon plays for it."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +18,7 @@ from clawd.wire.events import (
 )
 from tests.support.fake_daemon import Call
 
-LIMIT_S = 20
+LIMIT_S = 60
 # The editor draws its prompt by moving the cursor over the blank.
 PROMPT = r">(?: |\x08?\x1b\[2?C)"
 STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="local")
@@ -73,7 +75,18 @@ def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
 
 
 def code_of(child: Any) -> int:
+    """Read a program to its end and return its exit code."""
     child.expect(pexpect.EOF)
+    # Its terminal goes a moment before it does: closing it now could still send it a signal.
+    child.wait()
     child.close()
     assert child.exitstatus is not None
     return int(child.exitstatus)
+
+
+def end(child: Any) -> None:
+    """End a program by force, if it runs; pexpect would fail where that takes over 0.1 s."""
+    if child.isalive():
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    child.close()

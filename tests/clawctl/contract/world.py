@@ -30,9 +30,9 @@ from clawd.wire.session_methods import WriteSessionFile
 from tests.plugins.plugin_files import plugin
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.home import Home
-from tests.support.terminal import code_of, spawn_clawctl
+from tests.support.terminal import code_of, end, spawn_clawctl
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 # They hand their descriptors on, and write to no stream of this process.
 WITH_DESCRIPTORS = (["mcp", "serve"], ["service", "logs"])
 SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
@@ -111,7 +111,7 @@ class World:
             child.sendline(typed)
             code = code_of(child)
         finally:
-            child.close(force=True)
+            end(child)
         return Ended(code=code, out=child.before or "", err="")
 
     # --- what is there already

@@ -102,21 +102,20 @@ def test_only_the_prompt_catches_lines(
     kind: str, shells: Shells, daemon: FakeDaemon, project: Path
 ) -> None:
     person = shells(kind)
-    (project / "ask.sh").write_text('stty -echo; read x; stty echo; echo "<$x>"\n')
+    (project / "ask.sh").write_text('stty -echo; echo go; read x; stty echo; echo "<$x>"\n')
     person.enter("sh ask.sh")
-    person.screen.settle()
+    person.screen.wait_for("\ngo")
     person.screen.type("> hidden\r")
     person.screen.wait_for("<> hidden>")
     person.at_prompt()
     person.enter("python3 -q")
     person.screen.wait_for(">>> ")
     person.screen.type("> 1\r")
-    person.screen.wait_for("SyntaxError")
+    person.screen.wait_for(lambda screen: "SyntaxError" in screen.text and screen.line == ">>>")
     person.screen.press("C-d")
     person.at_prompt()
-    reads = "read x" if kind != "bash" else "read -e x"
-    person.enter(reads)
-    person.screen.settle()
+    person.enter(f"echo here''after; read {'-e ' if kind == 'bash' else ''}x")
+    person.screen.wait_for("\nhereafter")
     person.screen.type("> answer\r")
     person.at_prompt()
     if kind != "fish":  # which has none
@@ -300,7 +299,7 @@ def test_a_restarted_daemon_is_told_and_asked(
     def dying(call: Call) -> None:
         call.emit(STARTED, TextDelta(text="half of it"))
         call.hang_up()
-        call.gone.wait(20)
+        call.gone.wait(60)
 
     daemon.handlers["send_message"] = dying
     person = shells("bash", "--no-local-session")

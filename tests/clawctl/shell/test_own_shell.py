@@ -19,7 +19,8 @@ import pytest
 from tests.clawctl.conftest import Run
 from tests.clawctl.shell.conftest import SHELLS, Shells, answering
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.screen import LIMIT_S, TerminalScreen
+from tests.support.screen import LIMIT_S, TerminalScreen, in_front
+from tests.support.terminal import end
 
 # The whole of it takes a minute on a busy machine: CLAWD_TEST_OUTPUT_MB=100 asks for it.
 OUTPUT_BYTES = int(os.environ.get("CLAWD_TEST_OUTPUT_MB", "20")) * 1024 * 1024
@@ -53,16 +54,16 @@ def test_own_files_aliases_and_what_is_set_hold(
 def test_jobs_are_interrupted_stopped_and_taken_up(kind: str, shells: Shells) -> None:
     person = shells(kind)
     person.enter("sleep 100 | cat")
-    person.screen.settle()
+    person.screen.wait_for(in_front("sleep"))
     person.screen.press("C-c")
     person.at_prompt()
     person.enter("sleep 99")
-    person.screen.settle()
+    person.screen.wait_for(in_front("sleep"))
     person.screen.press("C-z")
     person.screen.wait_for(re.compile("[Ss]topped|suspended"))
     person.at_prompt()
     person.enter("fg")
-    person.screen.settle()
+    person.screen.wait_for(in_front("sleep"))
     person.screen.press("C-c")
     person.at_prompt()
 
@@ -199,7 +200,7 @@ def _pass(folder: Path, environ: dict[str, str], *argv: str) -> tuple[float, int
         text = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
         return took, int(text.partition("VmHWM:")[2].split()[0])
     finally:
-        child.close(force=True)
+        end(child)
 
 
 def test_without_a_terminal_it_says_so(clawctl: Run) -> None:
