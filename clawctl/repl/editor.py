@@ -1,5 +1,7 @@
 """The line editor of the REPL: keys, history, completion, folded pastes, the bar below."""
 
+import contextlib
+import itertools
 import os
 import re
 import sys
@@ -14,7 +16,7 @@ from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, completion_is_selected, has_selection
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import History
-from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -114,8 +116,18 @@ class EditedLines:
 
     def redraw(self) -> None:
         """Show the bar anew; from any thread."""
-        if self._session.app.is_running:
-            self._session.app.invalidate()
+        loop = self._session.app.loop
+        if loop is not None:
+            # The prompt, and its loop with it, may end at any time.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._session.app.invalidate)
+
+    def presses(self) -> int:
+        """Return how often Ctrl-C was pressed after the one that ended `read`, and forget these."""
+        waiting = get_typeahead(self._input)
+        others = list(itertools.dropwhile(lambda press: press.key == Keys.ControlC, waiting))
+        store_typeahead(self._input, others)
+        return len(waiting) - len(others)
 
     def _shown(self, _app: object) -> None:
         self._session.app.after_render -= self._shown

@@ -19,7 +19,7 @@ LEFT_OUT = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox
 
 
 class FileIndex:
-    """The paths under a folder, relative to it. Asking never waits: the first answer may be short.
+    """The paths under a folder, relative to it. Asking never waits: an early answer may be short.
 
     At most `MAX_FILES` of them, the ones near the top first; nothing that a `.gitignore` leaves
     out. Links to folders are not followed.
@@ -30,6 +30,7 @@ class FileIndex:
         self._paths: list[str] = []
         self._walked_at = -FRESH_S
         self._walker: threading.Thread | None = None
+        self._is_known = threading.Event()
 
     def paths(self) -> list[str]:
         """Return what is known, and look again in the background when that is some time ago."""
@@ -46,10 +47,9 @@ class FileIndex:
         return [path for _, _, path in sorted(fitting)[:SHOWN]]
 
     def wait(self, limit_s: float) -> None:
-        """Wait until the walk that is under way has ended."""
+        """Wait until some paths are known, or that there are none."""
         self.paths()
-        if self._walker is not None:
-            self._walker.join(limit_s)
+        self._is_known.wait(limit_s)
 
     def _walk(self) -> None:
         paths: list[str] = []
@@ -58,8 +58,10 @@ class FileIndex:
             paths.append(path)
             if is_first and len(paths) % 500 == 0:
                 self._paths = paths[:]
+                self._is_known.set()
         self._paths = paths
         self._walked_at = time.monotonic()
+        self._is_known.set()
 
 
 def walk(folder: Path) -> Iterator[str]:

@@ -50,6 +50,10 @@ class Lines(Protocol):
         """Show anew what may have changed below the prompt; from any thread."""
         ...
 
+    def presses(self) -> int:
+        """Return how often Ctrl-C was pressed after the one that ended `read`, and forget these."""
+        ...
+
 
 class PipedLines:
     """Lines of standard input, one message each, without any prompt."""
@@ -69,6 +73,10 @@ class PipedLines:
 
     def redraw(self) -> None:
         """Do nothing."""
+
+    def presses(self) -> int:
+        """Return that there was none."""
+        return 0
 
 
 class PlainLines:
@@ -117,6 +125,10 @@ class PlainLines:
 
     def redraw(self) -> None:
         """Do nothing: a line that comes by itself would be read out in mid-word."""
+
+    def presses(self) -> int:
+        """Return that there was none: each is a signal here."""
+        return 0
 
     def _next(self, prompt: str) -> str:
         """Return the next line that was typed ahead, or ask for one; half a line is its begin."""

@@ -11,7 +11,8 @@ from clawd.wire.safe_text import has_invisible
 
 MENTION = re.compile(r'(?<![\w@/.])@("?)([^\s"]*)$')
 PATHS_SHOWN = 200
-FIRST_WALK_S = 0.5
+# A menu that is empty when it is wanted stays so until the next key.
+FIRST_WALK_S = 5.0
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from clawctl.repl.host import Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.link import Link
 from clawctl.repl.opening import Opening
+from clawctl.repl.presses import Presses
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.recovery import tell_what_is_kept
 from clawctl.repl.sending import message_of
@@ -42,8 +43,6 @@ from clawd.wire.reports import StatusReport
 from clawd.wire.safe_text import visible_line
 
 HISTORY_FILE = "history"
-PRESSES_TO_LEAVE = 3
-PRESS_WINDOW_S = 1.0
 STOP_LIMIT_S = 5
 KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
@@ -82,7 +81,7 @@ class Session:
         self._last_files: tuple[str, ...] = ()
         self.spent = Spent()
         self._link = Link(app)
-        self._presses: list[float] = []
+        self._presses = Presses()
         self._is_leaving = False
         self._is_reading = False
         self._is_deaf = True  # a press is counted, and raises nothing
@@ -202,6 +201,8 @@ class Session:
         """Answer the next line; only in here does Ctrl-C raise, and once."""
         try:
             self._is_deaf = False
+            if self._presses.are_many():  # the last one came while nobody listened
+                raise KeyboardInterrupt
             return self._one(self._read())
         finally:
             self._is_deaf = True
@@ -213,7 +214,6 @@ class Session:
             self._pulse.watch(self._lines.redraw)
         # An editor takes the terminal as it is: what is typed just now is not lost or shown twice.
         self._typed.open()
-        self._typed.take_in()
         if not self._lines.edits:
             self._typed.close()
         self._is_reading = True
@@ -221,7 +221,9 @@ class Session:
             return self._lines.read(self._typed.taken(), offered)
         except KeyboardInterrupt:
             if len(self._presses) == before:
-                self._presses.append(time.monotonic())
+                self._presses.add()
+            # A busy machine takes long from one prompt to the next.
+            self._presses.add(self._lines.presses())
             raise
         finally:
             self._is_reading = False
@@ -329,7 +331,7 @@ class Session:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def on_interrupt(_number: int, _frame: object) -> None:
-            self._presses.append(time.monotonic())
+            self._presses.add()
             if not self._is_leaving and not self._is_deaf:
                 self._is_deaf = True
                 raise KeyboardInterrupt
@@ -359,11 +361,9 @@ class Session:
                 signal.signal(number, action)
 
     def _leave_if_pressed_often(self) -> None:
-        now = time.monotonic()
-        self._presses = [at for at in self._presses if now - at <= PRESS_WINDOW_S]
         if not self._on_terminal:
             self._leave_interrupted()
-        elif len(self._presses) >= PRESSES_TO_LEAVE:
+        elif self._presses.are_many():
             self.leave()
 
     def _leave_interrupted(self) -> None:

@@ -59,7 +59,8 @@ class TypeAhead:
             self._typed += self._waiting()
 
     def taken(self) -> str:
-        """Return what was typed, and forget it."""
+        """Return what was typed until now, and forget it."""
+        self.take_in()
         text = self._typed.decode(errors="replace")
         self._typed.clear()
         return text

@@ -103,14 +103,6 @@ def test_ctrl_c_at_the_prompt_clears_the_line(daemon: FakeDaemon, spawn: Spawn) 
     assert code_of(child) == 0
 
 
-def test_ctrl_c_three_times_in_a_second_leaves(daemon: FakeDaemon, spawn: Spawn) -> None:
-    child = spawn("agent")
-    child.expect(PROMPT)
-    for _ in range(3):
-        child.sendintr()
-    assert code_of(child) == 0
-
-
 def test_asks_for_approvals_in_between(daemon: FakeDaemon, spawn: Spawn) -> None:
     daemon.handlers["send_message"] = asking
     child = spawn("agent")

@@ -56,7 +56,7 @@ def test_ctrl_c_ends_a_command_that_hangs(daemon: FakeDaemon, look: Look) -> Non
 
     def hang(call: Call) -> None:
         reached.set()
-        call.gone.wait(20)
+        call.gone.wait(60)
         gone.set()
         raise ClawError("cancelled", code="cancelled")
 
@@ -64,11 +64,72 @@ def test_ctrl_c_ends_a_command_that_hangs(daemon: FakeDaemon, look: Look) -> Non
     screen = look("agent")
     screen.wait_for(at_prompt)
     screen.type("/tools\r")
-    assert reached.wait(20)
+    assert reached.wait(60)
     screen.press("C-c")
     screen.wait_for("● stopped")
     screen.wait_for(at_prompt)
-    assert gone.wait(20), "the daemon was told"
+    assert gone.wait(60), "the daemon was told"
+
+
+# Does something to the session, which the name `Session` stands for, before it runs.
+PROGRAM = """
+import sys, time
+from clawctl.main import main
+from clawctl.repl import presses
+from clawctl.repl.session import Session
+{}
+sys.exit(main(["agent"]))
+"""
+SLOW = """
+read = Session._read
+def slowly(self):
+    time.sleep(1.1)
+    return read(self)
+Session._read = slowly
+"""
+DEAF = """
+presses.WINDOW_S = 600
+judge = Session._leave_if_pressed_often
+def slowly(self):
+    judge(self)
+    for number in range(len(self._presses) + 1, 4):
+        print(f"press {number} comes now", flush=True)
+        while len(self._presses) < number:
+            time.sleep(0.01)
+Session._leave_if_pressed_often = slowly
+"""
+
+
+def altered(environ: dict[str, str], change: str) -> TerminalScreen:
+    return TerminalScreen([sys.executable, "-c", PROGRAM.format(change)], environ)
+
+
+def test_three_presses_at_the_prompt_leave(daemon: FakeDaemon, look: Look) -> None:
+    screen = look("agent")
+    screen.wait_for(at_prompt)
+    screen.press_until_end("C-c")
+    assert screen.exit_code() == 0
+
+
+def test_three_presses_at_once_leave_however_long_the_next_prompt_takes(
+    daemon: FakeDaemon, environ: dict[str, str]
+) -> None:
+    with altered(environ, SLOW) as screen:
+        screen.wait_for(at_prompt)
+        screen.press("C-c", "C-c", "C-c")
+        assert screen.exit_code() == 0
+
+
+def test_a_third_press_between_two_prompts_leaves(
+    daemon: FakeDaemon, environ: dict[str, str]
+) -> None:
+    with altered(environ, DEAF) as screen:
+        screen.wait_for(at_prompt)
+        screen.press("C-c")
+        for number in (2, 3):
+            screen.wait_for(f"press {number} comes now")
+            screen.press("C-c")
+        assert screen.exit_code() == 0
 
 
 @pytest.mark.parametrize("turn", [endless, waiting_for_approval])
@@ -135,7 +196,7 @@ class TestTypedAhead:
             if call.params.text != "first":
                 return echo(call)
             call.emit(STARTED, TextDelta(text="one "))
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             call.emit(TextDelta(text="two"))
             return finished("one two")
 
@@ -157,7 +218,7 @@ class TestTypedAhead:
 
         def asks(call: Call) -> TurnFinished:
             call.emit(STARTED, TextDelta(text="speaking\n"))
-            assert may_ask.wait(20)
+            assert may_ask.wait(60)
             call.emit(REQUEST)
             answer = call.answer()
             call.emit(ApprovalResolved(approval_id="a1", answer=answer.value, by="uid 1"))
@@ -192,6 +253,23 @@ class TestTypedAhead:
         screen.wait_for(lambda shown: shown.line == "> next one")
         assert len(daemon.calls_of(SendMessage)) == 1
 
+    def test_after_ctrl_c_it_stays_unsent_also_where_nobody_looked_for_it_before(
+        self, daemon: FakeDaemon, look: Look
+    ) -> None:
+        def one_line(call: Call) -> None:
+            call.emit(STARTED, TextDelta(text="never ending\n"))
+            call.until_cancelled()
+
+        daemon.handlers["send_message"] = one_line
+        # Nothing moves here, so nothing is read between two events.
+        screen = look("agent", env={"CLAWD_PLAIN": "1"})
+        screen.wait_for("> ")
+        screen.type("x\r")
+        screen.wait_for("never ending")
+        screen.press("next one\r", "C-c")
+        screen.wait_for("(not sent yet: next one)")
+        assert len(daemon.calls_of(SendMessage)) == 1
+
 
 def test_sigterm_leaves_the_terminal_as_it_was(daemon: FakeDaemon, environ: dict[str, str]) -> None:
     python = shlex.quote(sys.executable)
@@ -214,7 +292,7 @@ def test_a_lost_terminal_cancels_the_turn_and_keeps_the_history(
 
     def until_gone(call: Call) -> None:
         call.emit(STARTED, TextDelta(text="never ending"))
-        assert call.gone.wait(20)
+        assert call.gone.wait(60)
         cancelled.set()
         raise ClawError("cancelled", code="cancelled")
 
@@ -225,7 +303,7 @@ def test_a_lost_terminal_cancels_the_turn_and_keeps_the_history(
     screen.wait_for("never ending")
     screen.hang_up()
     screen.exit_code()
-    assert cancelled.wait(20)
+    assert cancelled.wait(60)
     assert "+remember me" in (daemon.home / "history").read_text(encoding="utf-8")
 
 

@@ -2,9 +2,13 @@
 
 import itertools
 import os
+import pty
 import stat
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +16,15 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
+from clawctl.repl import files
 from clawctl.repl.attaching import Attachment, block, mentioned, session_name
 from clawctl.repl.bar import BarState, fragments
 from clawctl.repl.cells import width_of
+from clawctl.repl.editor import EditedLines, Surroundings
 from clawctl.repl.files import FileIndex, walk
 from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.ignoring import is_ignored, pattern_of
+from clawctl.repl.offering import Known, offers
 from clawctl.repl.pastes import PasteParser, Pastes
 from clawd.errors import InvalidRequestError
 from clawd.wire.references import is_name
@@ -128,8 +135,51 @@ def test_the_index_leaves_out_what_git_does_and_never_leaves_the_folder(tmp_path
         "c.txt",
     }
     index = FileIndex(tmp_path / "w")
-    index.wait(10)
+    index.wait(60)
     assert index.find("sapy")[0] == "src/a.py"
+
+
+def test_files_are_offered_also_where_the_first_walk_takes_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(_folder: Path) -> Iterator[str]:
+        time.sleep(1)
+        yield "src/a.py"
+
+    monkeypatch.setattr(files, "walk", slowly)
+    index = FileIndex(tmp_path)
+    known = Known(commands=(), values=lambda _: (), files=lambda: index)
+    assert [offer.text for offer in offers("read @a", known)] == ["@src/a.py"]
+
+
+class EndingLoop:
+    """The loop of a prompt that ends between the question and what was to be done then."""
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon_threadsafe(self, *_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+
+def test_a_prompt_may_end_just_when_its_bar_is_drawn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, slave = pty.openpty()
+    with os.fdopen(slave, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        around = Surroundings(
+            history=tmp_path / "history",
+            known=Known(commands=(), values=lambda _: (), files=lambda: FileIndex(tmp_path)),
+            state=BarState,
+            on_stop=lambda: None,
+            on_shown=lambda: None,
+        )
+        lines = EditedLines(around)
+        app: Any = lines._session.app
+        app._is_running, app.loop = True, EndingLoop()
+        lines.redraw()
+    os.close(master)
 
 
 def test_mentions_are_found_in_sentences_and_nowhere_else(tmp_path: Path) -> None:
