@@ -166,7 +166,9 @@ class TestCompletion:
         screen.wait_for("/tools")
         screen.wait_for("List the tools.")
         screen.type("l file_f")
-        screen.settle()
+        screen.press("Tab")
+        screen.wait_for("file_frobnicate")
+        # Where the menu was being filled when Tab was pressed, it opens and the next Tab takes.
         screen.press("Tab")
         screen.wait_for(lambda shown: shown.line.startswith("> /tool file_frobnicate"))
 

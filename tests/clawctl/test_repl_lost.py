@@ -1,8 +1,11 @@
 """The REPL while its daemon is away, and while it is put aside in the middle of a turn."""
 
+import contextlib
 import shlex
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from clawd.wire.methods import SendMessage
@@ -30,15 +33,49 @@ def test_a_daemon_that_is_gone_for_good_is_told_and_the_message_stays(
         screen.wait_for("<where are you>")
 
 
+@contextlib.contextmanager
+def hanging_up(path: Path) -> Iterator[None]:
+    """Let somebody listen there who says nothing and hangs up, on the first one at once."""
+    ended = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hold(connection: socket.socket, limit_s: float) -> None:
+        with connection:
+            ended.wait(limit_s)
+
+    def answer(server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            # Shorter than anybody waits for a greeting: so it is looked for again and again.
+            limit_s = 3.0 if threads else 0.0
+            threads.append(threading.Thread(target=hold, args=(connection, limit_s)))
+            threads[-1].start()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        listening = threading.Thread(target=answer, args=(server,))
+        listening.start()
+        yield
+        ended.set()
+        server.shutdown(socket.SHUT_RDWR)
+        for thread in (listening, *threads):
+            thread.join()
+
+
 def test_ctrl_c_ends_the_search_for_a_daemon_and_keeps_the_prompt(home: Path, look: Look) -> None:
     with FakeDaemon(home / "run" / "clawd.sock", home):
         screen = look("--no-start", "agent", columns=120, lines=40)
         screen.wait_for(at_prompt)
-    screen.type("where are you\r")
-    screen.wait_for("looking for it for a few seconds")
-    screen.press("C-c")
-    screen.wait_for("stopped")
-    screen.wait_for(lambda shown: shown.line.startswith(">"))
+    with hanging_up(home / "run" / "clawd.sock"):
+        screen.type("where are you\r")
+        screen.wait_for("looking for it for a few seconds")
+        screen.press("C-c")
+        screen.wait_for("stopped")
+        screen.wait_for(lambda shown: shown.line.startswith(">"))
     assert "Traceback" not in screen.all_text
     screen.press("C-c")
     screen.wait_for(at_prompt)

@@ -91,8 +91,7 @@ def test_a_proposal_is_put_into_the_prompt_to_be_changed_and_run(
     person.run(" changed")
     assert person.screen.lines[person.screen.cursor[0] - 3 :][:3] == ["a\\b", "c  d", "changed"]
     person.enter("> print it")
-    person.screen.wait_for("puts it into your prompt")
-    person.screen.settle()
+    person.screen.wait_for(lambda screen: screen.text.count("puts it into your prompt") == 2)
     person.screen.type("n\r")
     person.at_prompt()
     assert person.screen.text.count("outside the sandbox") == 1, "it is said once"
