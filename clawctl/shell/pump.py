@@ -78,6 +78,7 @@ class Pump:
         """Pump until the shell ends; return its status, 128 and the signal where one ended it."""
         with self._signals() as wakes:
             try:
+                self._resize()  # it may have changed before the first signal was heard
                 self._raw()
                 while self._status is None:
                     self._once(wakes)

@@ -1,5 +1,6 @@
 """A home, a fake daemon in it, and clawctl run as people run it."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -64,18 +65,33 @@ def clawctl(environ: dict[str, str]) -> Run:
     """Run clawctl in a session of its own, so that no terminal can be asked."""
 
     def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "clawctl", *arguments],
-            env=environ,
-            text=True,
-            capture_output=True,
-            timeout=LIMIT_S,
-            start_new_session=True,
-            check=False,
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
-        )
+        with _input(stdin) as descriptor:
+            return subprocess.run(
+                [sys.executable, "-m", "clawctl", *arguments],
+                env=environ,
+                stdin=descriptor,
+                text=True,
+                capture_output=True,
+                timeout=LIMIT_S,
+                start_new_session=True,
+                check=False,
+            )
 
     return run
+
+
+@contextlib.contextmanager
+def _input(text: str | None) -> Iterator[int]:
+    """Give a pipe that holds all of a short text before anybody reads it; None is no input."""
+    if text is None:
+        yield subprocess.DEVNULL
+        return
+    # Whoever may get a text waits but a moment for its first letter.
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.close()
+        yield reader
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Starting the user's daemon: one of them, detached, its log kept, its death explained."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -29,11 +30,11 @@ def where(home: Path, environ: dict[str, str]) -> Iterator[Layout]:
     yield layout(environ)
     starts = home / "starts"
     for pid in starts.read_text().split() if starts.exists() else []:
-        try:
-            os.kill(int(pid), signal.SIGTERM)
-            os.waitpid(int(pid), 0)
-        except (ProcessLookupError, ChildProcessError):
-            continue
+        # The number of one that was waited for may be somebody else's by now.
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(int(pid), os.WNOHANG) == (0, 0):
+                os.kill(int(pid), signal.SIGTERM)
+                os.waitpid(int(pid), 0)
 
 
 def command(mode: str, where: Layout) -> list[str]:

@@ -87,6 +87,34 @@ def test_vim_less_and_the_size_of_the_window(kind: str, shells: Shells, project:
     assert "\n20 60\n" in person.screen.text
 
 
+RESIZED_EARLY = """
+import os, sys, time
+from clawctl.main import main
+from clawctl.shell import pump
+spawn = pump._spawn
+def slowly(plan, terminal, modes):
+    made = spawn(plan, terminal, modes)
+    print("another size now", flush=True)
+    while os.get_terminal_size(0).columns != 100:
+        time.sleep(0.01)
+    return made
+pump._spawn = slowly
+sys.exit(main(["shell"]))
+"""
+
+
+def test_a_window_may_change_its_size_while_the_shell_starts(
+    project: Path, shell_environ: dict[str, str]
+) -> None:
+    environ = {**shell_environ, "SHELL": "/bin/bash"}
+    with TerminalScreen([sys.executable, "-c", RESIZED_EARLY], environ, cwd=project) as screen:
+        screen.wait_for("another size now")
+        screen.resize(30, 100)
+        screen.wait_for(lambda it: it.line.startswith("~/project"))
+        screen.type("stty size\r")
+        screen.wait_for("\n30 100\n")
+
+
 def test_a_prompt_that_the_person_set_is_kept(shells: Shells, tmp_path: Path) -> None:
     (tmp_path / ".bashrc").write_text("PS1='mine> '; PROMPT_COMMAND='SEEN=$?'\n")
     person = shells("bash", waits=False)
