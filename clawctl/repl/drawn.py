@@ -53,8 +53,9 @@ from clawd.wire.safe_text import terminal_safe, visible_line
 
 FRAMES_PER_S = 10
 PAINT_EVERY_S = 0.04
-# Drawing takes at most one part in so many of the time.
+# Drawing takes at most one part in so many of the time; one that was held up says little of that.
 PAINT_SHARE = 8
+PAINT_PAUSE_S = 0.5
 STALL_S = 1.5
 PROGRESS_KEPT = 4_000
 CALLS_SHOWN = 4
@@ -295,7 +296,7 @@ class DrawnView:
 
     def _paint(self, *, is_urgent: bool) -> None:
         now = self._clock()
-        pause = max(PAINT_EVERY_S, PAINT_SHARE * self._paint_cost_s)
+        pause = min(max(PAINT_EVERY_S, PAINT_SHARE * self._paint_cost_s), PAINT_PAUSE_S)
         if not is_urgent and now - self._painted_at < pause:
             return
         live = self._live(now)

@@ -1,6 +1,7 @@
 """What a turn looks like while it goes on and when it is over, on a terminal of the test."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,24 @@ def test_the_spinner_says_how_far_the_load_of_the_model_is() -> None:
     assert row[1:] == " loading big‹U+001B›[2J 25% · 1.5 GB of 6.0 GB"
     turn.show(PromptProgress(processed=43, cached=0, total=100))
     assert turn.terminal.text[0][1:] == " thinking 43%"
+
+
+def test_one_paint_that_was_held_up_does_not_hold_up_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn = drawing()
+    canvas = turn.view._canvas
+    paint = canvas.paint
+
+    def slowly(kept: Sequence[str], live: Sequence[str]) -> None:
+        turn.now += 5
+        paint(kept, live)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(canvas, "paint", slowly)
+        turn.show(STARTED)
+    turn.show(*(TextDelta(text=f"word{number} ") for number in range(20)))
+    assert "word5" in "".join(turn.terminal.text)
 
 
 def test_a_quiet_turn_is_its_text_alone() -> None:
