@@ -123,18 +123,20 @@ def complete(
     try:
         signal.signal(signal.SIGALRM, _time_is_up)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
-        glued, cut = _glued(words) if shell == "bash" else (words, 0)
-        *before, incomplete = glued or [""]
-        _make_live(root, before, app)
-        finder = ShellComplete(root, {"obj": app}, "clawctl", "_CLAWCTL_COMPLETE")
-        found = finder.get_completions(before, incomplete)
-        return list(_lines(found, incomplete, cut))
-    except _TooLateError:
+        try:
+            return list(_proposals(root, shell, words, app))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except (_TooLateError, Exception):  # noqa: BLE001 - no place for a message, nor the very end
         return []
-    except Exception:  # noqa: BLE001 - a shell that completes is no place for a message
-        return []
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _proposals(root: click.Command, shell: str, words: list[str], app: App) -> Iterator[str]:
+    glued, cut = _glued(words) if shell == "bash" else (words, 0)
+    *before, incomplete = glued or [""]
+    _make_live(root, before, app)
+    finder = ShellComplete(root, {"obj": app}, "clawctl", "_CLAWCTL_COMPLETE")
+    yield from _lines(finder.get_completions(before, incomplete), incomplete, cut)
 
 
 def _time_is_up(_number: int, _frame: types.FrameType | None) -> NoReturn:

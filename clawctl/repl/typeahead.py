@@ -31,12 +31,15 @@ class TypeAhead:
         """Begin to keep what is typed, without showing it; signals go on working."""
         if self._descriptor is None or self._before is not None or not self._is_ours():
             return
-        with contextlib.suppress(termios.error):
-            before = termios.tcgetattr(self._descriptor)
-            termios.tcsetattr(self._descriptor, termios.TCSANOW, _quiet(before))
-            self._before = before
-            # Until now the terminal turned Enter into a line feed, which is another key.
-            self._typed += self._waiting().replace(b"\n", b"\r")
+        try:
+            # Kept first: a Ctrl-C in between must not leave the terminal changed.
+            self._before = termios.tcgetattr(self._descriptor)
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, _quiet(self._before))
+        except termios.error:
+            self._before = None
+            return
+        # Until now the terminal turned Enter into a line feed, which is another key.
+        self._typed += self._waiting().replace(b"\n", b"\r")
 
     def close(self) -> None:
         """Give the terminal back as it was; whoever reads it next may want whole lines."""

@@ -83,6 +83,23 @@ def test_a_daemon_that_hangs_is_given_up(daemon: FakeDaemon) -> None:
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
+def test_time_that_is_up_at_the_very_end_is_silence_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_timer = signal.setitimer
+
+    def late(which: int, seconds: float) -> tuple[float, float]:
+        if seconds == 0:
+            signal.raise_signal(signal.SIGALRM)
+        return set_timer(which, seconds)
+
+    monkeypatch.setattr(signal, "setitimer", late)
+    try:
+        assert offered("stat") == []
+    finally:
+        set_timer(signal.ITIMER_REAL, 0)
+
+
 def test_a_daemon_that_refuses_is_silence(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:

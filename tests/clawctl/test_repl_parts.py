@@ -5,6 +5,7 @@ import os
 import pty
 import stat
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.ignoring import is_ignored, pattern_of
 from clawctl.repl.offering import Known, offers
 from clawctl.repl.pastes import PasteParser, Pastes
+from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
 from clawd.wire.references import is_name
 
@@ -179,6 +181,29 @@ def test_a_prompt_may_end_just_when_its_bar_is_drawn_anew(
         app: Any = lines._session.app
         app._is_running, app.loop = True, EndingLoop()
         lines.redraw()
+    os.close(master)
+
+
+def test_ctrl_c_while_the_terminal_is_taken_leaves_it_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    set_modes = termios.tcsetattr
+
+    def interrupted(*arguments: Any) -> None:
+        set_modes(*arguments)
+        raise KeyboardInterrupt
+
+    typed = TypeAhead(slave)
+    monkeypatch.setattr(typed, "_is_ours", lambda: True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(termios, "tcsetattr", interrupted)
+        typed.open()
+    assert termios.tcgetattr(slave) != before
+    typed.close()
+    assert termios.tcgetattr(slave) == before
+    os.close(slave)
     os.close(master)
 
 
