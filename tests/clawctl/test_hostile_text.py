@@ -187,7 +187,7 @@ def piped(environ: dict[str, str], lines: list[list[str]]) -> "subprocess.Comple
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=100,
         start_new_session=True,
         check=True,
     )
@@ -204,7 +204,7 @@ def test_no_command_lets_text_drive_a_terminal(
         ["-m", "tests.support.hostile_run"],
         env=environ_of(environ, lines),
         encoding="utf-8",
-        timeout=60,
+        timeout=100,
         dimensions=(40, COLUMNS),
     )
     assert code_of(child) == 0

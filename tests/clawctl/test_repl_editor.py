@@ -82,6 +82,7 @@ class TestLines:
         screen.wait_for("<10000 lines>")
         assert sent(daemon) == [f"look: {text} and tell"]
         # It is at hand again, and means the same.
+        screen.wait_for(at_prompt)
         screen.press("Up")
         screen.wait_for(lambda shown: shown.line == "> look: [pasted 10,000 lines] and tell")
         screen.press("Enter")
