@@ -62,6 +62,8 @@ COMMANDS = {name: about for group in GROUPS.values() for name, about in group.it
 
 
 MAX_USAGE_CHARACTERS = 600
+# click before 8.2 shows the help by itself.
+_WITHOUT_COMMAND: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class LazyGroup(click.Group):
@@ -179,6 +181,9 @@ def _show(error: click.ClickException) -> None:
     from clawd.wire.safe_text import visible_line
 
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and isinstance(error, _WITHOUT_COMMAND):
+        click.echo(context.get_help(), err=True)
+        return
     if context is not None:
         click.echo(context.get_usage(), err=True)
         click.echo(f"Try '{context.command_path} --help' for help.\n", err=True)

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
-from clawctl.main import main
+from clawctl.main import cli, main
 from clawd.errors import ClawError
 from clawd.wire.conversation_reports import (
     ConversationDetail,
@@ -104,6 +105,17 @@ class TestStatus:
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "unreachable"
 
 
+def groups() -> list[str]:
+    """Return the commands that have commands of their own."""
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return [
+        name
+        for name, command in commands.items()
+        if isinstance(command, click.Group) and not command.invoke_without_command
+    ]
+
+
 class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -125,6 +137,17 @@ class TestUsage:
     ) -> None:
         assert main(arguments) == 2
         assert words in capsys.readouterr().err
+
+    @pytest.mark.parametrize("group", [[], *([name] for name in groups())])
+    def test_without_a_command_the_help_is_shown_as_it_is(
+        self, capsys: Capture, group: list[str]
+    ) -> None:
+        assert main([*group, "--help"]) == 0
+        told = capsys.readouterr().out
+        assert main(group) in {0, 2}  # click before 8.2: 0
+        captured = capsys.readouterr()
+        assert captured.out + captured.err == told
+        assert "Usage: clawctl" in told
 
     def test_help_names_every_command_and_the_exit_codes(self, capsys: Capture) -> None:
         assert main(["--help"]) == 0
