@@ -9,7 +9,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import pty
 import select
 import signal
 import termios
@@ -71,7 +70,6 @@ class Pump:
         self._keys_ended = False
         self._status: int | None = None
         self._pid, self._master = _spawn(plan, terminal, self._modes)
-        os.set_inheritable(self._master, False)  # noqa: FBT003 - takes no name
         os.set_blocking(self._master, False)
 
     def run(self) -> int:
@@ -271,21 +269,30 @@ def _spawn(plan: Launch, terminal: int, modes: list[Any]) -> tuple[int, int]:
     Returns:
         Its pid and the other end of its terminal.
     """
-    size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
     try:
-        pid, master = pty.fork()
+        master, slave = os.openpty()
     except OSError as error:
         raise ClawError(f"there is no pseudo-terminal to be had: {error}") from error
-    if pid == 0:
-        _become(plan, modes, size)
+    try:
+        # Not by the child: it would undo a change of size that came meanwhile.
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(slave, termios.TCSANOW, modes)
+            size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
+        pid = os.fork()
+        if pid == 0:
+            _become(plan, slave)
+    except OSError as error:
+        os.close(master)
+        raise ClawError(f"no process can be started: {error}") from error
+    finally:
+        os.close(slave)
     return pid, master
 
 
-def _become(plan: Launch, modes: list[Any], size: bytes) -> NoReturn:
+def _become(plan: Launch, slave: int) -> NoReturn:
     try:
-        with contextlib.suppress(OSError, termios.error):
-            termios.tcsetattr(0, termios.TCSANOW, modes)
-            fcntl.ioctl(0, termios.TIOCSWINSZ, size)
+        os.login_tty(slave)
         # Python ignores these; a shell would hand that on to all it runs.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
