@@ -50,9 +50,9 @@ class App:
         """Connect to the daemon, starting the user's own one where that is allowed."""
         return reach(self.socket, may_start=self.may_start)
 
-    def running_client(self) -> Client:
-        """Connect to a daemon that runs already."""
-        return reach(self.socket, may_start=False)
+    def running_client(self, limit_s: float | None = None) -> Client:
+        """Connect to a daemon that runs already and greets within a limit."""
+        return reach(self.socket, may_start=False, limit_s=limit_s)
 
 
 pass_app = click.make_pass_decorator(App)

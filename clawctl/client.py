@@ -67,7 +67,9 @@ R = TypeVar("R")
 class Client:
     """One greeted connection. `welcome` says who answers, `path` where."""
 
-    def __init__(self, connection: _socket.socket, path: Path) -> None:
+    def __init__(
+        self, connection: _socket.socket, path: Path, limit_s: float | None = None
+    ) -> None:
         self.path = path
         self._socket = connection
         self._reader = FrameReader()
@@ -75,7 +77,7 @@ class Client:
         self._last_id = 0
         self._is_sending = False
         self._unsent: deque[ClientFrame] = deque()
-        self.welcome = self._greet()
+        self.welcome = self._greet(limit_s)
 
     def __enter__(self) -> "Client":
         return self
@@ -169,11 +171,11 @@ class Client:
         """Whether frames were read that nobody took yet."""
         return bool(self._frames)
 
-    def _greet(self) -> Welcome:
+    def _greet(self, limit_s: float | None) -> Welcome:
         hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
         with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
             self.send(hello)
-        limit_s = greeting_limit_s(self._socket)
+        limit_s = limit_s or greeting_limit_s(self._socket)
         match self.receive(limit_s):
             case Welcome() as welcome:
                 return welcome
@@ -300,8 +302,8 @@ class Stream(Generic[R]):
                 pass
 
 
-def connect(path: Path) -> Client:
-    """Connect and greet.
+def connect(path: Path, limit_s: float | None = None) -> Client:
+    """Connect and greet, within a limit; None for one that a busy machine needs.
 
     Raises:
         UnreachableError: nobody answers there; `data["reason"]` says why.
@@ -317,14 +319,14 @@ def connect(path: Path) -> Client:
         except OSError as error:
             raise _cannot_connect(path, error) from error
         connection.settimeout(SEND_LIMIT_S)
-        return Client(connection, path)
+        return Client(connection, path, limit_s)
     except BaseException:
         connection.close()
         raise
 
 
-def connect_any(paths: list[Path]) -> Client:
-    """Connect to the first path that answers.
+def connect_any(paths: list[Path], limit_s: float | None = None) -> Client:
+    """Connect to the first path that answers, each within a limit.
 
     Raises:
         ClawError: none does; the error is that of the first path where something is there, else
@@ -333,7 +335,7 @@ def connect_any(paths: list[Path]) -> Client:
     failures: list[ClawError] = []
     for path in paths:
         try:
-            return connect(path)
+            return connect(path, limit_s)
         except ClawError as error:
             failures.append(error)
     for failure in failures:

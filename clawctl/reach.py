@@ -19,9 +19,19 @@ SHUT_OUT = (
 
 
 def reach(
-    explicit_socket: str | None, *, may_start: bool, environ: Mapping[str, str] | None = None
+    explicit_socket: str | None,
+    *,
+    may_start: bool,
+    environ: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> Client:
     """Connect to the daemon, starting the user's own when none is there and that is allowed.
+
+    Args:
+        explicit_socket: what --socket names.
+        may_start: whether a daemon may be started.
+        environ: of the process if None.
+        limit_s: how long a daemon may take to greet; None for as long as a busy one needs.
 
     Raises:
         ClawError: no daemon answers, it refuses, or the one that was started died.
@@ -30,7 +40,7 @@ def reach(
     where = layout(env)
     sockets = candidate_sockets(explicit_socket, env)
     try:
-        return connect_any(sockets)
+        return connect_any(sockets, limit_s)
     except UnreachableError as error:
         shut_out = _is_shut_out(error, sockets)
         own = explicit_socket is None or Path(explicit_socket).absolute() == where.socket

@@ -1,5 +1,6 @@
 """`clawctl estop`: the emergency stop. Works without a daemon, on the file that means it."""
 
+import fcntl
 import os
 import pwd
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from clawd.wire.methods import ClearEstop, EstopState, SetEstop
 from clawd.wire.reports import EstopReport
 
 MAX_NOTE_BYTES = 4_096
+
+_ANSWER_LIMIT_S = 2.0
+"""So long a daemon may take to confirm a stop that its file has set already."""
 
 
 _HELD = (
@@ -58,6 +62,38 @@ def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None
 
 
 def _set(app: App, reason: str) -> EstopReport:
+    where = _served_home(app)
+    if where is None:
+        return _set_by_call(app, reason)
+    try:
+        report = _write(where, reason)
+    except OSError:
+        return _set_by_call(app, reason)
+    # The file is what stops; the daemon that answers only says that it has done so.
+    try:
+        with app.running_client(_ANSWER_LIMIT_S) as client:
+            return client.call(SetEstop(reason=reason), limit_s=_ANSWER_LIMIT_S)
+    except ClawError as error:
+        note(f"{where.estop} was written; the daemon did not take the call ({error.message}).")
+        return report
+
+
+def _served_home(app: App) -> Layout | None:
+    """Return the home that is meant if a daemon serves it; None where only a call can tell."""
+    if app.socket or (os.environ.get("CLAWD_SOCKET") and not os.environ.get("CLAWD_HOME")):
+        return None
+    where = layout()
+    try:
+        with where.lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return where
+    except OSError:
+        return None
+    return None
+
+
+def _set_by_call(app: App, reason: str) -> EstopReport:
     home = ""
     try:
         with app.running_client() as client:

@@ -29,6 +29,8 @@ class LineSplitter:
         """
         *whole, rest = data.split(b"\n")
         for line in whole:
+            if not self._parts and not line.strip():
+                continue
             self._keep(line)
             line = b"".join(self._parts).rstrip(b"\r")
             self._parts, self._size = [], 0

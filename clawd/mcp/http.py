@@ -7,7 +7,7 @@ request, with a sentence that a model can read. Bodies, waits and events are bou
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import anyio
 import httpx2
@@ -15,12 +15,19 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import override
 
+from clawd.kernel.pacing import Allowance, Pace
 from clawd.mcp.framing import MAX_LINE_BYTES
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.trouble import TRANSPORT_ERROR, Trouble, shown
 
 MAX_BODY_BYTES = MAX_LINE_BYTES
-MAX_STREAM_BYTES = 256 << 20
+MAX_STREAM_BYTES = 64 << 20
+
+FLOOD_BYTES = 2 * MAX_BODY_BYTES
+FLOOD_BYTES_PER_S = 256 << 10
+"""What may come on streams that stay open, on which a server speaks unasked."""
+
+_SLICE_BYTES = 4 << 10
 
 _SLACK_S = 5.0
 _LEAVE_S = 2.0
@@ -85,6 +92,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._settings = settings
         self._trouble = trouble
+        self._unasked = Allowance(burst=FLOOD_BYTES, per_s=FLOOD_BYTES_PER_S)
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -132,7 +140,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         if kind.startswith("text/event-stream"):
-            response.stream = _Bounded(stream, limit_s)
+            response.stream = _Bounded(stream, limit_s, self._is_flooded)
             return response
         if kind.startswith("application/json"):
             body = await _read(response, MAX_BODY_BYTES)
@@ -140,6 +148,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 response.status_code, headers=_kept(response), content=body, request=request
             )
         return response
+
+    def _is_flooded(self, size: int) -> bool:
+        """Count bytes of a stream that stays open; too many end the connection."""
+        if self._unasked.take(size):
+            return False
+        self._trouble.end(
+            "the server was disconnected: it sends too much that nobody asked for: over "
+            f"{FLOOD_BYTES >> 20} MiB, and more than {FLOOD_BYTES_PER_S >> 10} KiB a second"
+        )
+        return True
 
     async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Answer for a server that refused: with its own JSON-RPC error, or with a sentence."""
@@ -203,16 +221,28 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A stream of events with an end: in time, and in bytes."""
+    """A stream of events with an end: in time, and in bytes.
 
-    def __init__(self, inner: httpx2.AsyncByteStream, limit_s: float | None) -> None:
+    Args:
+        inner: the stream as it comes.
+        limit_s: how long it may take; None for one that stays open.
+        is_flooded: counts the bytes of one that stays open, and says when they are too many.
+    """
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        limit_s: float | None,
+        is_flooded: Callable[[int], bool],
+    ) -> None:
         self._inner = inner
+        self._is_flooded = is_flooded if limit_s is None else lambda _size: False
         self._deadline = float("inf") if limit_s is None else anyio.current_time() + limit_s
         self._left: float = float("inf") if limit_s is None else MAX_STREAM_BYTES
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces = self._inner.__aiter__()
+        pieces, pace = self._inner.__aiter__(), Pace()
         while True:
             try:
                 with anyio.fail_after(self._deadline - anyio.current_time()):
@@ -222,9 +252,12 @@ class _Bounded(httpx2.AsyncByteStream):
             if piece is None:
                 return
             self._left -= len(piece)
-            if self._left < 0:
+            if self._left < 0 or self._is_flooded(len(piece)):
                 raise httpx2.ReadError("the stream of events has too many bytes")
-            yield piece
+            # What the SDK makes of a piece takes a while, so it gets little at a time.
+            for at in range(0, len(piece), _SLICE_BYTES):
+                await pace.step()
+                yield piece[at : at + _SLICE_BYTES]
 
     @override
     async def aclose(self) -> None:

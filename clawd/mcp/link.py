@@ -190,7 +190,7 @@ async def linked(
     async with contextlib.AsyncExitStack() as stack:
         if settings.command:
             read, write = await stack.enter_async_context(
-                stdio_transport(settings, around.sandbox, around.log, trouble)
+                stdio_transport(settings, around.sandbox, around.log, trouble, tap.is_waiting)
             )
         else:
             read, write = await _http(stack, settings, around, trouble)

@@ -3,16 +3,23 @@
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
+from clawd.kernel.pacing import Allowance, Pace
 from clawd.mcp.framing import LineSplitter, LineTooLongError
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.stderr_log import StderrLog
@@ -26,6 +33,13 @@ _SAVE_EVERY_S = 2.0
 _DEATH_S = 0.5
 _MAX_BATCH = 1_000
 
+FLOOD_BYTES = 4 << 20
+FLOOD_BYTES_PER_S = 256 << 10
+"""What a server may print unasked, at once and in the long run: junk, notifications, requests."""
+
+_LINE_COST_BYTES = 512
+"""What each line counts at least: many small ones are more work than one large."""
+
 _log = logging.getLogger(__name__)
 
 Streams = tuple[
@@ -35,9 +49,21 @@ Streams = tuple[
 
 @contextlib.asynccontextmanager
 async def stdio_transport(
-    settings: ServerSettings, sandbox: Sandbox, log: StderrLog, trouble: Trouble
+    settings: ServerSettings,
+    sandbox: Sandbox,
+    log: StderrLog,
+    trouble: Trouble,
+    is_asked: Callable[[object], bool],
 ) -> AsyncIterator[Streams]:
     """Start a server and give the streams of its messages; on exit nothing of it is alive.
+
+    Args:
+        settings: how it is started.
+        sandbox: starts it.
+        log: takes its standard error.
+        trouble: told how it ended.
+        is_asked: whether the request of an id waits for its answer; all else that a server
+            prints is bounded.
 
     Raises:
         ClawError: the sandbox does not let it start.
@@ -47,7 +73,7 @@ async def stdio_transport(
         command = _command(settings, folder)
         async with (
             sandbox.open(command, on_errors=log.add) as child,
-            _streams(child, settings.alias, log, trouble) as streams,
+            _streams(child, settings.alias, _Noise(is_asked), log, trouble) as streams,
         ):
             yield streams
     finally:
@@ -81,12 +107,12 @@ def _how_it_ended(child: OpenChild, log: StderrLog) -> str:
 
 @contextlib.asynccontextmanager
 async def _streams(
-    child: OpenChild, alias: str, log: StderrLog, trouble: Trouble
+    child: OpenChild, alias: str, noise: "_Noise", log: StderrLog, trouble: Trouble
 ) -> AsyncIterator[Streams]:
     came, to_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)[::-1]
     from_session, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        reader = _Reader(child, to_session, alias)
+        reader = _Reader(child, to_session, alias, noise)
         tasks.start_soon(reader.run, log, trouble)
         tasks.start_soon(_write, child, to_send)
         tasks.start_soon(_save, log)
@@ -98,6 +124,44 @@ async def _streams(
                 stream.close()
 
 
+class FloodError(Exception):
+    """A server prints more than anybody asked it for."""
+
+
+class _Noise:
+    """Counts what a server prints unasked."""
+
+    def __init__(self, is_asked: Callable[[object], bool]) -> None:
+        self._is_asked = is_asked
+        self._allowance = Allowance(burst=FLOOD_BYTES, per_s=FLOOD_BYTES_PER_S)
+
+    def heard(self, item: SessionMessage | None, size: int) -> None:
+        """Count a message of so many bytes; None for junk.
+
+        Raises:
+            FloodError: it was too much.
+        """
+        message = item.message if item is not None else None
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and self._is_asked(message.id):
+            return
+        self._count(max(size, _LINE_COST_BYTES))
+
+    def blank(self, lines: int) -> None:
+        """Count lines with nothing in them.
+
+        Raises:
+            FloodError: it was too much.
+        """
+        self._count(lines * _LINE_COST_BYTES)
+
+    def _count(self, size: int) -> None:
+        if not self._allowance.take(size):
+            raise FloodError(
+                f"it prints too much that nobody asked for: over {FLOOD_BYTES >> 20} MiB, and more "
+                f"than {FLOOD_BYTES_PER_S >> 10} KiB a second"
+            )
+
+
 class _Reader:
     """Reads a server's messages for as long as it prints any."""
 
@@ -106,8 +170,10 @@ class _Reader:
         child: OpenChild,
         to_session: MemoryObjectSendStream[SessionMessage | Exception],
         alias: str,
+        noise: _Noise,
     ) -> None:
         self._child = child
+        self._noise = noise
         self._to_session = to_session
         self._alias = alias
         self._junk = 0
@@ -120,7 +186,7 @@ class _Reader:
             with anyio.move_on_after(_DEATH_S):
                 await self._child.wait()
             trouble.end(_how_it_ended(self._child, log))
-        except LineTooLongError as error:
+        except (LineTooLongError, FloodError) as error:
             trouble.end(f"the server was disconnected: {error}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
@@ -130,20 +196,30 @@ class _Reader:
                 _log.info("junk of an MCP server: %s, %d lines", self._alias, self._junk)
 
     async def _read(self) -> None:
-        lines = LineSplitter()
+        lines, pace = LineSplitter(), Pace()
         while data := await self._child.read():
+            blanks = data.count(b"\n")
             for line in lines.feed(data):
+                await pace.step()
+                blanks -= 1
+                share = len(line)
                 for message in _messages(line):
+                    self._noise.heard(message, share)
+                    share = 0  # of a batch, the first stands for its bytes
                     if message is not None:
                         await self._to_session.send(message)
                         continue
                     self._junk += 1
                     if self._junk == 1:
                         _log.warning("an MCP server prints what is no message: %s", self._alias)
+            self._noise.blank(blanks)
 
 
 def _messages(line: bytes) -> Iterator[SessionMessage | None]:
     """Give the messages of a line, more than one where it holds a batch; None for junk."""
+    if not line.lstrip().startswith((b"{", b"[")):
+        yield None
+        return
     text = line.decode("utf-8", "replace")
     try:
         yield SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))

@@ -64,6 +64,10 @@ class Tap:
         number = meta.get(RESULT_KEY) if isinstance(meta, dict) else None
         return self._results.pop(number, None) if isinstance(number, int) else None
 
+    def is_waiting(self, request: object) -> bool:
+        """Return whether the request of an id was sent and has no answer yet."""
+        return str(request) in self._methods
+
     def sent(self, message: JSONRPCMessage) -> None:
         """Take note of what goes out."""
         match message:

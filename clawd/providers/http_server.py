@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from clawd.errors import ConfigError, ProviderError
+from clawd.kernel.pacing import Pace
 from clawd.providers.base import Delta
 from clawd.providers.retry import (
     FirstByteTimeoutError,
@@ -263,9 +264,11 @@ class HttpServer:
     async def _read_events(
         self, response: aiohttp.ClientResponse, data: bytes, answer: Answer
     ) -> AsyncGenerator[Delta, None]:
-        parser = SseParser()
+        parser, pace = SseParser(), Pace()
         while data:
+            await pace.step()
             for event in parser.feed(data):
+                await pace.step()
                 for delta in answer.take(event.data):
                     yield delta
                 if answer.is_done:

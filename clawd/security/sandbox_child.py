@@ -169,6 +169,10 @@ class Child(ABC):
         self._watched.add(descriptor)
         self._loop.add_reader(descriptor, callback, descriptor)
 
+    def is_watched(self, descriptor: int) -> bool:
+        """Return whether a descriptor is watched, and so open."""
+        return descriptor in self._watched
+
     def unwatch(self, descriptor: int) -> None:
         """Stop watching a descriptor and close it."""
         self._watched.discard(descriptor)

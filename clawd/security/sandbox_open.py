@@ -26,6 +26,8 @@ EOF_GRACE_S = 2.0
 TERM_GRACE_S = 1.0
 
 _PIPE_BYTES = 256 << 10
+_PAUSE_S = 0.01
+"""So long a child that fills the pipe of its errors waits for the next look at it."""
 
 
 class OpenChild(Child):
@@ -58,13 +60,24 @@ class OpenChild(Child):
 
     def _take_errors(self, descriptor: int) -> None:
         data = os.read(descriptor, READ_BYTES)
-        if data:
-            self._on_errors(data)
-        else:
+        if not data:
             self.unwatch(descriptor)
+            return
+        self._on_errors(data)
+        if len(data) == READ_BYTES:  # more than anybody reads: the full pipe holds it back
+            self._loop.remove_reader(descriptor)
+            self._loop.call_later(_PAUSE_S, self._look_again, descriptor)
+
+    def _look_again(self, descriptor: int) -> None:
+        if self.is_watched(descriptor):
+            self._loop.add_reader(descriptor, self._take_errors, descriptor)
 
     async def read(self, max_bytes: int = READ_BYTES) -> bytes:
-        """Return what it has printed, at least a byte; nothing at its end."""
+        """Return what it has printed, at least a byte; nothing at its end.
+
+        It always gives way to others first: a child may print faster than anybody reads.
+        """
+        await asyncio.sleep(0)
         while self._stdout != -1:
             try:
                 return os.read(self._stdout, max_bytes)

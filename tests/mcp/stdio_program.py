@@ -211,12 +211,6 @@ def on_start() -> None:
         time.sleep(300)
     if HOW == "stderr-flood":
         threading.Thread(target=flood, daemon=True).start()
-    if HOW == "notification-flood":
-        threading.Thread(target=storm, args=("notifications/message",), daemon=True).start()
-    if HOW == "list-changed-storm":
-        threading.Thread(
-            target=storm, args=("notifications/tools/list_changed",), daemon=True
-        ).start()
     if HOW == "dies-when-idle":
         threading.Timer(1.0, os._exit, (4,)).start()
 
@@ -226,10 +220,14 @@ def flood() -> None:
         os.write(2, b"complaint " * 1000 + b"\n")
 
 
-def storm(method: str) -> None:
-    time.sleep(0.5)
-    while True:
-        note(method, level="info", data="x" * 100)
+STORMS = {
+    "junk-flood": "x\n" * 1000,
+    "notification-flood": json.dumps(
+        {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 100}}
+    )
+    + "\n",
+    "list-changed-storm": '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n',
+}
 
 
 FENCED = os.environ.get("FENCED") == "1"
@@ -251,6 +249,9 @@ def main() -> None:
             on_initialize(number, params)
         elif method == "tools/list":
             on_list(number, params)
+        elif method == "tools/call" and HOW in STORMS:
+            while True:
+                raw(STORMS[HOW])
         elif method == "tools/call":
             if HOW == "slow":
                 threading.Timer(0.3, on_call, (number, params)).start()

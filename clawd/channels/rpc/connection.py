@@ -19,6 +19,7 @@ from clawd.errors import (
     ReceiptError,
     StorageError,
 )
+from clawd.kernel.pacing import Pace
 from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
@@ -156,8 +157,10 @@ class Connection:
                         call[1].on_answer(frame)
 
     async def _incoming(self) -> AsyncIterator[ClientFrame]:
+        pace = Pace()
         while data := await self._reader.read(READ_BYTES):
             for body in self._frames.feed(data):
+                await pace.step()
                 yield decode_client_frame(body)
 
     async def _greet(self, frames: AsyncIterator[ClientFrame]) -> None:
