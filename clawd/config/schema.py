@@ -306,8 +306,8 @@ class LimitsSection(Section):
     max_inline_message_bytes: int = Field(
         default=65_536,
         ge=4_096,
-        description="A longer message of a user is shown to the model by its beginning, and kept "
-        "as a session file.",
+        description="What a model is shown of a message that does not fit its context, at most: "
+        "the beginning and the end; the whole is kept as a session file.",
     )
     max_command_disk_bytes: int = Field(
         default=4_000_000_000,

@@ -26,9 +26,14 @@ class Care:
         self._titler = titler
 
     async def prepared(
-        self, live: LiveConversation, emit: Emit, prepare: Callable[[Emit], Awaitable[PreparedTurn]]
+        self,
+        live: LiveConversation,
+        emit: Emit,
+        prepare: Callable[[Emit, str], Awaitable[PreparedTurn]],
     ) -> PreparedTurn:
         """Return a turn as `prepare` makes it, in a conversation that has room for it.
+
+        `prepare` takes where events go, and what stands for a long message if that is settled.
 
         Raises:
             ClawError: the turn cannot be prepared, or memory failed.
@@ -38,13 +43,13 @@ class Care:
             if not isinstance(event, TurnStarted):
                 emit(event)
 
-        prepared = await prepare(emit)
+        prepared = await prepare(emit, "")
         plan = prepared.plan
         room = self.compressor.room(live, plan.provider, emit, message=plan.message)
         request = request_of(plan, (*live.context.messages, plan.message))
         if await room.make(request, plan.measured_tokens):
             # What was cut away is shown again in the block of this message, so it is made anew.
-            prepared = await prepare(emit_once)
+            prepared = await prepare(emit_once, prepared.words.short)
             plan = prepared.plan
             room = self.compressor.room(live, plan.provider, emit, message=plan.message)
         return msgspec.structs.replace(

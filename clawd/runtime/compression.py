@@ -16,6 +16,7 @@ from clawd.providers.base import Message
 TEMPLATE_TOKENS = 8  # what a chat template puts around a message, about
 LARGEST_PERCENT = 95
 MIN_ROOM_TOKENS = 512
+MIN_SHOWN_TOKENS = 128  # of a message that is cut, at least
 CUT_RESULT_TOKENS = 64  # a shortened result keeps that much, at least
 ROOM_TO_GROW = 0.7
 
@@ -124,6 +125,27 @@ def room_for_kept(settings: CompressionSettings, load: Load, *, summary_tokens: 
         return None
     around = load.fixed_tokens + load.pending_tokens + summary_tokens + 4 * TEMPLATE_TOKENS
     return max(int((budget - around) * ROOM_TO_GROW), 0)
+
+
+class MessageRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens a message may have: at most, and of one that is cut."""
+
+    largest: int
+    wanted: int
+
+
+def room_for_message(
+    settings: CompressionSettings, context_tokens: int, *, fixed_tokens: int
+) -> MessageRoom:
+    """Return how long a new message may be where nothing but the system prompt stands before it.
+
+    A message that is cut leaves room to read on in the rest of it.
+    """
+    largest = context_tokens * LARGEST_PERCENT // 100 - fixed_tokens - MIN_ROOM_TOKENS
+    free = context_tokens * settings.at_context_percent // 100 - fixed_tokens
+    return MessageRoom(
+        largest=max(largest, 0), wanted=max(min(free // 2, largest), MIN_SHOWN_TOKENS)
+    )
 
 
 def summary_room(settings: CompressionSettings, load: Load) -> int:

@@ -61,6 +61,7 @@ class Compressor:
         conversations: memory's rows.
         summariser: asks models.
         settings: returns the settings in force.
+        models: what models say of themselves.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class Compressor:
         *,
         summariser: Summariser,
         settings: Callable[[], CompressionSettings],
+        models: ModelBook | None = None,
     ) -> None:
         self.summariser = summariser
         self.settings = settings
         self._checkpoints = checkpoints
         self._conversations = conversations
-        self.models = ModelBook()
+        self.models = models or ModelBook()
 
     def room(
         self,

@@ -292,13 +292,13 @@ class Inbox:
         ticket: Ticket,
         emit: Emit,
     ) -> PreparedTurn:
-        async def prepare(emit: Emit) -> PreparedTurn:
+        async def prepare(emit: Emit, short: str) -> PreparedTurn:
             return await self.preparation.prepare(
-                live, incoming, principal, turn_id=ticket.turn_id, emit=emit
+                live, incoming, principal, turn_id=ticket.turn_id, emit=emit, short=short
             )
 
         if self.care is None:
-            return await prepare(emit)
+            return await prepare(emit, "")
         return await self.care.prepared(live, emit, prepare)
 
     def _ended(

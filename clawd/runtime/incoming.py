@@ -48,6 +48,14 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     untrusted: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a text that does not fit the context may be shown by head and tail.
+
+        Never for a program's: it is told that the context is too small, and decides by itself.
+        """
+        return self.door != "http"
+
 
 def check(incoming: IncomingMessage) -> None:
     """Refuse a message that cannot be answered whatever the configuration.

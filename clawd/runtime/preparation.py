@@ -16,7 +16,7 @@ from clawd.runtime.facts import Block, Facts, FactScope
 from clawd.runtime.hints import hints_for
 from clawd.runtime.incoming import Door, IncomingMessage
 from clawd.runtime.prompt import Preamble, PromptInputs
-from clawd.runtime.session_files import READER, shortened_message
+from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
 from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
@@ -24,7 +24,6 @@ from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
 from clawd.tools.registry import Registry
-from clawd.tools.session_files import SessionStore
 from clawd.wire.events import Event, TurnStarted
 from clawd.wire.safe_text import single_line
 
@@ -68,7 +67,7 @@ class Preparation:
         settings: returns the settings in force.
         person: how approvals and questions reach people.
         facts: what may change between two messages.
-        sessions: keeps long messages; None keeps none.
+        long_messages: sees to those that fit no context; None sends them as they are.
     """
 
     def __init__(
@@ -79,14 +78,14 @@ class Preparation:
         settings: Callable[[], RuntimeSettings],
         person: PersonAtDoor,
         facts: Facts,
-        sessions: SessionStore | None = None,
+        long_messages: LongMessages | None = None,
     ) -> None:
         self._registry = registry
         self._providers = providers
         self._settings = settings
         self._person = person
         self._facts = facts
-        self._sessions = sessions
+        self._long_messages = long_messages
 
     def provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
         """Return the provider that a message is for.
@@ -109,8 +108,11 @@ class Preparation:
         *,
         turn_id: str,
         emit: Callable[[Event], None],
+        short: str = "",
     ) -> PreparedTurn:
         """Return the turn of a message; says on the stream that it begins.
+
+        `short` is what stands for a message that is too long, where it was made before.
 
         Raises:
             ClawError: what the message or the conversation names is not to be had any more.
@@ -124,10 +126,12 @@ class Preparation:
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
         offered = partial(self._offered, settings, agent, incoming.door)
         offer = _chosen_of(incoming, offered())
-        short = await self._shortened(live, incoming.text, offer, provider)
-        block = await self._block(live, principal, workspace, offer.names)
-        brought = await self._facts.of_files(workspace, incoming.files)
-        self._facts.mark(live.record.id, _with_untrusted(block, incoming, brought))
+
+        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
+            made_of = _inputs(settings, agent, shown, workspace)
+            return _beginning(live, made_of, provider, incoming.system)
+
+        system, fixed = beginning(offer.shown)
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
@@ -136,15 +140,9 @@ class Preparation:
             emit=emit,
             reachable=incoming.interactive or incoming.detach,
         )
-
-        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
-            made_of = _inputs(settings, agent, shown, workspace)
-            return _beginning(live, made_of, provider, incoming.system)
-
-        system, fixed = beginning(offer.shown)
         plan = TurnPlan(
             turn_id=turn_id,
-            message=Message(role="user", content=with_block(block.text, short or incoming.text)),
+            message=Message(role="user", content=incoming.text),
             system=system,
             tools=offer.shown,
             provider=provider,
@@ -160,7 +158,30 @@ class Preparation:
             tool_choice=incoming.tool_choice,
             news=self._news(offer, offered, beginning),
         )
-        return PreparedTurn(plan=plan, words=_words(live, incoming, principal, block, short))
+        return await self._told(live, incoming, principal, plan, short)
+
+    async def _told(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        plan: TurnPlan,
+        short: str,
+    ) -> PreparedTurn:
+        """Return the turn with its message as the model is told it: shortened, a block before."""
+        settings, scope = self._settings(), plan.scope
+        if self._long_messages is not None and incoming.may_be_cut and not short:
+            short = await self._long_messages.shortened(plan, settings, owner=live.record.owner)
+        # After a long message is kept: the block lists what is.
+        offered = scope.offered or frozenset()
+        block = await self._block(live, principal, scope.workspace, offered)
+        brought = await self._facts.of_files(scope.workspace, incoming.files)
+        self._facts.mark(live.record.id, _with_untrusted(block, incoming, brought))
+        told = Message(role="user", content=with_block(block.text, short or incoming.text))
+        return PreparedTurn(
+            plan=msgspec.structs.replace(plan, message=told),
+            words=_words(live, incoming, principal, block, short),
+        )
 
     def _news(
         self,
@@ -230,22 +251,6 @@ class Preparation:
             tools=tuple(tool.name for tool in offer.shown),
             specs=specs(offer.shown),
         )
-
-    async def _shortened(
-        self, live: LiveConversation, text: str, offer: Offer, provider: Provider
-    ) -> str:
-        """Return what stands for a text that is too long; "" for one that is not.
-
-        To be called before the block is made, which lists what is kept.
-        """
-        limit = self._settings().max_inline_message_bytes
-        if READER not in offer.names or not provider.capabilities().tools:
-            return ""
-        if self._sessions is None or len(text.encode(errors="replace")) <= limit:
-            return ""
-        owner = live.record.owner
-        short = await shortened_message(text, self._sessions, live.record.id, owner=owner)
-        return short if short != text else ""
 
     async def _block(
         self,

@@ -20,12 +20,14 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.activity import Activity
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.counting import ModelBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts
 from clawd.runtime.hub import Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
+from clawd.runtime.session_files import LongMessages
 from clawd.runtime.tool_client import ToolClients
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
@@ -209,20 +211,21 @@ class Daemon:
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint, self.hub)
+        models = ModelBook()
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
             facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
-            sessions=self.memory.session_files,
+            long_messages=LongMessages(self.memory.session_files, models),
         )
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
-            care=care_for(book, self.memory, self.state, redactor),
+            care=care_for(book, self.memory, self.state, redactor, models),
         )
         self.keeper = MemoryKeeper(
             self.memory.upkeep,

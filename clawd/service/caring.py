@@ -4,6 +4,7 @@ from clawd.memory.store import Memory
 from clawd.runtime.care import Care
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.summariser import Summariser
@@ -12,7 +13,13 @@ from clawd.security.redact import Redactor
 from clawd.service.state import State
 
 
-def care_for(book: ConversationBook, memory: Memory, state: State, redactor: Redactor) -> Care:
+def care_for(
+    book: ConversationBook,
+    memory: Memory,
+    state: State,
+    redactor: Redactor,
+    models: ModelBook,
+) -> Care:
     """Return what is done around turns, by the settings in force."""
     summariser = Summariser(redactor.text)
     compressor = Compressor(
@@ -20,6 +27,7 @@ def care_for(book: ConversationBook, memory: Memory, state: State, redactor: Red
         memory.conversations,
         summariser=summariser,
         settings=lambda: state.runtime.compression,
+        models=models,
     )
     titler = Titler(
         memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.titles

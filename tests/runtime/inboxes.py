@@ -10,6 +10,7 @@ from clawd.providers.base import Provider
 from clawd.runtime.care import Care
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.counting import ModelBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts, FactSource
 from clawd.runtime.housekeeping import Housekeeping
@@ -17,6 +18,7 @@ from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
+from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.titling import Titler
@@ -58,6 +60,7 @@ class House:
         memory = self.bench.memory
         self.book = ConversationBook(memory, self.bench.taint)
         turns = Turns(self.bench.dispatcher(self.tools))
+        models = ModelBook()
         self.inbox = Inbox(
             self.book,
             turns=turns,
@@ -67,7 +70,7 @@ class House:
                 settings=lambda: self.settings,
                 person=self.person,
                 facts=Facts(self.bench.taint, self.sources, clock=lambda: self.now),
-                sessions=memory.session_files,
+                long_messages=LongMessages(memory.session_files, models),
             ),
             settings=lambda: self.settings,
         )
@@ -77,6 +80,7 @@ class House:
             memory.conversations,
             summariser=summariser,
             settings=lambda: self.settings.compression,
+            models=models,
         )
         self.titler = Titler(
             memory.conversations,

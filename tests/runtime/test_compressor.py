@@ -274,7 +274,7 @@ async def test_a_result_that_does_not_fit_is_cut_without_asking_for_a_summary(be
 async def test_a_message_that_can_never_fit_is_told_of(bench: Bench) -> None:
     house = counting(bench, plain)
     conversation_id = await talk(house, 1)
-    ticket = await house.send(words(9_000), conversation_id=conversation_id)
+    ticket = await house.send(words(9_000), conversation_id=conversation_id, door="http")
     events = await events_of(ticket)
     assert any(isinstance(e, Notice) and "over its budget" in e.text for e in events)
     assert len(model_of(house).asked) == 2

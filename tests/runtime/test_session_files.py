@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from clawd.errors import ContextFullError
 from clawd.memory.session_files import SessionLimits
-from clawd.providers.base import Capabilities, ChatRequest
+from clawd.providers.base import ChatRequest
+from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.facts import FactScope
-from clawd.runtime.session_files import LISTED, MESSAGE_HEAD_BYTES, SessionFileList
+from clawd.runtime.session_files import LISTED, SessionFileList, cut_message
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, succeeded
@@ -15,12 +17,15 @@ from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.file_write import FileWriteTool
 from clawd.tools.builtin.files import FileReadTool
 from clawd.tools.session_files import SessionAccess
-from tests.runtime.inboxes import House
-from tests.runtime.models import PlannedModel, calls, says
+from clawd.wire.events import ContextCompressed, Notice
+from tests.runtime.counting_model import CountingModel
+from tests.runtime.inboxes import House, events_of
+from tests.runtime.models import calls, fails, says
 from tests.runtime.test_append_only import broken
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe
 
+CONTEXT = 50_000
 WORDS = "".join(f"word{number} é " for number in range(20_000)) + "zanzibar"
 
 
@@ -40,6 +45,7 @@ def tools(bench: Bench) -> list[Tool]:
 
 def house_with(bench: Bench, *hops: object) -> House:
     house = House(bench, *hops, tools=tools(bench))  # type: ignore[arg-type]
+    house.change(compression=CompressionSettings(context_tokens=CONTEXT))
     house.sources.append(SessionFileList(bench.memory.session_files))
     house.restart()
     return house
@@ -50,18 +56,82 @@ def last_user(request: ChatRequest) -> str:
     return found[-1]
 
 
-async def test_a_long_message_is_shown_by_its_head_and_kept_whole(bench: Bench) -> None:
+async def test_r9_a_message_that_does_not_fit_is_shown_by_both_ends_and_says_so(
+    bench: Bench,
+) -> None:
     house = house_with(bench, says("read"))
-    done = await house.say(WORDS)
-    told = last_user(house.model.requests[0])
+    ticket = await house.send(WORDS)
+    events = await events_of(ticket)
+    told = last_user(house.model.requests[0]).rpartition("</context>\n\n")[2]
+    head, _, rest = told.partition("\n[… ")
+    mark, _, tail = rest.partition(" …]\n")
     size = len(WORDS.encode())
-    assert len(told) < 2 * MESSAGE_HEAD_BYTES
-    assert WORDS[:1_000] in told
-    assert f"[cut: the whole message, {size} bytes, is file+session://message-1.txt; " in told
-    assert "files: of this conversation, each read as file+session://NAME" in told
+    left_out = size - len(head.encode()) - len(tail.encode())
+    assert WORDS.startswith(head)
+    assert WORDS.endswith(tail)
+    assert min(len(head), len(tail)) > 10_000
+    assert mark == (
+        f"{left_out} of {size} bytes of this message are left out here. The whole is "
+        f"file+session://message-1.txt: read it with file_read, from offset={len(head.encode())} "
+        "on, before you answer"
+    )
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert notice.level == "warning"
+    assert f"{size} bytes" in notice.text
+    assert f"{left_out} bytes are left out; the whole is file+session://message-1" in notice.text
+    assert "files: of this conversation, each read as file+session://NAME" in last_user(
+        house.model.requests[0]
+    )
     files = bench.memory.session_files
-    _, content = await files.load(done.conversation_id, "message-1.txt", owner=ADA.uid)
+    _, content = await files.load(ticket.conversation_id, "message-1.txt", owner=ADA.uid)
     assert content == WORDS.encode()
+
+
+@pytest.mark.parametrize("context_tokens", [0, 80_000])
+async def test_r9_a_message_that_fits_is_whole_however_long(
+    bench: Bench, context_tokens: int
+) -> None:
+    house = house_with(bench, says("read"))
+    house.change(compression=CompressionSettings(context_tokens=context_tokens))
+    ticket = await house.send(WORDS)
+    assert not [event for event in await events_of(ticket) if isinstance(event, Notice)]
+    assert last_user(house.model.requests[0]).endswith(WORDS)
+    assert not await bench.memory.session_files.list(ticket.conversation_id, owner=ADA.uid)
+
+
+async def test_r9_over_http_nothing_is_cut_and_the_model_decides(bench: Bench) -> None:
+    full = ContextFullError("too long", data={"n_prompt_tokens": 60_000, "n_ctx": CONTEXT})
+    house = house_with(bench, fails(full))
+    with pytest.raises(ContextFullError, match="too long"):
+        await house.say(WORDS, door="http")
+    assert last_user(house.model.requests[0]).endswith(WORDS)
+
+
+async def test_r9_a_message_is_kept_once_though_older_ones_give_way_for_it(bench: Bench) -> None:
+    house = house_with(bench, says(""))
+    answers = iter([says("word " * 15_000), says("read")])
+    summary = says("They wrote many words.")
+    house.model = CountingModel(30_000, lambda _: next(answers), summary)
+    first = await house.say("write many words")
+    ticket = await house.send(WORDS, conversation_id=first.conversation_id)
+    events = await events_of(ticket)
+    assert [event for event in events if isinstance(event, ContextCompressed)]
+    cuts = [e for e in events if isinstance(e, Notice) and "left out; the whole" in e.text]
+    assert len(cuts) == 1
+    found = await bench.memory.session_files.list(first.conversation_id, owner=ADA.uid)
+    assert [file.name for file in found] == ["message-1.txt"]
+
+
+@pytest.mark.parametrize("text", ["é" * 9_000, "€" * 9_000, "x" * 9_000, "𝄞" * 9_000])
+def test_r9_what_is_told_of_a_cut_adds_up_to_the_byte(text: str) -> None:
+    for shown_bytes in (100, 101, 102, 103):
+        cut = cut_message(text, shown_bytes=shown_bytes, file="message-1.txt", is_readable=False)
+        head, _, rest = cut.text.partition("\n[")
+        tail = rest.partition("]\n")[2]
+        assert cut.left_out == cut.size - len(head.encode()) - len(tail.encode())
+        assert head
+        assert tail
+        assert "which you cannot read" in cut.text
 
 
 async def test_the_users_own_words_stay_whole_in_memory_and_are_found(bench: Bench) -> None:
@@ -113,33 +183,24 @@ async def test_each_request_extends_the_one_before_whatever_becomes_of_the_files
     assert "files:" not in told[3]
 
 
-async def test_a_model_that_cannot_read_gets_the_whole(bench: Bench) -> None:
+async def test_r9_a_model_that_cannot_read_is_told_so(bench: Bench) -> None:
     house = House(bench, says("read"))  # no file_read among its tools
+    house.change(compression=CompressionSettings(context_tokens=CONTEXT))
     await house.say(WORDS)
-    assert last_user(house.model.requests[0]).endswith(WORDS)
+    assert "message-1.txt, which you cannot read" in last_user(house.model.requests[0])
 
 
-class Toolless(PlannedModel):
-    """A model that calls no tools."""
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(tools=False)
-
-
-async def test_a_model_that_calls_no_tools_gets_the_whole(bench: Bench) -> None:
-    house = house_with(bench, says("read"))
-    house.model = Toolless(says("read"), name="mock")
-    await house.say(WORDS)
-    assert last_user(house.model.requests[0]).endswith(WORDS)
-
-
-@pytest.mark.parametrize("length", [4_095, 4_096, 4_097])
-async def test_the_limit_is_the_configured_one(bench: Bench, length: int) -> None:
+@pytest.mark.parametrize(("length", "is_cut"), [(4_096 * 4, False), (CONTEXT * 4, True)])
+async def test_what_is_shown_of_a_cut_message_is_the_configured_length(
+    bench: Bench, length: int, is_cut: bool
+) -> None:
     house = house_with(bench, says("read"))
     house.change(max_inline_message_bytes=4_096)
     done = await house.say("x" * length)
     found = await bench.memory.session_files.list(done.conversation_id, owner=ADA.uid)
-    assert len(found) == (1 if length > 4_096 else 0)
+    assert len(found) == is_cut
+    shown = last_user(house.model.requests[0]).rpartition("</context>")[2].count("x")
+    assert shown in range(4_000, 4_130) if is_cut else shown >= length
 
 
 async def test_a_message_that_cannot_be_kept_is_not_lost(bench: Bench) -> None:
