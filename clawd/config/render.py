@@ -26,6 +26,7 @@ from clawd.config.schema import (
     LimitsSection,
     MemorySection,
     ProviderSection,
+    ProvidersSection,
     ReceiptsSection,
     SecuritySection,
 )
@@ -194,6 +195,9 @@ def _comment(text: str) -> list[str]:
 
 def _providers() -> str:
     lines = [
+        "[providers]",
+        *_keys(("providers",), ProvidersSection, {}, ("retries",)),
+        "",
         "# The sources of answers, one section each: [providers.models.<name>]. local is the",
         "# built-in engine with the embedded model, mock answers from a script without a model.",
     ]
@@ -227,7 +231,7 @@ def _providers() -> str:
         '#api_key_env = "ANTHROPIC_API_KEY"',
         *_fields("max_tokens", "thinking"),
         "",
-        "# Several providers, tried in order when the way there, the key or time fails.",
+        "# Several providers, tried in order when one cannot be reached, is too busy or fails.",
         "#[providers.models.safe]",
         '#kind = "reliable"',
         '#providers = ["server", "local"]',

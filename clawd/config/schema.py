@@ -188,11 +188,25 @@ class ProviderSection(Section):
         le=86_400,
         description="From the request to the first byte of the answer.",
     )
+    timeout_s: float = Field(
+        default=1_800.0,
+        gt=0,
+        le=86_400,
+        description="Silence between two pieces of a streamed answer; the whole of one that is "
+        "not streamed.",
+    )
 
 
 class ProvidersSection(Section):
     """The sources of answers."""
 
+    retries: int = Field(
+        default=5,
+        ge=0,
+        le=100,
+        description="How often a request is tried again before its first byte, after network "
+        "errors and HTTP 408, 429 and 5xx; 0 never. A reliable one asks its next provider first.",
+    )
     models: dict[str, ProviderSection]
 
 

@@ -43,6 +43,7 @@ _BY_WORDS = (
 _NEWEST = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH ? ORDER BY rowid DESC LIMIT ?"
 _UP_TO_COMMON = "SELECT 1 FROM messages_fts WHERE messages_fts MATCH ? LIMIT ?"
 _IDS_BY_TRIGRAMS = "SELECT rowid FROM messages_trigrams WHERE messages_trigrams MATCH ?"
+_LAST_QUESTION = "SELECT max(id) FROM messages WHERE conversation_id = ? AND role = 'user'"
 _BY_TRIGRAMS = f"{_IDS_BY_TRIGRAMS} ORDER BY rowid DESC LIMIT ?"
 
 _facts: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
@@ -75,9 +76,7 @@ class _Watch:
         self._deadline = 0.0
         self.is_unwanted = False
 
-    def over(
-        self, connection: sqlite3.Connection, terms: list[str], owner: int | None, limit: int
-    ) -> list[Hit]:
+    def over(self, connection: sqlite3.Connection, hits: "_Hits") -> list[Hit]:
         """Search under the watch.
 
         Raises:
@@ -86,7 +85,7 @@ class _Watch:
         self._deadline = time.monotonic() + self._limit_s
         connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
         try:
-            return _find(connection, terms, owner, limit)
+            return _find(connection, hits)
         except sqlite3.OperationalError as error:
             if not self._is_over():
                 raise
@@ -108,13 +107,17 @@ class Search:
         self._database = database
         self._limit_s = limit_s
 
-    async def find(self, query: str, *, owner: int | None, limit: int = 20) -> list[Hit]:
+    async def find(
+        self, query: str, *, owner: int | None, limit: int = 20, asked_in: str = ""
+    ) -> list[Hit]:
         """Return the best matches, at most three of one conversation; [] for an empty query.
 
         Args:
             query: words or parts of words, case-insensitive; no operators.
             owner: whose messages to search; None for everybody's.
             limit: how many hits, 1 to 1000.
+            asked_in: the conversation whose running turn asks: what was said in this turn is not
+                found, or a question would find itself.
 
         Raises:
             InvalidRequestError: the limit is out of range, or the search took too long.
@@ -127,7 +130,9 @@ class Search:
             return []
         watch = _Watch(self._limit_s)
         try:
-            return await self._database.read(lambda c: watch.over(c, terms, owner, limit))
+            return await self._database.read(
+                lambda c: watch.over(c, _Hits(terms, owner, limit, _turn_of(c, asked_in)))
+            )
         finally:
             watch.is_unwanted = True
 
@@ -159,18 +164,22 @@ def _around(content: str, pattern: re.Pattern[str]) -> str:
 class _Hits:
     """The hits of one search so far, with the bounds that they keep."""
 
-    def __init__(self, terms: list[str], owner: int | None, limit: int) -> None:
+    def __init__(
+        self, terms: list[str], owner: int | None, limit: int, running: tuple[str, int]
+    ) -> None:
         self.found: list[Hit] = []
+        self.terms = terms
+        self.owner = owner
+        self.limit = limit
+        self._running = running
         self._pattern = _any_of(terms)
-        self._owner = owner
-        self._limit = limit
         self._seen: set[int] = set()
         self._of_conversation: dict[str, int] = {}
 
     @property
     def is_full(self) -> bool:
         """Whether no more are wanted."""
-        return len(self.found) >= self._limit
+        return len(self.found) >= self.limit
 
     def take(self, connection: sqlite3.Connection, ids: list[int]) -> None:
         """Take those of the messages, in this order, that the owner may see."""
@@ -180,13 +189,16 @@ class _Hits:
             if self.is_full:
                 return
             some = fresh[start : start + _READ_AT_ONCE]
-            rows = {row[0]: row for row in _rows(connection, some, self._owner)}
+            rows = {row[0]: row for row in _rows(connection, some, self.owner)}
             for identity in some:
                 if identity in rows and not self.is_full:
                     self._add(rows[identity])
 
     def _add(self, row: tuple[Any, ...]) -> None:
         identity, conversation_id, title, timestamp, role, content, facts = row
+        running, since = self._running
+        if conversation_id == running and identity >= since:
+            return
         count = self._of_conversation.get(conversation_id, 0)
         if count >= PER_CONVERSATION:
             return
@@ -204,13 +216,16 @@ class _Hits:
         )
 
 
-def _find(
-    connection: sqlite3.Connection, terms: list[str], owner: int | None, limit: int
-) -> list[Hit]:
-    hits = _Hits(terms, owner, limit)
-    for sql, values in _queries(connection, terms, owner):
+def _turn_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[str, int]:
+    """Return a conversation, and the message with which its last turn began."""
+    row = connection.execute(_LAST_QUESTION, [conversation_id]).fetchone()
+    return conversation_id, row[0] or 0
+
+
+def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
+    for sql, values in _queries(connection, hits.terms, hits.owner):
         # The index knows no owners and no conversations: so more is asked for, while it has more.
-        count = limit + _SPARE
+        count = hits.limit + _SPARE
         while True:
             ids = [identity for (identity,) in connection.execute(sql, [*values, count])]
             hits.take(connection, ids)

@@ -48,7 +48,12 @@ class MemorySearch(Tool):
             return failed('the query is empty; give words to look for, e.g. {"query": "adapter"}')
         limit = int(arguments.get("limit", DEFAULT_LIMIT))
         try:
-            hits = await self._search.find(query, owner=context.principal.uid, limit=limit)
+            hits = await self._search.find(
+                query,
+                owner=context.principal.uid,
+                limit=limit,
+                asked_in=context.conversation_id,
+            )
         except ClawError as error:
             return failed(f"{error.message}. {error.hint}".removesuffix(". "))
         if not hits:

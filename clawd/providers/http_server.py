@@ -143,6 +143,13 @@ class HttpServer:
         self._connections = connections
         self._key = key
 
+    @property
+    def _who(self) -> str:
+        """The provider and its address, for the log: without what may be a secret."""
+        parts = urlsplit(self._settings.url)
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"provider {self._settings.name} at {without_key(where, self._key)}"
+
     async def chat(
         self, path: str, body: Mapping[str, Any], answer: Answer
     ) -> AsyncGenerator[Delta, None]:
@@ -153,7 +160,9 @@ class HttpServer:
         """
         data = _encoded(body)
         try:
-            response, first = await retrying(self._settings.retry, lambda: self._open(path, data))
+            response, first = await retrying(
+                self._settings.retry, lambda: self._open(path, data), who=self._who
+            )
             try:
                 async with aclosing(self._read(response, first, answer)) as deltas:
                     async for delta in deltas:

@@ -1,4 +1,4 @@
-"""The `reliable` provider: a chain of providers; the next answers when one cannot be reached."""
+"""The `reliable` provider: a chain of providers; the next answers when one cannot."""
 
 import asyncio
 import logging
@@ -20,10 +20,18 @@ from clawd.providers.base import (
     Reasoning,
     Text,
 )
+from clawd.providers.retry import (
+    FirstByteTimeoutError,
+    RetrySettings,
+    backoff_s,
+    is_passing,
+    reason,
+)
 
 FIRST_DELTA_TIMEOUT_S = 130.0
 
 _FALLBACK_KINDS = frozenset({"network", "auth", "timeout"})
+_ONCE = RetrySettings(extra_attempts=0)
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +48,16 @@ class Retrying(Protocol):
 class ReliableProvider:
     """Asks providers in order.
 
-    The next is asked on network, authentication and timeout errors before the first content;
-    any other failure, and any after content, is the answer. The request's model is the first
-    provider's; the others answer with their own default. The providers stay their owner's.
+    The next is asked on network, authentication and timeout errors and HTTP 408, 429 and 5xx
+    before the first content; any other failure, and any after content, is the answer. When all
+    failed, those whose failure may pass are asked again, after a wait. The request's model is the
+    first provider's; the others answer with their own default. The providers stay their owner's.
+
+    Args:
+        name: in the config.
+        providers: first choice first.
+        retry: how often and after what wait the whole chain is gone through again.
+        first_delta_timeout_s: a provider that says nothing for that long has failed.
     """
 
     def __init__(
@@ -50,6 +65,7 @@ class ReliableProvider:
         name: str,
         providers: Sequence[Provider],
         *,
+        retry: RetrySettings = _ONCE,
         first_delta_timeout_s: float = FIRST_DELTA_TIMEOUT_S,
     ) -> None:
         if not providers:
@@ -63,6 +79,7 @@ class ReliableProvider:
             provider.without_retries() if isinstance(provider, Retrying) else provider
             for provider in providers
         ]
+        self._retry = retry
         self._first_delta_timeout_s = first_delta_timeout_s
 
     def name(self) -> str:
@@ -83,26 +100,50 @@ class ReliableProvider:
         return ((self._providers[0], model),)
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Answer one request with the first provider that can be reached."""
-        failures: list[tuple[str, ProviderError]] = []
-        for number, provider in enumerate(self._providers, start=1):
-            attempt = _Attempt(provider, self._first_delta_timeout_s)
-            async with aclosing(attempt.chat(request)) as deltas:
-                async for delta in deltas:
-                    yield delta
-            if attempt.failure is None:
-                return
-            following = self._providers[number : number + 1]
-            _log.warning(
-                "provider %s: %s failed (%s), %s",
-                self._name,
-                provider.name(),
-                attempt.failure.kind,
-                f"asking {following[0].name()}" if following else "nobody is left to ask",
-            )
-            failures.append((provider.name(), attempt.failure))
-            request = msgspec.structs.replace(request, model="")
-        yield Failed(error=self._all_failed(failures))
+        """Answer one request with the first provider that can."""
+        asked, failures = self._providers, list[tuple[Provider, ProviderError]]()
+        for number in range(1, self._retry.extra_attempts + 2):
+            failures.clear()
+            for place, provider in enumerate(asked, start=1):
+                attempt = _Attempt(provider, self._first_delta_timeout_s)
+                async with aclosing(attempt.chat(self._of(provider, request))) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                if attempt.failure is None:
+                    return
+                failures.append((provider, attempt.failure))
+                if place < len(asked):
+                    self._log_failure(failures[-1], f"asking {asked[place].name()}")
+            again = [(each, error) for each, error in failures if is_passing(error)]
+            wait_s = self._wait_s(again, number)
+            if wait_s is None:
+                break
+            asked = [provider for provider, _ in again]
+            count = f"retry {number} of {self._retry.extra_attempts} in {wait_s:.1f} s"
+            self._log_failure(failures[-1], f"asking {asked[0].name()}, {count}")
+            await asyncio.sleep(wait_s)
+        self._log_failure(failures[-1], "nobody is left to ask")
+        yield Failed(error=self._all_failed([(each.name(), error) for each, error in failures]))
+
+    def _of(self, provider: Provider, request: ChatRequest) -> ChatRequest:
+        if provider is self._providers[0]:
+            return request
+        return msgspec.structs.replace(request, model="")
+
+    def _wait_s(self, again: list[tuple[Provider, ProviderError]], number: int) -> float | None:
+        """Return how long to wait before those are asked again; None to give up."""
+        if not again or number > self._retry.extra_attempts:
+            return None
+        asked_for = [error.retry_after_s for _, error in again]
+        if None in asked_for:
+            return backoff_s(self._retry, number)
+        wait_s = min(each for each in asked_for if each is not None)
+        return None if wait_s > self._retry.max_retry_after_s else wait_s
+
+    def _log_failure(self, failure: tuple[Provider, ProviderError], following: str) -> None:
+        provider, error = failure
+        name = provider.name()
+        _log.warning("provider %s: %s failed (%s), %s", self._name, name, reason(error), following)
 
     async def check(self) -> str:
         """Check every provider; say which answered and which did not.
@@ -164,14 +205,14 @@ class _Attempt:
             async with asyncio.timeout(limit_s):
                 return await anext(deltas, None)
         except TimeoutError:
-            error = ProviderError(
-                f"{self._provider.name()} sent nothing within {limit_s:g} s", kind="timeout"
-            )
-            return Failed(error=error)
+            told = f"{self._provider.name()} sent nothing within {limit_s:g} s"
+            return Failed(error=FirstByteTimeoutError(told))
 
 
 def _passes_on(error: Exception) -> TypeGuard[ProviderError]:
-    return isinstance(error, ProviderError) and error.kind in _FALLBACK_KINDS
+    if not isinstance(error, ProviderError):
+        return False
+    return error.kind in _FALLBACK_KINDS or is_passing(error)
 
 
 def _as_provider_error(error: ClawError) -> ProviderError:

@@ -1,6 +1,7 @@
 """When a request to a provider is tried again before its first byte, and how long that waits."""
 
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 _RETRIED_CLIENT_ERRORS = frozenset({408, 429})
 _FIRST_SERVER_ERROR = 500
+_chance = random.SystemRandom()
 
 
 class FirstByteTimeoutError(ProviderError):
@@ -44,13 +46,32 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_retry_after_s: float = 60.0
 
 
-async def retrying(settings: RetrySettings, attempt: Callable[[], Awaitable[_T]]) -> _T:
+async def retrying(
+    settings: RetrySettings, attempt: Callable[[], Awaitable[_T]], *, who: str
+) -> _T:
     """Return what the first attempt returns that does not fail, or raise the last failure.
 
-    Tried again are network errors, connections not made in time, HTTP 408, 429 and 5xx.
+    Tried again are network errors, connections not made in time, HTTP 408, 429 and 5xx. `who` is
+    named in the log: a provider and its address.
     """
+    failed = 0
+
+    def wait_or_stop(error: Exception) -> bool | float:
+        nonlocal failed
+        wait = _wait_or_stop(settings, error)
+        failed += 1
+        if wait is not False and failed <= settings.extra_attempts:
+            _log.warning(
+                "%s failed (%s), retry %d of %d",
+                who,
+                reason(error),
+                failed,
+                settings.extra_attempts,
+            )
+        return wait
+
     context = stamina.retry_context(
-        on=lambda error: _wait_or_stop(settings, error),
+        on=wait_or_stop,
         attempts=settings.extra_attempts + 1,
         timeout=None,
         wait_initial=settings.initial_s,
@@ -61,6 +82,34 @@ async def retrying(settings: RetrySettings, attempt: Callable[[], Awaitable[_T]]
         with again:
             return await attempt()
     raise ProviderError("the request was never tried", kind="invalid")
+
+
+def backoff_s(settings: RetrySettings, number: int) -> float:
+    """Return how long to wait before the retry of this number, from 1 on."""
+    wait = min(settings.initial_s * 2.0 ** (number - 1), settings.max_s)
+    return wait + _chance.uniform(0.0, settings.jitter_s)
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether a failure may be gone when the same is asked again."""
+    if not isinstance(error, ProviderError):
+        return False
+    match error.kind:
+        case "network":
+            return True
+        case "timeout":
+            return not isinstance(error, FirstByteTimeoutError)
+        case "http":
+            return error.status in _RETRIED_CLIENT_ERRORS or error.status >= _FIRST_SERVER_ERROR
+        case "auth" | "invalid":
+            return False
+
+
+def reason(error: Exception) -> str:
+    """Return what failed in a word or two, for the log: no text of the other side."""
+    if not isinstance(error, ProviderError):
+        return type(error).__name__
+    return f"{error.kind}, status {error.status}" if error.status else error.kind
 
 
 def parse_retry_after(value: str) -> float | None:
@@ -79,23 +128,10 @@ def parse_retry_after(value: str) -> float | None:
 
 def _wait_or_stop(settings: RetrySettings, error: Exception) -> bool | float:
     """Say whether to try again; a number is the wait that the server asked for."""
-    if not isinstance(error, ProviderError) or not _is_passing(error):
+    if not isinstance(error, ProviderError) or not is_passing(error):
         return False
-    _log.info("a provider failed for now (%s, status %d)", error.kind, error.status)
     if error.retry_after_s is None:
         return True
     if error.retry_after_s > settings.max_retry_after_s:
         return False
     return float(error.retry_after_s)
-
-
-def _is_passing(error: ProviderError) -> bool:
-    match error.kind:
-        case "network":
-            return True
-        case "timeout":
-            return not isinstance(error, FirstByteTimeoutError)
-        case "http":
-            return error.status in _RETRIED_CLIENT_ERRORS or error.status >= _FIRST_SERVER_ERROR
-        case "auth" | "invalid":
-            return False

@@ -33,11 +33,12 @@ from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
 from clawd.runtime.cut import Cut
 from clawd.runtime.hop import Emit
 from clawd.runtime.shown import shown_result
-from clawd.runtime.summariser import NoTextError, Summariser
+from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
 from clawd.runtime.transcript import (
     SUMMARISER,
     plain_checkpoint,
     summary_checkpoint,
+    summary_fault,
     summary_request,
 )
 from clawd.tools.settle import settled
@@ -48,6 +49,7 @@ RETRY_AFTER_MESSAGES = 10
 WORDS_PER_TOKEN = 0.6
 CHARACTERS_PER_TOKEN = 4
 MAX_TRANSCRIPT_TOKENS = 24_000
+RETRY_TEMPERATURE = 0.4
 MAX_THINKING_TOKENS = 1_024  # a model that reasons does so before it writes the summary
 
 _log = logging.getLogger(__name__)
@@ -310,10 +312,34 @@ class Room:
         )
         told = f"the first {len(plan.gone)} messages of the context are being summarised"
         self._emit(Notice(level="info", text=told))
-        summary = await self._compressor.summariser.ask(
-            self._provider, request, limit_tokens=limit, limit_s=settings.summary_timeout_s
-        )
+        summary = await self._asked(request, plan, limit_tokens=limit)
         return summary_checkpoint(summary, plan.replaced)
+
+    async def _asked(self, request: ChatRequest, plan: "Cut", *, limit_tokens: int) -> str:
+        """Return what a model answers if it may be a summary; it has one more try.
+
+        Raises:
+            NoTextError: it gave none, or what it gave is none.
+        """
+        ask, limit_s = (
+            self._compressor.summariser.ask,
+            self._compressor.settings().summary_timeout_s,
+        )
+        summary = ""
+        try:
+            summary = await ask(self._provider, request, limit_tokens=limit_tokens, limit_s=limit_s)
+            fault = await asyncio.to_thread(summary_fault, summary, plan.gone, plan.earlier)
+        except EmptyTextError as error:
+            fault = error.message
+        if not fault:
+            return summary
+        _log.warning("a summary is refused and asked for again", extra={"why": fault})
+        again = _asked_again(request, fault)
+        summary = await ask(self._provider, again, limit_tokens=limit_tokens, limit_s=limit_s)
+        fault = await asyncio.to_thread(summary_fault, summary, plan.gone, plan.earlier)
+        if fault:
+            raise NoTextError(f"two summaries were refused, the last because {fault}")
+        return summary
 
     async def _question(self, work: "_Work", plan: "Cut", *, words: int, room: int) -> str:
         """Return what the summariser is asked, in so many tokens as the model counts them."""
@@ -379,6 +405,17 @@ class Room:
                 "kept": len(plan.kept) - len(plan.gone),
             },
         )
+
+
+def _asked_again(request: ChatRequest, fault: str) -> ChatRequest:
+    """Return the request with what was wrong with its answer; otherwise the answer is the same."""
+    (asked,) = request.messages
+    told = f"{asked.content}\nAn answer was refused: {fault}. Write plain sentences."
+    message = msgspec.structs.replace(asked, content=told)
+    sampling = msgspec.structs.replace(
+        request.sampling or Sampling(), temperature=RETRY_TEMPERATURE
+    )
+    return msgspec.structs.replace(request, messages=(message,), sampling=sampling)
 
 
 class _Work:

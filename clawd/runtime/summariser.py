@@ -20,6 +20,10 @@ class NoTextError(ClawError):
     default_code = "provider"
 
 
+class EmptyTextError(NoTextError):
+    """The model answered, and said nothing."""
+
+
 class Summariser:
     """Asks models for short texts. One of a daemon.
 
@@ -59,7 +63,7 @@ class Summariser:
                 task.cancel()
                 await asyncio.wait({task})
         if not text:
-            raise NoTextError("the model said nothing")
+            raise EmptyTextError("the model said nothing")
         return shortened(text, limit_bytes)
 
     def stop(self) -> None:

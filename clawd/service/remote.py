@@ -10,6 +10,7 @@ from clawd.providers.anthropic import AnthropicProvider, AnthropicSettings
 from clawd.providers.anthropic_request import Dialect
 from clawd.providers.base import Provider
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.retry import RetrySettings
 from clawd.providers.unavailable import UnavailableProvider
 
 REMOTE_KINDS = frozenset({"openai-compatible", "anthropic"})
@@ -17,7 +18,9 @@ REMOTE_KINDS = frozenset({"openai-compatible", "anthropic"})
 _log = logging.getLogger(__name__)
 
 
-def remote_provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:
+def remote_provider(
+    name: str, section: ProviderSection, environ: Mapping[str, str], retry: RetrySettings
+) -> Provider:
     """Return the provider of a section; one that says why where its key is not to be had."""
     try:
         key = provider_key(name, section, environ) or ""
@@ -25,11 +28,11 @@ def remote_provider(name: str, section: ProviderSection, environ: Mapping[str, s
         _log.warning("a provider is not available: %s", error.message)
         return UnavailableProvider(name, error)
     if section.kind == "anthropic":
-        return AnthropicProvider(_anthropic(name, section), api_key=key)
-    return OpenAICompatibleProvider(_openai(name, section), api_key=key)
+        return AnthropicProvider(_anthropic(name, section, retry), api_key=key)
+    return OpenAICompatibleProvider(_openai(name, section, retry), api_key=key)
 
 
-def _openai(name: str, section: ProviderSection) -> OpenAISettings:
+def _openai(name: str, section: ProviderSection, retry: RetrySettings) -> OpenAISettings:
     return OpenAISettings(
         name=name,
         base_url=section.base_url,
@@ -39,10 +42,12 @@ def _openai(name: str, section: ProviderSection) -> OpenAISettings:
         tools=section.tools,
         connect_timeout_s=section.connect_timeout_s,
         first_byte_timeout_s=section.first_byte_timeout_s,
+        read_timeout_s=section.timeout_s,
+        retry=retry,
     )
 
 
-def _anthropic(name: str, section: ProviderSection) -> AnthropicSettings:
+def _anthropic(name: str, section: ProviderSection, retry: RetrySettings) -> AnthropicSettings:
     return AnthropicSettings(
         name=name,
         base_url=section.base_url,
@@ -56,4 +61,6 @@ def _anthropic(name: str, section: ProviderSection) -> AnthropicSettings:
         tools=section.tools,
         connect_timeout_s=section.connect_timeout_s,
         first_byte_timeout_s=section.first_byte_timeout_s,
+        read_timeout_s=section.timeout_s,
+        retry=retry,
     )

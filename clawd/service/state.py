@@ -21,6 +21,7 @@ from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider
+from clawd.providers.retry import RetrySettings
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
@@ -133,6 +134,7 @@ class State:
     def _provider(
         self, name: str, section: ProviderSection, loaded: Loaded, chained: list[Provider]
     ) -> Provider:
+        retry = RetrySettings(extra_attempts=loaded.config.providers.retries)
         match section.kind:
             case "local":
                 return LocalProvider(
@@ -151,9 +153,9 @@ class State:
                 script = load_script(Path(path)) if path else None
                 return ScriptedProvider(name, script, tools=section.tools)
             case "openai-compatible" | "anthropic":
-                return remote_provider(name, section, self.environ)
+                return remote_provider(name, section, self.environ, retry)
             case "reliable":
-                return ReliableProvider(name, chained)
+                return ReliableProvider(name, chained, retry=retry)
             case "router":
                 return _router(name, section, loaded.config.providers.models, chained)
             case _:

@@ -127,6 +127,8 @@ class Toolset:
             *notes,
             *self._held.tools,
         ]
+        for tool in own:
+            tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
         names = (name for tool in own for name in (tool.name, *tool.aliases))
         self._own_names = frozenset((*names, *FACADES))
         others = self._additions.tools(self._own_names)

@@ -140,7 +140,7 @@ class Tool(ABC):
         short: one line, at most 120 characters, sent with every request.
         description: the manual, for `tool_lookup`; falls back to `short`.
         parameters: JSON Schema of type object.
-        timeout_s: how long one call may take.
+        timeout_s: how long one call may take; 0 leaves it to `[limits] tool_timeout_s`.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
         holds_until_cleared: whether a call may get ready while its intent is being written, since
@@ -161,7 +161,7 @@ class Tool(ABC):
     short: ClassVar[str]
     description: ClassVar[str] = ""
     parameters: ClassVar[dict[str, Any]]
-    timeout_s: float = 30.0
+    timeout_s: float = 0.0
     aliases: ClassVar[tuple[str, ...]] = ()
     starts_process: ClassVar[bool] = False
     holds_until_cleared: ClassVar[bool] = False

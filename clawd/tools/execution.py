@@ -10,6 +10,8 @@ from clawd.tools.base import Tool, ToolContext, ToolResult, failed
 from clawd.tools.outcome import Execution
 from clawd.tools.settle import cancel_is_wanted
 
+TIMEOUT_S = 30.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,15 +36,16 @@ class Executor:
 
         Whatever way it ends, nothing of the call is running when this returns.
         """
+        limit_s = tool.timeout_s or TIMEOUT_S
         task = asyncio.create_task(_guarded(tool, arguments, context))
         self._running[task] = call
         try:
-            async with asyncio.timeout(tool.timeout_s):
+            async with asyncio.timeout(limit_s):
                 result = await asyncio.shield(task)
             return Execution(kind="ok" if result.success else "failed", result=result)
         except TimeoutError:
             await _end(task)
-            limit = f"it took longer than {tool.timeout_s:g} s and was stopped"
+            limit = f"it took longer than {limit_s:g} s and was stopped"
             return Execution(kind="timed_out", result=failed(limit))
         except asyncio.CancelledError:
             await _end(task)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clawd.errors import InvalidRequestError, StorageError
-from clawd.memory.search import PER_CONVERSATION, Search, _Watch, snippet, split_query
+from clawd.memory.search import PER_CONVERSATION, Search, _Hits, _Watch, snippet, split_query
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
 
@@ -147,7 +147,7 @@ async def test_a_search_ends_at_its_limit_and_when_nobody_waits_for_it(memory: M
     unwanted = _Watch(1e9)
     unwanted.is_unwanted = True
     with pytest.raises(InvalidRequestError):
-        await memory._database.read(lambda c: unwanted.over(c, ["zz"], ANNA, 10))
+        await memory._database.read(lambda c: unwanted.over(c, _Hits(["zz"], ANNA, 10, ("", 0))))
     assert len(await memory.search.find("so", owner=ANNA, limit=30)) == 30
 
 

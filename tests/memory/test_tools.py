@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
+
+from clawd.memory.rows import NewMessage
 from clawd.memory.store import Memory
 from clawd.memory.tools import MAX_LIMIT, MemorySearch
+from clawd.providers.base import Message
 from clawd.security.principal import Principal, Role
 from clawd.security.risk import Assessment
 from clawd.tools.base import SHORT_LIMIT, ToolContext
@@ -66,3 +70,24 @@ def test_it_is_low_risk_and_described(memory: Memory) -> None:
     assert len(tool.short) <= SHORT_LIMIT
     assert tool.parameters["required"] == ["query"]
     assert tool.parameters["properties"]["limit"]["maximum"] == MAX_LIMIT
+
+
+async def test_r8_a_question_does_not_find_itself(memory: Memory) -> None:
+    made = await begun(memory, "walrus and penguin")
+    asked = [
+        Message(role="assistant", content="walrus, noted"),
+        Message(role="user", content="what did I say of the walrus?"),
+        Message(role="assistant", content="I look for walrus."),
+    ]
+    await memory.messages.append(
+        made.id, [NewMessage(message=m) for m in asked], owner=ANNA, turn_id="t"
+    )
+    tool = MemorySearch(memory.search)
+    context = msgspec.structs.replace(_context(), conversation_id=made.id)
+    inside = await tool.invoke({"query": "walrus"}, context)
+    assert [line.partition(": ")[2] for line in inside.output.splitlines()] == [
+        "walrus, noted",
+        "walrus and penguin",
+    ]
+    elsewhere = await tool.invoke({"query": "walrus say"}, _context())
+    assert "what did I say of the walrus?" in elsewhere.output

@@ -567,3 +567,20 @@ async def test_check_lists_the_models() -> None:
     server = ChatServer(streamed(*HELLO), models=Answer(pieces=(b"hello",)))
     async with provider_for(server) as provider:
         assert "without a list of models" in await provider.check()
+
+
+async def test_m2_the_log_names_provider_and_address_without_what_may_be_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    retry = RetrySettings(extra_attempts=1, initial_s=0.001, jitter_s=0.0)
+    settings = OpenAISettings(
+        name="far", base_url=f"http://127.0.0.1:1/{KEY}/v1?code=hunter2", model="m", retry=retry
+    )
+    provider = OpenAICompatibleProvider(settings, api_key=KEY)
+    with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
+        await collect(provider.chat(ASK))
+    await provider.close()
+    told = next(r.getMessage() for r in caplog.records if r.name == "clawd.providers.retry")
+    assert told == (
+        "provider far at http://127.0.0.1:1/[redacted]/v1 failed (network), retry 1 of 1"
+    )

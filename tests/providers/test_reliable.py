@@ -24,6 +24,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import ReliableProvider
+from clawd.providers.retry import RetrySettings
 from clawd.providers.script import parse_script
 from clawd.providers.scripted import ScriptedProvider
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
@@ -83,10 +84,68 @@ async def test_the_next_is_asked_when_one_cannot_be_reached(
     ]
 
 
-async def test_a_refused_request_is_not_asked_elsewhere() -> None:
+BUSY = [429, 408, 500, 502, 503, 529]
+
+
+def refusing(name: str, status: int, *, retry_after_s: float | None = None) -> GivenProvider:
+    error = ProviderError("no", kind="http", status=status, retry_after_s=retry_after_s)
+    return GivenProvider(name, Failed(error=error))
+
+
+async def test_r8_a_busy_or_broken_server_is_left_for_the_next_and_both_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for status in BUSY:
+        chain = ReliableProvider("chain", [refusing("a", status), scripted("b", {"text": "b"})])
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert (await collect(chain.chat(ASK))).provider == "b", status
+        assert [record.getMessage() for record in caplog.records] == [
+            f"provider chain: a failed (http, status {status}), asking b"
+        ]
+
+
+async def test_r8_when_all_are_busy_they_are_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lost, first, second = scripted("a", {"error": {"kind": "auth"}}), *busy_then_answering()
+    retry = RetrySettings(extra_attempts=2, initial_s=0.001, jitter_s=0.0)
+    chain = ReliableProvider("chain", [lost, first, second], retry=retry)
+    with caplog.at_level(logging.WARNING):
+        response = await collect(chain.chat(ASK))
+    assert response.final_text == "at last"
+    assert [record.getMessage() for record in caplog.records] == [
+        "provider chain: a failed (auth), asking b",
+        "provider chain: b failed (http, status 429), asking c",
+        "provider chain: c failed (http, status 503), asking b, retry 1 of 2 in 0.0 s",
+        "provider chain: b failed (http, status 429), asking c",
+    ]
+
+
+def busy_then_answering() -> tuple[GivenProvider, ScriptedProvider]:
+    replies = [{"error": {"kind": "http", "status": 503}}, {"text": "at last"}]
+    script = parse_script(json.dumps({"replies": replies}))
+    return refusing("b", 429), ScriptedProvider("c", script)
+
+
+async def test_r8_retries_end_and_a_server_that_wants_a_long_wait_is_not_waited_for() -> None:
+    busy = refusing("a", 503)
+    retry = RetrySettings(extra_attempts=2, initial_s=0.001, jitter_s=0.0)
+    with pytest.raises(ProviderError, match="every provider of chain failed"):
+        await collect(ReliableProvider("chain", [busy], retry=retry).chat(ASK))
+    assert len(busy.asked) == 3
+    patient = refusing("a", 429, retry_after_s=3_600.0)
+    with pytest.raises(ProviderError):
+        await collect(ReliableProvider("chain", [patient], retry=retry).chat(ASK))
+    assert len(patient.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_a_refused_request_is_not_asked_elsewhere(status: int) -> None:
     second = GivenProvider("b")
-    chain = ReliableProvider("chain", [scripted("a", {"error": {"kind": "http"}}), second])
-    with pytest.raises(ProviderError, match="HTTP 500"):
+    refusal = {"error": {"kind": "http", "status": status}}
+    chain = ReliableProvider("chain", [scripted("a", refusal), second])
+    with pytest.raises(ProviderError, match=f"HTTP {status}"):
         await collect(chain.chat(ASK))
     assert second.asked == []
 

@@ -1,6 +1,7 @@
 """How often, after what and how long: the waits between tries before the first byte."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 import msgspec
@@ -11,6 +12,7 @@ from stamina.instrumentation import RetryDetails
 from clawd.errors import ProviderError, ProviderErrorKind
 from clawd.providers.retry import RetrySettings, retrying
 
+WHO = "provider a at http://a/v1"
 SHORT = RetrySettings(initial_s=0.001, max_s=0.004, jitter_s=0.0)
 
 
@@ -45,7 +47,7 @@ async def test_the_wait_doubles_up_to_its_bound_and_five_extra_tries_are_the_las
 ) -> None:
     attempt = Failing("network")
     with pytest.raises(ProviderError):
-        await retrying(SHORT, attempt)
+        await retrying(SHORT, attempt, who=WHO)
     assert attempt.tries == 6
     assert waits == pytest.approx([0.001, 0.002, 0.004, 0.004, 0.004])
 
@@ -58,7 +60,7 @@ def test_the_waits_are_those_of_the_specification() -> None:
 
 async def test_jitter_is_added_by_chance(waits: list[float]) -> None:
     with pytest.raises(ProviderError):
-        await retrying(msgspec.structs.replace(SHORT, jitter_s=0.003), Failing("network"))
+        await retrying(msgspec.structs.replace(SHORT, jitter_s=0.003), Failing("network"), who=WHO)
     assert waits[0] >= 0.001
     assert all(wait <= 0.007 for wait in waits)
     assert len(set(waits)) > 1
@@ -82,26 +84,46 @@ async def test_jitter_is_added_by_chance(waits: list[float]) -> None:
 async def test_what_is_tried_again(kind: ProviderErrorKind, status: int, tries: int) -> None:
     attempt = Failing(kind, status)
     with pytest.raises(ProviderError):
-        await retrying(SHORT, attempt)
+        await retrying(SHORT, attempt, who=WHO)
     assert attempt.tries == tries
 
 
 async def test_the_servers_own_wait_is_kept_and_a_long_one_ends_it(waits: list[float]) -> None:
     with pytest.raises(ProviderError):
-        await retrying(SHORT, Failing("http", 429, after_s=0.01))
+        await retrying(SHORT, Failing("http", 429, after_s=0.01), who=WHO)
     assert waits == pytest.approx([0.01] * 5)
     attempt = Failing("http", 429, after_s=61)
     with pytest.raises(ProviderError):
-        await retrying(SHORT, attempt)
+        await retrying(SHORT, attempt, who=WHO)
     assert attempt.tries == 1
 
 
 async def test_nothing_is_tried_after_a_cancel() -> None:
     attempt = Failing("network")
     slow = RetrySettings(initial_s=60, max_s=60)
-    trying = asyncio.create_task(retrying(slow, attempt))
+    trying = asyncio.create_task(retrying(slow, attempt, who=WHO))
     await asyncio.sleep(0)
     trying.cancel()
     with pytest.raises(asyncio.CancelledError):
         await trying
     assert attempt.tries == 1
+
+
+async def test_m2_each_retry_is_logged_with_who_and_how_many_are_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    two = msgspec.structs.replace(SHORT, extra_attempts=2)
+    with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
+        await retrying(two, Failing("http", 503), who=WHO)
+    own = [record for record in caplog.records if record.name == "clawd.providers.retry"]
+    assert [record.getMessage() for record in own] == [
+        f"{WHO} failed (http, status 503), retry {number} of 2" for number in (1, 2)
+    ]
+
+
+async def test_m2_no_retries_are_possible(caplog: pytest.LogCaptureFixture) -> None:
+    attempt = Failing("network")
+    with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
+        await retrying(msgspec.structs.replace(SHORT, extra_attempts=0), attempt, who=WHO)
+    assert attempt.tries == 1
+    assert not caplog.records

@@ -130,7 +130,13 @@ class TwoModels(House):
     """A house whose default model should not see what was said to the other."""
 
     def __init__(self, bench: Bench) -> None:
-        self.other = Other(0, plain, says("first"), says("second"), says("third"))
+        self.other = Other(
+            0,
+            plain,
+            says("the first of questions"),
+            says("the second of questions"),
+            says("the third of questions"),
+        )
         super().__init__(bench, says(""))
 
     @property
@@ -190,7 +196,9 @@ class Forgetful(CountingModel):
 
 async def test_by_hand_a_model_is_believed_about_its_prompt_as_well(bench: Bench) -> None:
     house = counting(bench, plain)
-    house.model = Forgetful(CONTEXT, lambda _: says(words(900)), says("It was long."))
+    house.model = Forgetful(
+        CONTEXT, lambda _: says(words(900)), says("It was a long conversation.")
+    )
     conversation_id = await talk(house, 6)
     before = await shown(house, conversation_id)
     done = await house.housekeeping.compress(conversation_id, ADA)
@@ -203,7 +211,7 @@ async def test_nothing_is_put_away_for_a_message_that_can_never_fit(bench: Bench
     house = counting(bench, plain)
     conversation_id = await talk(house, 4)
     before = await shown(house, conversation_id)
-    ticket = await house.send(words(9_000), conversation_id=conversation_id)
+    ticket = await house.send(words(9_000), conversation_id=conversation_id, door="http")
     events = await events_of(ticket)
     assert any(isinstance(e, Notice) and "over its budget" in e.text for e in events)
     assert not await made(house, conversation_id)
@@ -235,7 +243,9 @@ class Cold(CountingModel):
 
 async def test_a_prompt_that_did_not_fit_after_all_is_made_to_fit(bench: Bench) -> None:
     house = counting(bench, plain)
-    model = house.model = Cold(20_000, lambda _: says(words(400)), says("It was long."))
+    model = house.model = Cold(
+        20_000, lambda _: says(words(400)), says("It was a long conversation.")
+    )
     conversation_id = await talk(house, 15)
     house.restart()
     model.is_loaded, model.context_size = False, CONTEXT
@@ -245,4 +255,4 @@ async def test_a_prompt_that_did_not_fit_after_all_is_made_to_fit(bench: Bench) 
     assert len(await made(house, conversation_id)) == 1
     assert model.sizes[-1] <= BUDGET
     with pytest.raises(ContextFullError):
-        await house.say(words(9_000), conversation_id)
+        await house.say(words(9_000), conversation_id, door="http")

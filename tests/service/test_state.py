@@ -10,9 +10,11 @@ from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
+from clawd.providers.openai_compatible import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
 from clawd.service.state import LocalModels, State, runtime_of
 from tests.support.engines import Journal, fake_engine
+from tests.support.inprocess import daemon_in
 
 FLEET = """
 [providers.models.fleet]
@@ -144,3 +146,29 @@ def test_the_runtime_gets_every_key_of_compression_and_the_titles(tmp_path: Path
     runtime = runtime_of(load(environ=environ))
     assert msgspec.structs.asdict(runtime.compression) == keys
     assert runtime.titles == "model"
+
+
+async def test_m2_the_limit_of_one_tool_call_reaches_every_tool(tmp_path: Path) -> None:
+    limits = "[limits]\ntool_timeout_s = 7.5\nshell_timeout_s = 4.0\nhttp_timeout_s = 3.0"
+    async with daemon_in(tmp_path, f"{limits}\n[web]\nextract_timeout_s = 2.0") as inside:
+        found = {tool.name: tool.timeout_s for tool in inside.daemon.registry.all()}
+    others = {name: limit_s for name, limit_s in found.items() if limit_s != 7.5}
+    assert set(others) <= {
+        *("shell", "evaluate", "ask_user"),
+        *("http", "web_search", "web_fetch", "pdf_extract"),
+    }
+    assert (others["http"], others["web_fetch"], others["pdf_extract"]) == (8.0, 15.0, 15.0)
+    assert len(found) - len(others) > 20
+
+
+async def test_m2_retries_and_the_limit_of_a_silent_stream_are_keys(tmp_path: Path) -> None:
+    remote = FLEET + "timeout_s = 9.5\n[providers]\nretries = 0\n"
+    (tmp_path / "config.toml").write_text(remote)
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    engine = Engine()
+    made = State(load(environ=environ), engine, environ)
+    far = made.providers["far"]
+    assert isinstance(far, OpenAICompatibleProvider)
+    assert (far._settings.read_timeout_s, far._settings.retry.extra_attempts) == (9.5, 0)
+    await made.close()
+    await engine.close()

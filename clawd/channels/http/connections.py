@@ -4,6 +4,7 @@ aiohttp bounds the size of a request's head but neither its time nor the number 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -19,6 +20,8 @@ _PASSES = 16
 
 _FULL = b"too many connections; try again\n"
 _SLOW = b"the head of the request took too long\n"
+
+_log = logging.getLogger(__name__)
 
 
 def _short_answer(status: str, text: bytes, *headers: str) -> bytes:
@@ -177,6 +180,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._is_running:
             return
         if not self._is_idle:
+            peer = str(self._transport.get_extra_info("peername") or "")
+            _log.info("a request's head did not come in time: 408", extra={"peer": peer})
             self._transport.write(_short_answer("408 Request Timeout", _SLOW))
         elif unread := self._transport.get_write_buffer_size():
             if unread == self._unread:

@@ -182,6 +182,8 @@ async def _read(request: web.Request, max_bytes: int, limit_s: float) -> web.Res
         async with asyncio.timeout(limit_s):
             await request.read()
     except TimeoutError:
+        peer = str(request.remote or "")
+        _log.info("a request's body did not come in time: 408", extra={"peer": peer})
         return _closing(request, 408, "the body took too long")
     except web.HTTPRequestEntityTooLarge:
         return _closing(request, 413, f"the body has over {max_bytes} bytes")
