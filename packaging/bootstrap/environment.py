@@ -4,8 +4,11 @@ What was done is noted inside each environment, so that a second run does nothin
 network:
 
     .venv/clawd-setup.json    {"project": "<key>", "engine": "<key>", "dev": "<key>"}
-    .setup/wheels/<key>/      the llama-cpp-python wheel, built once for all environments
     .setup/*.log              what pip, the compiler and apt said
+
+What takes minutes to compile is kept per user, so that the next checkout does not compile it:
+
+    ~/.cache/clawd/build/<key>/   the llama-cpp-python wheel (XDG_CACHE_HOME is honoured)
 """
 
 import fcntl
@@ -28,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SETUP = ROOT / ".setup"
 ENGINE = "llama-cpp-python"
 CPU_BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"  # for this CPU, without pictures
+LEAN_BUILD = ROOT / "packaging" / "engine.cmake"  # llama and ggml alone
 BUILD_JOB_BYTES = 1 << 30  # what one compiler takes at its worst on llama.cpp, rounded up
 
 
@@ -127,10 +131,12 @@ def build_engine(python: Path) -> Path:
     folder = wheel_folder()
     folder.mkdir(parents=True, exist_ok=True)
     # Verbose, because only then pip passes on ninja's count, which the progress line shows.
-    arguments = ["wheel", "-v", "--no-deps", "--wheel-dir", str(folder), engine_requirement()]
+    # As a setting, because CMAKE_ARGS is split at blanks and a checkout's path may have some.
+    lean = f"--config-settings=cmake.define.CMAKE_PROJECT_INCLUDE={LEAN_BUILD}"
+    # Not from pip's cache, which cannot tell builds by their arguments.
+    arguments = ["wheel", "-v", "--no-deps", "--no-cache-dir", lean, "--wheel-dir", str(folder)]
+    arguments.append(engine_requirement())
     environ = {"CMAKE_BUILD_PARALLEL_LEVEL": str(build_jobs()), "CMAKE_ARGS": cmake_arguments()}
-    if os.environ.get("CMAKE_ARGS"):
-        arguments.append("--no-cache-dir")  # pip's cache cannot tell builds by their arguments
     pip(python, f"building {ENGINE} (once, some minutes)", *arguments, environ=environ)
     wheels = built_wheels()
     if not wheels:
@@ -220,9 +226,30 @@ def built_wheels() -> list[Path]:
 
 
 def wheel_folder() -> Path:
-    """Gives the folder of the wheel that fits what is asked for now."""
-    key = digest([engine_requirement(), platform.machine(), cmake_arguments()])
-    return SETUP / "wheels" / key
+    """Gives the folder of the wheel that fits what is asked for now, on this processor."""
+    lean = LEAN_BUILD.read_text(encoding="utf-8")
+    key = digest([engine_requirement(), processor(), cmake_arguments(), lean])
+    return build_cache() / f"engine-{key}"
+
+
+def build_cache() -> Path:
+    """Gives the folder that keeps what was compiled, for every checkout of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(base) / "clawd" / "build"
+
+
+def processor() -> list[str]:
+    """Names what code for this very processor may use, as a home can be on several machines."""
+    found = re.search(r"^(?:flags|Features)\s*: (.*)$", read_text("/proc/cpuinfo"), re.MULTILINE)
+    return [platform.machine(), *sorted(found[1].split() if found else ())]
+
+
+def read_text(path: str) -> str:
+    """Reads a file of the kernel's; nothing where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def cmake_arguments() -> str:

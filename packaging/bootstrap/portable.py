@@ -6,7 +6,7 @@ cmake directly, because the package's own build makes more than is used.
 
     .setup/portable/<key>/source/     the sdist, unpacked
     .setup/portable/<key>/build/bin/  libllama, libggml and its modules
-    .setup/portable/<key>/*.whl       both together, as a wheel
+    ~/.cache/clawd/build/portable-<key>/*.whl   both together, as a wheel
     .setup/portable.log               what tar, cmake and the compiler said
 
 A build that was interrupted goes on where it was.
@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bootstrap.environment import ENGINE, SETUP, build_jobs, digest, pip
+from bootstrap.environment import ENGINE, SETUP, build_cache, build_jobs, digest, pip
 from bootstrap.lock import entries, pinned
 from bootstrap.peer import unpack
 from bootstrap.steps import SetupError, run_step
@@ -54,14 +54,16 @@ def portable_wheel(python: Path) -> Path:
     Raises:
         SetupError: a step failed.
     """
-    folder = SETUP / "portable" / portable_key()
-    wheels = sorted(folder.glob("*.whl"))
+    kept = build_cache() / f"portable-{portable_key()}"
+    wheels = sorted(kept.glob("*.whl"))
     if wheels:
         return wheels[-1]
+    folder = SETUP / "portable" / portable_key()
     folder.mkdir(parents=True, exist_ok=True)
+    kept.mkdir(parents=True, exist_ok=True)
     source = fetch_source(python, folder)
     compile_library(source / "vendor" / "llama.cpp", folder / "build")
-    return write_wheel(source, folder / "build" / "bin", folder)
+    return write_wheel(source, folder / "build" / "bin", kept)
 
 
 def portable_key() -> str:
