@@ -1,14 +1,17 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint check bench bench-engine bench-security bench-agent bench-http dist deb clean
+.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http dist deb clean
 
 export ARGS JSON PYTHONS
 
 help:
 	@echo 'make run      set up what is missing, then talk to clawd on the embedded model'
 	@echo 'make setup    everything that run needs, without running'
-	@echo 'make test     all tests on every Python 3.11 to 3.13 found here'
-	@echo '              ARGS="-k words" goes to pytest, PYTHONS="3.11 3.13" chooses interpreters'
+	@echo 'make test     the tests, on the Python of .venv; ARGS="-k words" goes to pytest'
+	@echo 'make test-ci  what needs third-party clients, a browser, the package or a booted Debian,'
+	@echo '              then the fast tests on the other Pythons 3.11 to 3.13 found here;'
+	@echo '              PYTHONS="3.13" chooses among them'
+	@echo 'make test-all everything, with all rounds and examples, on every Python found here'
 	@echo 'make lint     format, lint, types, imports, spelling'
 	@echo 'make check    lint, then the fast tests'
 	@echo 'make bench    measure this machine; JSON=FILE keeps the figures'
@@ -30,6 +33,12 @@ setup:
 
 test:
 	@sh packaging/bootstrap.sh test
+
+test-ci:
+	@sh packaging/bootstrap.sh test-ci
+
+test-all:
+	@sh packaging/bootstrap.sh test-all
 
 lint:
 	@sh packaging/bootstrap.sh lint

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from clawd.security.sandbox_landlock import landlock_problem
 from tests.clients.places import lacking
 from tests.support.installed import no_machine
+from tests.support.rows import thorough
 
 # A job in the background of a script ignores these two, and so would all that tests start in it.
 for _number, _handler in (
@@ -25,11 +26,15 @@ for _number, _handler in (
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
+EXAMPLES = 25
+THOROUGH_EXAMPLES = 200
+
 # How long an example takes, and finding one, is the machine's doing where others are at work on it.
 settings.register_profile(
     "patient",
     settings(),
     deadline=None,
+    max_examples=THOROUGH_EXAMPLES if thorough() else EXAMPLES,
     suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
 )
 settings.load_profile("patient")
@@ -120,6 +125,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.as_posix().removeprefix(f"{here}/").startswith(ON_TERMINALS):
             item.add_marker("terminal")
+        if shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        limit_examples(item)
+
+
+def shares_a_fixture(item: pytest.Item) -> bool:
+    """Return whether a fixture of this test serves its whole file, and is made once per worker."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    found = fixtures.name2fixturedefs.values() if fixtures is not None else ()
+    return any(definitions[-1].scope == "module" for definitions in found)
+
+
+def limit_examples(item: pytest.Item) -> None:
+    """Hold a test that asks for a number of examples to what this run plays of each."""
+    test = getattr(item, "obj", None)
+    asked = getattr(test, "_hypothesis_internal_use_settings", None)
+    if test is None or asked is None:
+        return
+    number = asked.max_examples
+    number = max(number, THOROUGH_EXAMPLES) if thorough() else min(number, EXAMPLES)
+    test._hypothesis_internal_use_settings = settings(asked, max_examples=number)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

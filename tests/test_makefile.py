@@ -21,6 +21,8 @@ TARGETS = (
     "run",
     "setup",
     "test",
+    "test-ci",
+    "test-all",
     "lint",
     "check",
     "bench",
@@ -183,6 +185,7 @@ def test_other_build_arguments_make_another_engine_and_nothing_else(
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
     engine, project = part_key("engine", PYTHON_311), part_key("project", PYTHON_311)
     folder = environment.wheel_folder()
+    assert folder.is_relative_to(environment.build_cache())
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
     assert part_key("engine", PYTHON_311) != engine
     assert part_key("project", PYTHON_311) == project

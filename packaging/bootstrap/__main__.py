@@ -21,14 +21,14 @@ from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
-# Programs of others, the package (it has a Python of its own), what a machine does to a daemon, and
-# what people see on terminals take minutes and care little what Python runs: once is enough.
-ONCE = (
-    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted or fault"
-    " or terminal"
-)
-FAST_TESTS = f"not slow and not real_model and not daemon and not ({ONCE})"
-ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "worksteal")
+# What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
+# a Debian root to boot.
+ONLY_CI = "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted"
+TESTS = f"not slow and not ({ONLY_CI})"
+# What is quick and depends on nothing but Python: for `make check` and for the other interpreters.
+FAST_TESTS = f"not real_model and not daemon and not terminal and not fault and ({TESTS})"
+# Cases whose fixtures serve a whole file stay together on one worker (tests/conftest.py).
+ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "loadgroup")
 MADE_HERE = (
     ".venv",
     ".venv-*",
@@ -53,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
         "run": run_agent,
         "setup": setup,
         "test": run_tests,
+        "test-ci": run_tests_of_ci,
+        "test-all": run_all_tests,
         "lint": run_lint,
         "check": run_check,
         "bench": run_bench,
@@ -102,26 +104,46 @@ def run_agent() -> int:
 
 
 def run_tests() -> int:
-    """Runs all tests in `.venv`, then those that depend on Python on the other ones found.
-
-    It stops at the first interpreter that fails, so that the last summary printed is the one to
-    read. The newest runs all but what is in ONCE, those in between the fast tests.
-    """
+    """Runs the tests that need nothing but this checkout, on the Python of `.venv`."""
     python = prepare((*RUN_PARTS, "dev"))
-    prepare_clients(python, with_clis=bool(os.environ.get("CI")))
+    return pytest(python, "-m", TESTS)
+
+
+def run_tests_of_ci() -> int:
+    """Runs what `make test` leaves to CI: what needs a big set-up, then the other Pythons."""
+    python = prepare((*RUN_PARTS, "dev"))
+    set_up_for_ci(python)
+    if status := pytest(python, "-m", f"({ONLY_CI}) and not slow"):
+        return status
+    return on_other_interpreters("-m", FAST_TESTS)
+
+
+def run_all_tests() -> int:
+    """Runs everything with all its rounds and examples, on every Python found here."""
+    os.environ["CLAWD_TEST_THOROUGH"] = "1"
+    python = prepare((*RUN_PARTS, "dev"))
+    set_up_for_ci(python)
+    if status := pytest(python):
+        return status
+    return on_other_interpreters("-m", f"not ({ONLY_CI})")
+
+
+def set_up_for_ci(python: Path) -> None:
+    """Makes the clients, the package and the Debian root that tests of CI need."""
+    prepare_clients(python, with_clis=True)
     if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
         build_package()
     prepare_rootfs()
-    own = probe(str(python))
-    found = interpreters_of_tests(own)
-    for number, interpreter in enumerate(found):
-        chosen: tuple[str, ...] = ()
-        if number:
-            is_newest = number == len(found) - 1
-            chosen = ("-m", f"not ({ONCE})" if is_newest else FAST_TESTS)
-        if interpreter is not own:
-            minor = interpreter.minor
-            python = prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{minor}", interpreter)
+
+
+def on_other_interpreters(*chosen: str) -> int:
+    """Runs tests on each Python found here but that of `.venv`, up to the first that fails."""
+    own = probe(str(ROOT / ".venv" / "bin" / "python"))
+    for interpreter in interpreters_of_tests(own):
+        if interpreter is own:
+            continue
+        venv = ROOT / f".venv-{interpreter.minor}"
+        python = prepare((*RUN_PARTS, "dev"), venv, interpreter)
         announce(" ".join([f"tests on Python {interpreter.version}", *chosen]))
         if status := pytest(python, *chosen):
             return status

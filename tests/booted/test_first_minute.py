@@ -4,7 +4,7 @@ import pytest
 
 from tests.booted.first_minute import INTRODUCTION, PAGE, STEPS, comparable, play
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 
 def test_a_new_users_first_minute_is_as_the_page_tells_it() -> None:

@@ -24,7 +24,7 @@ from tests.support.machine_clawd import (
     state,
 )
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 # Groups keep their numbers, so that none of what they could open is given to others; the rest are
 # notes of dpkg, of apt and of systemd about what happened.

@@ -7,7 +7,7 @@ import pytest
 from tests.support.booted import Machine
 from tests.support.machine_clawd import approving, ask, ctl, entries, of, script
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 LISTING = {"name": "shell", "arguments": {"command": "echo teal-by-tool"}}
 

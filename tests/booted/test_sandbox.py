@@ -7,7 +7,7 @@ import pytest
 from tests.support.booted import Machine
 from tests.support.machine_clawd import approving, configure, ctl, of
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 LOOK = """
 for place in /var/lib/clawd /run/clawd /run/clawd-priv /home/alice /root \

@@ -22,7 +22,7 @@ from tests.support.machine_clawd import (
     shown,
 )
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 MAX_EXPOSURE = 3.0
 WATCHDOG_S = 8  # longer than a busy machine lets the daemon wait

@@ -19,7 +19,7 @@ from tests.support.machine_clawd import (
 )
 from tests.support.user_manager import Run, as_user
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 
 def service(machine: Machine, *words: str) -> Done:

@@ -5,7 +5,7 @@ import pytest
 from tests.support.booted import Machine
 from tests.support.user_manager import Run, as_user
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

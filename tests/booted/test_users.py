@@ -18,7 +18,7 @@ from tests.support.machine_clawd import (
     state,
 )
 
-pytestmark = [pytest.mark.booted, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.booted, pytest.mark.timeout(300)]
 
 EXIT_NO_DAEMON = 6
 NOTE = {"name": "file_write", "arguments": {"path": "note.txt", "content": "of alice\n"}}

@@ -21,7 +21,6 @@ from tests.support.home import Home
 
 pytestmark = [
     pytest.mark.clis,
-    pytest.mark.slow,
     pytest.mark.daemon,
     pytest.mark.timeout(900),
 ]

@@ -18,7 +18,7 @@ import pytest
 from tests.clients.places import folder, node
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 REVISIONS = ("2025-11-25", "2026-07-28")

@@ -15,7 +15,7 @@ from tests.daemon.test_gateway import ask, port_of
 from tests.support.home import Home
 from tests.support.pages import Pages
 
-pytestmark = [pytest.mark.daemon, pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.daemon, pytest.mark.browser]
 
 PATHS = ["/v1/models", "/health", "/v1/chat/completions", "/estop", "/"]
 CHAT = json.dumps({"model": "mock", "messages": [{"role": "user", "content": "from a page"}]})

@@ -263,7 +263,6 @@ def test_no_module_of_the_environment_gets_in(
 
 
 @pytest.mark.sandbox
-@pytest.mark.slow
 def test_the_embedded_model_answers_offline_on_code_for_this_processor(
     installed: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
