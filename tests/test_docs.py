@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from clawd.config.http import HttpSection
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -32,7 +31,7 @@ def test_every_page_stands_in_the_index_once() -> None:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_row("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
     for target, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
         found = (page.parent / target).resolve() if target else page
@@ -41,7 +40,7 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
             assert anchor in anchors(found), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_row("page", PAGES, ids=lambda page: page.stem)
 def test_the_gateway_has_its_own_port_on_every_page(page: Path) -> None:
     assert HttpSection().port == 8686
     ports = set(_GATEWAY.findall(page.read_text(encoding="utf-8")))

@@ -17,6 +17,7 @@ from clawctl.completion import LIVE, complete
 from clawctl.live_names import SOURCES
 from clawctl.main import COMMANDS, cli
 from tests.support.command_tree import every_command
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 30.0  # what a person is not made to wait for is not what is tested here
@@ -37,7 +38,7 @@ def test_there_is_a_page_for_every_command_the_daemon_and_the_config() -> None:
     assert set(PAGES) == wanted
 
 
-@pytest.mark.parametrize("path", sorted(TREE))
+@each_row("path", sorted(TREE))
 def test_help_and_page_name_every_command_option_and_argument(path: str) -> None:
     command = TREE[path]
     name = path.split()[0]
@@ -94,7 +95,7 @@ def test_exit_codes_are_the_same_in_code_help_and_manual() -> None:
         assert f"\n.TP\n{code.value}\n" in PAGES["clawctl.1"]
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@each_row("name", sorted(COMMANDS))
 def test_examples_are_commands_and_options_that_there_are(name: str) -> None:
     for typed, _about in EXAMPLES[name]:
         words = shlex.split(typed.rpartition("clawctl ")[2] or typed)
@@ -104,7 +105,7 @@ def test_examples_are_commands_and_options_that_there_are(name: str) -> None:
         assert used <= known, typed
 
 
-@pytest.mark.parametrize("path", ["", *sorted(TREE)])
+@each_row("path", ["", *sorted(TREE)])
 def test_completion_offers_what_the_tree_has(path: str) -> None:
     words = path.split()
     offered = {
@@ -121,7 +122,7 @@ def test_completion_offers_what_the_tree_has(path: str) -> None:
     assert offered == known | {"--help"} | ({"-h"} if "-h" in offered else set())
 
 
-@pytest.mark.parametrize("name", ["", *sorted({path.split()[0] for path in TREE if " " in path})])
+@each_row("name", ["", *sorted({path.split()[0] for path in TREE if " " in path})])
 def test_completion_offers_every_command_below(name: str) -> None:
     offered = {
         line.partition("\t")[0]
@@ -145,7 +146,7 @@ def test_the_page_of_commands_has_the_table_of_the_code() -> None:
     assert manpages.table() in (ROOT / "docs" / "commands.md").read_text()
 
 
-@pytest.mark.parametrize("row", README_ROWS)
+@each_row("row", README_ROWS)
 def test_the_readme_names_commands_that_there_are(row: str) -> None:
     for typed in re.findall(r"`(?:clawctl )?([^`]+)`", f"`{row}"):
         words = re.sub(r"\[[^\]]*\]|\s-.*|[A-Z\"…].*", "", typed).replace(",", " ").split()

@@ -14,6 +14,7 @@ from clawd.paths import (
     layout,
     socket_of_home,
 )
+from tests.support.rows import each_row
 
 HOME = {"HOME": "/home/ada"}
 RUNTIME = {"XDG_RUNTIME_DIR": "/run/user/1000"}
@@ -103,9 +104,9 @@ def test_what_lies_in_the_home() -> None:
     }
 
 
-@pytest.mark.parametrize("length", [60, 91, 92, 93, 200, 4000])
-@pytest.mark.parametrize("runtime", ["", "/run/user/1000", "/r" * 60])
-@pytest.mark.parametrize("is_default", [True, False])
+@each_row("length", [60, 91, 92, 93, 200, 4000])
+@each_row("runtime", ["", "/run/user/1000", "/r" * 60])
+@each_row("is_default", [True, False])
 def test_no_socket_is_longer_than_the_kernel_takes(
     length: int, runtime: str, *, is_default: bool
 ) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rows import each_row
+
 UNITS = Path(__file__).resolve().parents[1] / "systemd"
 MAX_EXPOSURE = 3.0
 TARGETS = ("sysinit", "basic", "shutdown", "sockets", "network", "multi-user", "umount")
@@ -72,7 +74,7 @@ def test_systemd_would_name_a_misspelt_key(system_root: Path) -> None:
 
 
 @needs_analyze
-@pytest.mark.parametrize("name", ["clawd.service", "clawd.socket"])
+@each_row("name", ["clawd.service", "clawd.socket"])
 def test_systemd_finds_nothing_to_say_about_a_user_unit(tmp_path: Path, name: str) -> None:
     program = tmp_path / "bin/clawd"
     write_program(program)
@@ -132,7 +134,7 @@ def test_stopping_the_service_leaves_the_sockets_directory_alone() -> None:
     assert "RuntimeDirectory" not in read_unit("user/clawd.service")["Service"]
 
 
-@pytest.mark.parametrize("name", ["clawd.service", "user/clawd.service"])
+@each_row("name", ["clawd.service", "user/clawd.service"])
 def test_the_service_tells_systemd_how_it_is(name: str) -> None:
     service = read_unit(name)["Service"]
     assert service["Type"] == "notify"

@@ -26,6 +26,7 @@ from clawctl.backup_archive import (
 )
 from clawd.errors import ClawError
 from tests.support.hostile import HOSTILE
+from tests.support.rows import each_row
 
 BODY = b"# a note\n"
 
@@ -110,7 +111,7 @@ def test_a_file_that_changes_while_it_is_written_is_told() -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "home/../../etc/passwd",
@@ -135,7 +136,7 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     assert "\x1b" not in told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "why"),
     [
         ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0}, "no plain file"),
@@ -171,7 +172,7 @@ def test_more_and_fewer_members_than_named_are_refused() -> None:
     assert "ends before" in refusal(archive(manifest(entry())))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "why"),
     [
         ((entry(), entry()), "twice"),
@@ -186,7 +187,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(files: tuple[Entry, ...],
     assert why in refusal(archive(manifest(*files), member()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"created_at": "../../../etc"},
@@ -206,7 +207,7 @@ def test_a_newer_form_is_told_apart_from_rubbish() -> None:
     assert "this clawctl reads clawd-backup/1" in refusal(archive(manifest(form="clawd-backup/2")))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"",
@@ -266,12 +267,12 @@ def test_no_flipped_bit_gets_through(place: int, bit: int) -> None:
     assert found == {"home/knowledge/a.md": BODY}
 
 
-@pytest.mark.parametrize("cut", [lambda data: data[: len(data) // 2], lambda data: data[:-1]])
+@each_row("cut", [lambda data: data[: len(data) // 2], lambda data: data[:-1]])
 def test_a_cut_archive_is_refused(cut: Callable[[bytes], bytes]) -> None:
     assert refusal(cut(archive(manifest(entry()), member())))
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
+@each_row("form", [(), ("--json",)])
 def test_no_word_of_a_manifest_drives_the_terminal(tmp_path: Path, form: tuple[str, ...]) -> None:
     text = HOSTILE.encode(errors="replace").decode()
     told = msgspec.structs.replace(
@@ -289,7 +290,7 @@ def test_no_word_of_a_manifest_drives_the_terminal(tmp_path: Path, form: tuple[s
     assert {c for c in shown if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"}} <= {"\n"}
 
 
-@pytest.mark.parametrize("verb", ["list", "verify", "restore"])
+@each_row("verb", ["list", "verify", "restore"])
 def test_a_file_that_is_not_there_or_is_a_folder_is_told(tmp_path: Path, verb: str) -> None:
     for file, why in ((tmp_path / "none", "there is no file"), (tmp_path, "cannot be read")):
         done = subprocess.run(

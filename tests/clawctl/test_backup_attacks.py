@@ -10,6 +10,7 @@ from clawctl.backup_restore import restore
 from clawd.errors import ForbiddenError
 from clawd.paths import layout
 from tests.clawctl.test_backup_archive import archive, entry, manifest, member, refusal
+from tests.support.rows import each_row
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be tricked so")
 
@@ -20,7 +21,7 @@ def put_back(home: Path, *, replace: bool = False) -> tuple[str, ...]:
     return restore(io.BytesIO(data), where, replace=replace, progress=lambda *_: None).notes
 
 
-@pytest.mark.parametrize("name", ["memory.sqlite-journal", "memory.sqlite-wal", "memory.sqlite/x"])
+@each_row("name", ["memory.sqlite-journal", "memory.sqlite-wal", "memory.sqlite/x"])
 def test_what_would_be_played_into_memory_is_refused(name: str) -> None:
     path = f"home/{name}"
     assert "played into memory" in refusal(archive(manifest(entry(path)), member(path)))

@@ -9,6 +9,7 @@ import pytest
 from clawctl import backup_create
 from clawctl.backup_create import Sources, create
 from clawd.paths import layout
+from tests.support.rows import each_row
 
 
 def going_before(step: Callable[..., Any], gone: Path) -> Callable[..., Any]:
@@ -22,7 +23,7 @@ def going_before(step: Callable[..., Any], gone: Path) -> Callable[..., Any]:
     return late
 
 
-@pytest.mark.parametrize("step", ["_if_plain", "_copied_or_described"])
+@each_row("step", ["_if_plain", "_copied_or_described"])
 def test_a_file_that_goes_while_the_backup_is_made_is_not_in_it(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

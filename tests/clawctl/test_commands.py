@@ -35,6 +35,7 @@ from clawd.wire.reports import (
 )
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.rows import each_row
 
 CONVERSATION = ConversationLine(
     id="conv-1", title="A\x1b[2Jtitle", created_at="2026", updated_at="2026-01-02", messages=2
@@ -117,7 +118,7 @@ def groups() -> list[str]:
 
 
 class TestUsage:
-    @pytest.mark.parametrize(
+    @each_row(
         ("arguments", "words"),
         [
             (["statsu"], "Did you mean status?"),
@@ -138,7 +139,7 @@ class TestUsage:
         assert main(arguments) == 2
         assert words in capsys.readouterr().err
 
-    @pytest.mark.parametrize("group", [[], *([name] for name in groups())])
+    @each_row("group", [[], *([name] for name in groups())])
     def test_without_a_command_the_help_is_shown_as_it_is(
         self, capsys: Capture, group: list[str]
     ) -> None:

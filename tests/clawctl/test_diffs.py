@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from clawctl.diffs import diffs_of
+from tests.support.rows import each_row
 
 
 def _open_files() -> set[str]:
@@ -20,7 +19,7 @@ def _open_files() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+@each_row("make", [os.mkdir, os.mkfifo])
 def test_what_is_no_file_shows_the_arguments_alone_and_is_not_left_open(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.mcp_reports import McpServerLine, McpServerList
 from clawd.wire.reports import ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -211,7 +212,7 @@ def test_a_mend_closes_what_was_judged_and_not_what_took_its_place(tmp_path: Pat
     assert stat.S_IMODE((home / "memory.sqlite").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("number", "state"), [(errno.EROFS, "wrong"), (errno.EACCES, "ok")])
+@each_row(("number", "state"), [(errno.EROFS, "wrong"), (errno.EACCES, "ok")])
 def test_a_file_system_that_takes_no_files_is_wrong_whatever_is_free(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, state: str
 ) -> None:

@@ -3,7 +3,6 @@
 import re
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from clawctl.repl.blocks import Splitter
 from clawd.wire.events import HopReset, TextDelta
 from tests.support.drawing import Drawing, PyteTerminal, drawn
 from tests.support.reflow import ReflowTerminal
+from tests.support.rows import each_row
 
 SAMPLE = """# A title
 
@@ -214,7 +214,7 @@ def test_what_a_hop_said_is_void_when_it_is_asked_again() -> None:
     assert "Second" not in "".join(drawing.terminal.text)
 
 
-@pytest.mark.parametrize("text", ["- a\n- b\n", "a\n\nb", "```\na\n```\nb", "# a\nb"])
+@each_row("text", ["- a\n- b\n", "a\n\nb", "```\na\n```\nb", "# a\nb"])
 def test_pieces_do_not_depend_on_how_text_comes(text: str) -> None:
     whole = Splitter()
     expected = whole.feed(text) + whole.end()

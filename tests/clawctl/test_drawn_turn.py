@@ -28,6 +28,7 @@ from clawd.wire.events import (
     TurnUsage,
 )
 from tests.support.drawing import Drawing, PyteTerminal, Tty
+from tests.support.rows import each_row
 from tests.support.terminal import REQUEST, STARTED, finished
 
 PLAN = "## Plan\n- [x] 1. look\n- [~] 2. write\n- [ ] 3. test"
@@ -312,7 +313,7 @@ def test_a_plan_is_shown_once_and_not_as_output_as_well() -> None:
     assert "\n".join(turn.terminal.text).count("2. write") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("usage", "line"),
     [
         (TurnUsage(), ""),

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import get_args
 
 import click
-import pytest
 
 from clawctl.main import COMMANDS, cli
 from clawd.config.schema import SandboxMode
 from tests.clawctl.conftest import ROOT
+from tests.support.rows import each_row
 
 SOURCES = sorted([*(ROOT / "clawd").rglob("*.py"), *(ROOT / "clawctl").rglob("*.py")])
 COMMAND = re.compile(r"(?:^|`|: )clawctl ([a-z]+)(?: ([a-z]+))?")
@@ -30,7 +30,7 @@ def texts(source: Path) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@each_row("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_messages_name_commands_and_values_that_there_are(source: Path) -> None:
     context = click.Context(cli)
     for text in texts(source):

@@ -31,6 +31,7 @@ from tests.support import hostile_run
 from tests.support.drawing import Drawing, Nowhere
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.hostile import HOSTILE, LONG, hostile_daemon, hostile_events, instance
+from tests.support.rows import each_row
 from tests.support.terminal import PROMPT, REQUEST, STARTED, Spawn, code_of, finished
 
 COLUMNS = 120
@@ -322,7 +323,7 @@ def test_no_event_drives_the_terminal_that_is_drawn_on() -> None:
     assert problems(DRAWING.sub("", everything)) == []
 
 
-@pytest.mark.parametrize("fence", ["", "```python\n", "- ", "|a|\n|-|\n|"])
+@each_row("fence", ["", "```python\n", "- ", "|a|\n|-|\n|"])
 def test_no_text_drives_the_terminal_that_is_drawn_on_however_it_is_split(fence: str) -> None:
     attack = fence + HOSTILE.replace(LONG, "")
     for at in range(0, len(attack), 7):
@@ -335,7 +336,7 @@ def test_no_text_drives_the_terminal_that_is_drawn_on_however_it_is_split(fence:
     assert problems(DRAWING.sub("", turn.raw)) == []
 
 
-@pytest.mark.parametrize("code", ["\x1b[5A", "\x1b[J", "\x1b[?2026h", "\x1b[3C"])
+@each_row("code", ["\x1b[5A", "\x1b[J", "\x1b[?2026h", "\x1b[3C"])
 def test_what_a_drawing_may_send_no_other_text_may(code: str) -> None:
     stream = io.StringIO()
     screen = Screen(stream)

@@ -18,6 +18,7 @@ from clawd.wire.policy_reports import (
     ReplaySkip,
 )
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.rows import each_row
 
 Capture = pytest.CaptureFixture[str]
 
@@ -175,7 +176,7 @@ def test_a_time_that_is_none_never_reaches_the_daemon(
     assert daemon.calls_of(ReplayPolicy) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("since", "begins"),
     [
         ("", ""),

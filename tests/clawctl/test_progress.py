@@ -11,6 +11,7 @@ from clawctl.app import App
 from clawctl.main import cli
 from clawctl.progress import Progress, progress_of_command
 from clawctl.render import display_width
+from tests.support.rows import each_row
 
 
 class Screen(io.StringIO):
@@ -66,7 +67,7 @@ def test_without_a_total_it_tells_the_time() -> None:
     ]
 
 
-@pytest.mark.parametrize("case", ["pipe", "quiet", "dumb"])
+@each_row("case", ["pipe", "quiet", "dumb"])
 def test_elsewhere_nothing_is_written(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO() if case == "pipe" else Screen()
     if case == "dumb":
@@ -79,7 +80,7 @@ def test_elsewhere_nothing_is_written(case: str, monkeypatch: pytest.MonkeyPatch
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("words", [["--quiet", "version"], ["version"]])
+@each_row("words", [["--quiet", "version"], ["version"]])
 def test_quiet_before_a_command_is_heard_in_it(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

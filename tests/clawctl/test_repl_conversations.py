@@ -1,7 +1,5 @@
 """The REPL's commands about the conversation it is in, and how a compression is told of."""
 
-import pytest
-
 from clawctl.views import compressed_line
 from clawd.wire.conversation_methods import (
     CompressConversation,
@@ -12,6 +10,7 @@ from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
 from clawd.wire.methods import SendMessage
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.rows import each_row
 from tests.support.terminal import PROMPT, Spawn, code_of, echo
 
 LINE = ConversationLine(
@@ -65,7 +64,7 @@ def test_it_is_compressed_renamed_and_forked_from_within(daemon: FakeDaemon, spa
     assert [sent.conversation_id for sent in daemon.calls_of(SendMessage)] == ["", "conv-2"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("replaced", "before", "line"),
     [
         (50, 900, "● 50 messages left out of the context: 900 → 300 tokens"),

@@ -30,6 +30,7 @@ from clawctl.repl.pastes import PasteParser, Pastes
 from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
 from clawd.wire.references import is_name
+from tests.support.rows import each_row
 
 TYPED = "a\x1b[200~one\rtwo \x1b[201 \x1b[31m\x1b[201~b"
 
@@ -81,7 +82,7 @@ def test_the_bar_fits_and_never_leaves_the_emergency_stop_out(
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("columns", [8, 21, 30])
+@each_row("columns", [8, 21, 30])
 def test_wide_characters_are_counted_as_wide_in_the_bar(columns: int) -> None:
     text = "".join(part for _, part in fragments(BarState(model="日本語" * 8), columns))
     assert columns - 1 <= width_of(text) <= columns
@@ -89,7 +90,7 @@ def test_wide_characters_are_counted_as_wide_in_the_bar(columns: int) -> None:
     assert columns - 1 <= width_of(remark) <= columns
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "path", "is_folder", "ignored"),
     [
         ("*.log", "a/b.log", False, True),
@@ -219,7 +220,7 @@ def test_a_mention_of_nobody_s_home_is_no_file(tmp_path: Path) -> None:
     assert mentioned("ask @~nobody-of-that-name/x.py", tmp_path, lambda _: "").files == ()
 
 
-@pytest.mark.parametrize("makes", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+@each_row("makes", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
 def test_what_is_swapped_after_it_was_allowed_is_not_read(
     tmp_path: Path, makes: Callable[[Path], None]
 ) -> None:
@@ -251,7 +252,7 @@ def test_the_history_is_private_and_comes_back_as_it_was(tmp_path: Path) -> None
     assert stat.S_IMODE((tmp_path / "history").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "kept"),
     [
         ("what is a token, and why a password?", True),

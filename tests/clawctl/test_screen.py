@@ -4,12 +4,12 @@ import io
 import re
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawctl.screen import Screen, plain
 from clawd.wire.safe_text import terminal_safe
+from tests.support.rows import each_row
 
 OURS = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m|\x1b\[2K|[\r\n]")
 
@@ -64,7 +64,7 @@ def rows_of_terminal(text: str, width: int) -> tuple[list[str], bool]:
     return rows, wrapped
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hostile",
     ["\t" * 5 + "x", "日" * 20, "日" * 19 + "x", "ｗ" * 16, "\t日" * 9, "e\u0301" * 60, "x\t" * 30],
 )

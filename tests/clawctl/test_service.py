@@ -17,6 +17,7 @@ from clawd.paths import layout
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
+from tests.support.rows import each_row
 
 
 class World(FakeSystemd):
@@ -146,7 +147,7 @@ def test_the_machines_service_goes_into_an_image(world: World, tmp_path: Path) -
     assert not [each for each in root.rglob("*") if each.is_file()]
 
 
-@pytest.mark.parametrize("folder", ["/home/ada/.local", "/root/venv", "/tmp/venv"])
+@each_row("folder", ["/home/ada/.local", "/root/venv", "/tmp/venv"])
 def test_the_machines_service_cannot_run_what_it_cannot_see(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +350,7 @@ def test_the_machines_service_is_not_for_everybody(world: World) -> None:
     assert "sudo" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "word"),
     [
         ("/opt/clawd/bin/clawd", "/opt/clawd/bin/clawd"),

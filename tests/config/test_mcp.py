@@ -9,6 +9,7 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted, settings
 from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables
 from clawd.errors import ConfigError
+from tests.support.rows import each_row
 
 SECRET = "a-very-secret-word"
 
@@ -52,7 +53,7 @@ def test_a_server_is_read_with_its_built_in_values(tmp_path: Path) -> None:
     assert mcp.auto_approve.tools == ("files__read", "git-hub__*")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("[mcp.servers.a_b]\nurl = 'http://x'", "mcp.servers.a_b = { … }: expected an alias of"),

@@ -12,6 +12,7 @@ from clawd.wire.methods import OpenConversation
 from tests.daemon.doors import CLIENTS, DOORS, MODELS, Attempt, Door, Effects, House, effects
 from tests.daemon.test_three_doors import CASES, Case, Told, arrange, case_of
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_a_call_is_the_same_by_every_door(house: House, case: Case) -> None:
         assert told.text.startswith("denied: emergency stop is set")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "status", "wrote"),
     [
         (case_of("file_write", "supervised", "approves", path="b", content="x"), "allowed", True),
@@ -111,14 +112,14 @@ def test_what_every_door_must_do(house: House, case: Case, status: str, *, wrote
     assert (house.inside.workspace / "b").exists() is wrote
 
 
-@pytest.mark.parametrize("raw", ["not json", "[1]", '{"path":', "null", '{"a":1}x'])
+@each_row("raw", ["not json", "[1]", '{"path":', "null", '{"a":1}x'])
 def test_arguments_that_are_no_object_are_the_same_by_every_door(house: House, raw: str) -> None:
     case = case_of("file_read", "full", "approves")
     told = by_every_door(house, case, Attempt(tool="file_read", arguments=raw))
     assert (told.status, told.receipt["reason"]) == ("failed", "bad arguments")
 
 
-@pytest.mark.parametrize("person", ["denies", "absent"])
+@each_row("person", ["denies", "absent"])
 def test_an_outward_call_asks_at_every_door_once_untrusted_text_is_about(
     house: House, person: Any
 ) -> None:

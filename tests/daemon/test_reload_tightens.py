@@ -16,6 +16,7 @@ from clawd.wire.methods import ClearMemory, Reload, RunTool
 from clawd.wire.reports import ToolOutcome
 from tests.channels.rpc.rig import request
 from tests.support.inprocess import OWNER, Inside, daemon_in
+from tests.support.rows import each_row
 
 SOURCE = "http://news.example"
 BOB = Principal(uid=OWNER.uid + 1, gid=OWNER.gid, pid=OWNER.pid)
@@ -98,7 +99,7 @@ async def test_a_call_that_waited_is_judged_by_the_policy_that_is_in_force_then(
         assert (receipt.status, receipt.risk, receipt.approval) == ("denied", "medium", "none")
 
 
-@pytest.mark.parametrize("who", [BOB, OWNER])
+@each_row("who", [BOB, OWNER])
 async def test_clearing_memory_takes_no_taint_from_a_call_that_waits(
     tmp_path: Path, who: Principal
 ) -> None:

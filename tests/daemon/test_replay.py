@@ -18,6 +18,7 @@ from clawd.wire.policy_reports import PolicyReplay
 from tests.channels.rpc.rig import request
 from tests.receipts.samples import receipts
 from tests.support.inprocess import OWNER, Inside, daemon_in
+from tests.support.rows import each_row
 
 SHIPPED = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
 WRITE = '{"path":"a.txt","content":"x"}'
@@ -179,7 +180,7 @@ async def test_a_call_is_explained_in_another_autonomy(inside: Inside) -> None:
     assert [each.verdict for each in said] == ["deny", "ask", "allow", "ask"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "decision"),
     [
         ({"approval": "auto"}, "allow"),

@@ -14,6 +14,7 @@ from clawd.wire.prompt_methods import ShowPrompt
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
 from tests.support.inprocess import OWNER, Inside, daemon_in
+from tests.support.rows import each_row
 
 OTHER = Principal(uid=70_020, gid=70_020, pid=1)
 CONTROLS = set(map(chr, [*range(9), *range(11, 32), 127]))
@@ -150,7 +151,7 @@ async def test_hostile_text_of_every_source_is_sanitized(tmp_path: Path) -> None
     assert len(environment.split("\n")) == 2
 
 
-@pytest.mark.parametrize("off", ["guidance", "catalogue", "environment"])
+@each_row("off", ["guidance", "catalogue", "environment"])
 async def test_fragments_are_switched_off_in_the_config(tmp_path: Path, off: str) -> None:
     async with daemon_in(tmp_path, f"[prompt]\n{off} = false\nagents_md = false") as inside:
         (inside.workspace / "AGENTS.md").write_text("Use tabs.")

@@ -31,6 +31,7 @@ from clawd.wire.reports import ToolOutcome
 from tests.channels.rpc.rig import request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.support.inprocess import OWNER, Aside, Inside
+from tests.support.rows import each_row
 
 Person = Literal["approves", "denies", "absent"]
 OF_ITS_OWN = {"id", "seq", "timestamp", "conversation_id", "duration_ms", "previous_hash"}
@@ -267,8 +268,8 @@ def test_a_call_is_the_same_by_chat_tool_run_and_rpc(
         assert by_rpc.text.startswith("denied: emergency stop is set")
 
 
-@pytest.mark.parametrize("autonomy", ["readonly", "supervised", "full"])
-@pytest.mark.parametrize(
+@each_row("autonomy", ["readonly", "supervised", "full"])
+@each_row(
     ("tool", "arguments", "decisions"),
     [
         ("file_read", {"path": "a.txt"}, {"readonly": "allow", "supervised": "allow"}),
@@ -300,7 +301,7 @@ def test_what_every_door_must_say_of_each_risk(
     assert [decision_of(each) for each in told] == [expected] * 3
 
 
-@pytest.mark.parametrize("raw", ["", "not json", "[1]", '{"path":', "null", "NaN", '{"a":1}x'])
+@each_row("raw", ["", "not json", "[1]", '{"path":', "null", "NaN", '{"a":1}x'])
 def test_arguments_that_are_no_object_are_the_same_by_chat_and_rpc(doors: Doors, raw: str) -> None:
     case = Case(tool="file_read", arguments={}, autonomy="full", person="absent", is_stopped=False)
     doors.prepare(case)
@@ -331,7 +332,7 @@ def test_untrusted_text_in_a_conversation_makes_no_verdict_milder(doors: Doors, 
         assert after == "ask"
 
 
-@pytest.mark.parametrize("person", ["denies", "absent"])
+@each_row("person", ["denies", "absent"])
 def test_in_full_an_outward_call_asks_once_untrusted_text_is_about(
     doors: Doors, person: Person
 ) -> None:

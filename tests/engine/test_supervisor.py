@@ -31,6 +31,7 @@ from tests.support.engines import (
     prompt,
     text_of,
 )
+from tests.support.rows import each_row
 
 
 async def test_a_generation_yields_its_events_in_order(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ async def test_a_load_that_is_followed_fails_once_and_leaves_nothing(tmp_path: P
             await asyncio.gather(anext(steps), engine_closed)
 
 
-@pytest.mark.parametrize("way", ["close", "unload"])
+@each_row("way", ["close", "unload"])
 async def test_what_ends_before_its_load_has_begun_begins_none(tmp_path: Path, way: str) -> None:
     async with fake_engine(tmp_path) as (engine, journal):
         steps = engine.loading(model())

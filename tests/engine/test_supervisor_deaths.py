@@ -34,6 +34,7 @@ from tests.support.engines import (
     prompt,
     text_of,
 )
+from tests.support.rows import each_row
 
 
 async def test_a_death_fails_every_generation_of_that_model_with_the_last_lines(
@@ -281,7 +282,7 @@ async def test_deaths_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
         assert not [line for line in journal.having("start") if is_running(line["pid"])]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("returncode", "reason"),
     [
         (0, "exit status 0"),
@@ -295,7 +296,7 @@ def test_an_exit_status_is_said_in_words(returncode: int, reason: str) -> None:
     assert exit_reason(returncode) == reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cause", "number", "stderr", "hint"),
     [
         ("exited", 0, (), "started again on next use."),
@@ -318,14 +319,12 @@ def test_a_death_comes_with_what_to_do(
     assert hint in death.error().hint
 
 
-@pytest.mark.parametrize(
-    ("returncode", "number"), [(0, 0), (3, 0), (-9, signal.SIGKILL), (134, signal.SIGABRT)]
-)
+@each_row(("returncode", "number"), [(0, 0), (3, 0), (-9, signal.SIGKILL), (134, signal.SIGABRT)])
 def test_the_signal_behind_an_exit_status_is_known(returncode: int, number: int) -> None:
     assert exit_signal(returncode) == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "outside", "hint"),
     [
         ("out_of_memory", "model_load", "Lower ctx_size"),

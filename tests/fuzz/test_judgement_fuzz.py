@@ -18,6 +18,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.shell_reads import files_read
 from clawd.security.shell_script import MAX_PARSED_BYTES
+from tests.support.rows import each_row
 from tests.support.shell_grammar import ACTORS, FRAMES, JOINS, OPERANDS, READERS, Grammar
 
 # More for a campaign: CLAWD_FUZZ_COMMANDS=200000 CLAWD_FUZZ_SEED=7
@@ -77,8 +78,8 @@ def test_bytes_of_any_kind_are_judged(data: bytes) -> None:
 WORST = ("-|", "<<=(", "?a", ")*", "@1", ">", "[a]*", "<<a\n", "((=", "$)", "a=b ", "漢{", "x;")
 
 
-@pytest.mark.parametrize("size", [MAX_PARSED_BYTES, MAX_COMMAND_BYTES])
-@pytest.mark.parametrize("piece", WORST)
+@each_row("size", [MAX_PARSED_BYTES, MAX_COMMAND_BYTES])
+@each_row("piece", WORST)
 def test_what_is_worst_for_the_grammar_is_judged(piece: str, size: int) -> None:
     """The parser's time grows with the square of some errors: the limit on its input must hold."""
     text = (piece * size).encode()[:size].decode("utf-8", "ignore")

@@ -6,13 +6,14 @@ from typing import Any, NoReturn
 import pytest
 
 from clawd.kernel.threads import Pool
+from tests.support.rows import each_row
 
 
 def _no_more(*_: Any, **__: Any) -> NoReturn:
     raise RuntimeError("can't start new thread")
 
 
-@pytest.mark.parametrize("ready", [1, 3])
+@each_row("ready", [1, 3])
 def test_work_waits_for_the_threads_there_are(ready: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(8, "some", ready=ready) as pool:
         monkeypatch.setattr(threading.Thread, "start", _no_more)

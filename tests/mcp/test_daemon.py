@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from clawd.mcp.model import Quarantined, RemoteTool
 from clawd.providers.base import Provider
 from clawd.security.principal import Principal
@@ -24,6 +22,7 @@ from tests.channels.rpc.rig import LIMIT_S
 from tests.mcp.remote import FakeServers, a_tool
 from tests.runtime.models import PlannedModel, calls, says
 from tests.support.inprocess import OWNER, Inside, daemon_in
+from tests.support.rows import each_row
 
 ADA = Principal(uid=70_010, gid=70_010, pid=1)
 TABLES = """
@@ -143,7 +142,7 @@ async def test_a_changed_tool_is_shown_and_accepted_by_an_admin(tmp_path: Path) 
         assert (await inside.ask(explain, OWNER)).verdict == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "autonomy", "verdict", "rule"),
     [
         ("files__read", None, "allow", "supervised runs low risk"),

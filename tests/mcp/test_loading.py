@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-import pytest
+from tests.support.rows import each_row
 
 HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio', 'pydantic'}"
 
@@ -76,7 +76,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("how", ["mount", "lines"])
+@each_row("how", ["mount", "lines"])
 def test_it_is_loaded_beside_the_loop_that_answers_others(how: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", OFF_THE_LOOP, how], capture_output=True, text=True, check=False

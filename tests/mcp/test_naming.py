@@ -2,12 +2,12 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.mcp.naming import alias_of, approval_of, is_matched, names_of, prefix_of
 from clawd.tools.base import NAME_PATTERN
+from tests.support.rows import each_row
 
 ALIASES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,31}", fullmatch=True)
 NAMES = st.lists(st.text(max_size=120), max_size=12)
@@ -83,7 +83,7 @@ def test_other_spellings_lead_to_a_tool_while_they_can_mean_one_only() -> None:
     assert "a__get_user" not in spellings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("patterns", "tool", "expected"),
     [
         (("*",), "read", True),
@@ -101,7 +101,7 @@ def test_patterns_are_names_or_beginnings_and_nothing_else(
     assert is_matched(tool, patterns) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entries", "expected"),
     [
         (("files__read",), "files__read"),

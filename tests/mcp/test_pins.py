@@ -6,6 +6,7 @@ import pytest
 
 from clawd.errors import StorageError
 from clawd.mcp.pins import Pins
+from tests.support.rows import each_row
 
 
 def saved(path: Path) -> Pins:
@@ -43,7 +44,7 @@ def test_what_changed_stays_changed_until_it_is_accepted(tmp_path: Path) -> None
     assert pins.changed("files", "mark", {"write": "9"}) == {"write"}
 
 
-@pytest.mark.parametrize("wrong", ["mode", "text", "version", "link"])
+@each_row("wrong", ["mode", "text", "version", "link"])
 def test_a_file_that_cannot_be_trusted_makes_every_tool_a_changed_one(
     tmp_path: Path, wrong: str
 ) -> None:

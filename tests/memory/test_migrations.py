@@ -12,6 +12,7 @@ import pytest
 from clawd.errors import StorageError
 from clawd.memory.schema import STEPS, prepare
 from clawd.memory.store import Memory
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 OLDER = range(1, len(STEPS))
@@ -66,7 +67,7 @@ def version_of(path: Path) -> int:
     return int(version)
 
 
-@pytest.mark.parametrize("version", OLDER)
+@each_row("version", OLDER)
 async def test_an_older_memory_becomes_a_current_one_with_all_it_held(
     tmp_path: Path, version: int
 ) -> None:
@@ -87,7 +88,7 @@ async def test_an_older_memory_becomes_a_current_one_with_all_it_held(
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("version", OLDER)
+@each_row("version", OLDER)
 async def test_the_copy_that_is_kept_is_the_old_memory(tmp_path: Path, version: int) -> None:
     path = tmp_path / "memory.sqlite"
     old_memory(path, version)
@@ -99,7 +100,7 @@ async def test_the_copy_that_is_kept_is_the_old_memory(tmp_path: Path, version: 
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("version", OLDER)
+@each_row("version", OLDER)
 async def test_a_migration_that_was_interrupted_is_finished_by_the_next_start(
     tmp_path: Path, version: int
 ) -> None:

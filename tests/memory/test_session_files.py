@@ -12,6 +12,7 @@ from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.session_files import SUMMARY_LIMIT, SessionLimits, described
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
+from tests.support.rows import each_row
 
 
 async def names(memory: Memory, conversation_id: str) -> list[str]:
@@ -165,7 +166,7 @@ def test_a_summary_is_one_short_line_of_printable_text(content: bytes, name: str
     assert set(mime) <= set(string.ascii_letters + string.digits + "/.+-")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "content", "expected"),
     [
         ("a.txt", b"", ("text/plain", "0 lines")),

@@ -10,6 +10,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins import files
 from clawd.plugins.files import read_tree, stamp, write_tree
 from tests.plugins.plugin_files import plugin
+from tests.support.rows import each_row
 
 
 def put_away(folder: Path) -> None:
@@ -44,7 +45,7 @@ def rename(folder: Path) -> None:
 CHANGES = [put_away, write_more, add_file, add_folder, make_program, open_up, rename]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_row("change", CHANGES)
 def test_every_change_gives_another_hash_and_another_stamp(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
@@ -98,8 +99,8 @@ def test_version_control_and_caches_are_not_installed_but_count_where_they_are(
     assert "__pycache__/x" in paths
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-@pytest.mark.parametrize("kind", ["file link", "folder link", "dangling", "pipe", "odd name"])
+@each_row("is_installed", [True, False])
+@each_row("kind", ["file link", "folder link", "dangling", "pipe", "odd name"])
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str, *, is_installed: bool) -> None:
     folder = plugin(tmp_path / "p")
     odd = folder / "odd"

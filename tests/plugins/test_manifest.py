@@ -9,6 +9,7 @@ from clawd.plugins.files import Tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.plugins.scan import reach_of, secrets_in
 from tests.plugins.plugin_files import manifest_text, plugin
+from tests.support.rows import each_row
 
 EXAMPLE = Path(__file__).parents[2] / "etc/plugins/outline"
 
@@ -21,7 +22,7 @@ def tree(folder: Path, text: str) -> Tree:
     return read_tree(plugin(folder / "p", manifest=text), is_installed=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         manifest_text(),
@@ -41,7 +42,7 @@ def test_a_sound_manifest_is_taken(tmp_path: Path, text: str) -> None:
     assert tool.schema["additionalProperties"] is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ("name = ", "Invalid value"),

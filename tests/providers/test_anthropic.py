@@ -56,6 +56,7 @@ from tests.support.message_server import (
     text,
     thought,
 )
+from tests.support.rows import each_row
 
 KEY = "a very secret key"
 FAST = RetrySettings(initial_s=0.001, max_s=0.002, jitter_s=0.001)
@@ -144,7 +145,7 @@ async def test_a_stream_gives_text_and_usage_with_what_was_cached() -> None:
     }
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each_row("size", [1, 7, 1000])
 async def test_the_size_of_the_pieces_does_not_matter(size: int) -> None:
     data = b"".join(ACTING).replace(b"\n", b"\r\n")
     pieces = tuple(data[at : at + size] for at in range(0, len(data), size))
@@ -191,7 +192,7 @@ async def test_a_whole_message_is_read_as_well() -> None:
     assert server.requests[0]["stream"] is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "expected"),
     [
         ("end_turn", "stop"),
@@ -327,7 +328,7 @@ async def test_a_call_without_an_id_gets_one_and_input_may_come_with_the_start()
     assert call_id.startswith("toolu_")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "odd",
     [
         event("content_block_start", index=0, content_block={"type": 7, "text": [1]}),
@@ -349,7 +350,7 @@ async def test_odd_events_are_passed_over(odd: bytes) -> None:
     assert end_of(deltas).reason == "stop"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"data: {nonsense\n\n",
@@ -379,7 +380,7 @@ async def test_a_message_stop_alone_is_an_end() -> None:
 # --- errors
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503, 529])
+@each_row("status", [408, 429, 500, 503, 529])
 async def test_passing_failures_are_tried_again_before_the_first_byte(status: int) -> None:
     body = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
     server = ChatServer(Answer(status=status, pieces=(body,)), answered(*HELLO))
@@ -387,7 +388,7 @@ async def test_passing_failures_are_tried_again_before_the_first_byte(status: in
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "kind"), [(400, "http"), (401, "auth"), (403, "auth"), (404, "http"), (413, "http")]
 )
 async def test_other_failures_are_told_with_status_and_body(status: int, kind: str) -> None:
@@ -397,7 +398,7 @@ async def test_other_failures_are_told_with_status_and_body(status: int, kind: s
     assert (error.kind, error.status, partial, len(server.requests)) == (kind, status, False, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "status", "expected"),
     [
         ("overloaded_error", 529, "http"),
@@ -453,7 +454,7 @@ async def test_the_key_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixtur
     assert KEY not in str([vars(record) for record in caplog.records])
 
 
-@pytest.mark.parametrize("kept", [5, 9, len(KEY) - 1])
+@each_row("kept", [5, 9, len(KEY) - 1])
 async def test_half_a_key_is_in_no_error_where_the_answer_was_cut(kept: int) -> None:
     long = "x" * (400 - kept) + KEY
     refusing = Answer(status=401, pieces=(long.encode(),))
@@ -621,7 +622,7 @@ async def test_check_lists_the_models() -> None:
         assert "without a list of models" in await provider.check()
 
 
-@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+@each_row("suffix", ["", "/", "/v1", "/v1/"])
 async def test_the_address_may_end_with_the_version(suffix: str) -> None:
     async with serving(ChatServer(answered(*HELLO))) as url:
         given = AnthropicSettings(name="c", base_url=url + suffix, model="m", retry=FAST)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clawd.errors import InvalidRequestError
 from clawd.providers.anthropic_request import Block, Dialect, build_body
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
+from tests.support.rows import each_row
 
 CACHED = {"type": "ephemeral"}
 ENABLED = {"type": "enabled", "budget_tokens": 8192}
@@ -131,7 +132,7 @@ def test_names_ids_and_arguments_that_the_api_refuses_are_made_fit() -> None:
     assert [block["tool_use_id"] for block in results] == [block["id"] for block in blocks]
 
 
-@pytest.mark.parametrize("after", [(), (user("and?"),), (said("Well."),)])
+@each_row("after", [(), (user("and?"),), (said("Well."),)])
 def test_a_call_without_a_result_is_given_one(after: tuple[Message, ...]) -> None:
     calls = (ToolCall(id="a", name="time"), ToolCall(id="b", name="time"))
     found = messages_of(user("x"), said(None, *calls), result("a", "noon"), *after)
@@ -199,7 +200,7 @@ def test_a_longer_history_extends_a_shorter_but_for_the_marks() -> None:
         assert later[: len(earlier)] == earlier
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "expected"),
     [
         ("none", {"type": "none"}),
@@ -226,7 +227,7 @@ def test_sampling_is_told_in_the_words_of_the_api() -> None:
     assert (warm["temperature"], "top_p" in warm) == (1.0, False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("thinking", "fields", "expected"),
     [
         ("", {}, None),
@@ -305,9 +306,7 @@ def test_a_raw_prompt_is_refused() -> None:
         body_of(ChatRequest(prompt="def f():"))
 
 
-@pytest.mark.parametrize(
-    ("choice", "kind"), [("auto", "auto"), ("required", "any"), ("time", "tool")]
-)
+@each_row(("choice", "kind"), [("auto", "auto"), ("required", "any"), ("time", "tool")])
 def test_several_calls_are_turned_off_with_the_choice(choice: str, kind: str) -> None:
     request = ChatRequest(messages=(user("hi"),), tools=TOOLS, tool_choice=choice)
     off = body_of(msgspec.structs.replace(request, parallel_calls=False))["tool_choice"]

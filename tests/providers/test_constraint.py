@@ -9,6 +9,7 @@ from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Message, ToolSpec
 from clawd.providers.constraint import grammar_for, offered_tools
 from clawd.providers.toolcalls.detect import habits_of
+from tests.support.rows import each_row
 
 OPEN = {"type": "object"}
 TOOLS = (
@@ -38,7 +39,7 @@ def test_offered_tools_are_held_once_the_model_begins_a_call() -> None:
     )
 
 
-@pytest.mark.parametrize(("choice", "names"), [("required", {"read", "time"}), ("time", {"time"})])
+@each_row(("choice", "names"), [("required", {"read", "time"}), ("time", {"time"})])
 def test_a_required_or_named_tool_is_held_from_the_start(choice: str, names: set[str]) -> None:
     grammar = grammar_for(request(tools=TOOLS, tool_choice=choice), THINKING)
     assert (grammar.kind, grammar.lazy, set(grammar.tools)) == ("tool_call", False, names)
@@ -71,7 +72,7 @@ def test_reasoning_that_calls_stand_in_is_not_waited_for() -> None:
     assert (grammar.in_reasoning, grammar.thoughts) == (False, ())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wanted",
     [{"tool_choice": "gone"}, {"response_format": {"type": "json_schema"}},
      {"response_format": {"type": "xml"}}],

@@ -1,9 +1,8 @@
 """Refusals for the prompt's length, as servers word them."""
 
-import pytest
-
 from clawd.errors import ContextFullError, InvalidRequestError, ProviderError
 from clawd.providers.context_error import with_counts
+from tests.support.rows import each_row
 
 TOLD = [
     (
@@ -34,14 +33,14 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("message", "counts"), TOLD)
+@each_row(("message", "counts"), TOLD)
 def test_the_counts_of_a_refusal_are_found(message: str, counts: dict[str, int] | None) -> None:
     error = with_counts(ProviderError(message, kind="http", status=400))
     assert isinstance(error, ContextFullError)
     assert (error.message, error.data) == (message, counts)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         ProviderError("HTTP 400: unknown field", kind="http", status=400),

@@ -42,6 +42,7 @@ from clawd.providers.local import GREEDY, LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions, resolve_sampling
 from clawd.runtime.counting import ModelBook
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
+from tests.support.rows import each_row
 
 TIME = ToolSpec(name="time", description="Tell the time", parameters={"type": "object"})
 NOTE = ToolSpec(name="note", description="Take a note", parameters={"type": "object"})
@@ -176,7 +177,7 @@ async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path)
     }
 
 
-@pytest.mark.parametrize("choice", ["required", "time"])
+@each_row("choice", ["required", "time"])
 async def test_a_choice_that_the_model_ignores_is_a_failure(tmp_path: Path, choice: str) -> None:
     async with local(tmp_path) as (provider, _):
         request = ask("say no", tools=(TIME,), tool_choice=choice)
@@ -187,7 +188,7 @@ async def test_a_choice_that_the_model_ignores_is_a_failure(tmp_path: Path, choi
         assert len((await collect(provider.chat(request))).tool_calls) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "kind"),
     [
         ("busy", BusyError),
@@ -286,7 +287,7 @@ async def test_a_response_format_is_what_the_answer_is_held_to(tmp_path: Path) -
         assert response.final_text == "x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wanted",
     [{"type": "yaml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"a": 1}}],
 )

@@ -6,6 +6,7 @@ from clawd.engine.protocol import ChatMessage, Generate, Grammar, SamplingConfig
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Message, Reasoning, Text, ToolSpec
 from clawd.providers.local_request import Fitted, LocalOptions, fitted, generate_for
+from tests.support.rows import each_row
 
 PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>assistant\n<tool_call>"
 THINKING = (
@@ -70,7 +71,7 @@ def test_an_empty_beginning_is_none() -> None:
     assert got.parser.feed("hm</think>yes") == [Reasoning(text="hm"), Text(text="yes")]
 
 
-@pytest.mark.parametrize("fields", [{"system": "s"}, {"messages": begun("a").messages}])
+@each_row("fields", [{"system": "s"}, {"messages": begun("a").messages}])
 def test_a_prompt_beside_a_conversation_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError, match="one of the two"):
         made(ChatRequest(prompt="a", **fields), PLAIN)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from clawd.providers.base import ChatRequest, Failed, Finished, Message, RawProm
 from clawd.providers.openai_embeddings import vectors_of
 from tests.providers.test_openai_compatible import LIMIT_S, deltas_of, provider_for
 from tests.support.chat_server import DONE, Answer, ChatServer, event, streamed
+from tests.support.rows import each_row
 
 TOO_LONG = (
     b'{"error":{"code":400,"type":"exceed_context_size_error","message":"too long",'
@@ -99,7 +100,7 @@ async def test_a_refused_embedding_tells_why() -> None:
         await made(ChatServer(Answer(status=404, pieces=(b"no such path",))), "a")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"not json",

@@ -39,6 +39,7 @@ from tests.support.chat_server import (
     serving,
     streamed,
 )
+from tests.support.rows import each_row
 
 KEY = "sk-very-secret-key"
 FAST = RetrySettings(initial_s=0.001, max_s=0.002, jitter_s=0.001)
@@ -103,7 +104,7 @@ async def test_a_stream_gives_text_and_usage() -> None:
     }
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each_row("size", [1, 7, 1000])
 async def test_the_size_of_the_pieces_does_not_matter(size: int) -> None:
     data = b"".join(HELLO).replace(b"\n", b"\r\n").replace(b"data: ", b"data:")
     data = b": ping\r\n\r\n" + data
@@ -252,7 +253,7 @@ async def test_reasoning_is_apart_and_length_is_kept() -> None:
     assert end_of(deltas).reason == "length"
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+@each_row("status", [408, 429, 500, 502, 503])
 async def test_passing_failures_are_tried_again(status: int) -> None:
     server = ChatServer(Answer(status=status), Answer(status=status), streamed(*HELLO))
     assert text_of(await deltas_of(server)) == "Hello"
@@ -267,7 +268,7 @@ async def test_there_are_five_extra_attempts() -> None:
     assert (error.kind, error.status) == ("http", 500)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 302])
+@each_row("status", [400, 401, 403, 404, 422, 302])
 async def test_other_statuses_are_not_tried_again(status: int) -> None:
     server = ChatServer(Answer(status=status, headers={"Location": "http://127.0.0.1:9/"}))
     error = await error_of(server)
@@ -347,7 +348,7 @@ async def test_an_error_inside_the_stream_is_raised() -> None:
     assert not (await failed(ChatServer(streamed(event({"error": "no"}))))).partial
 
 
-@pytest.mark.parametrize("data", [b"data: {nonsense\n\n", b"data: [1]\n\n", b"<html>\n\n\n"])
+@each_row("data", [b"data: {nonsense\n\n", b"data: [1]\n\n", b"<html>\n\n\n"])
 async def test_what_is_no_completion_is_an_error(data: bytes) -> None:
     error = await error_of(ChatServer(streamed(data)))
     assert error.kind in {"invalid", "network"}

@@ -4,11 +4,11 @@ import itertools
 from typing import Any
 
 import msgspec
-import pytest
 
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from clawd.providers.openai_request import build_body
 from clawd.providers.tool_text import without_tool_role
+from tests.support.rows import each_row
 
 CALL = {"id": "c", "name": "f", "arguments": "{}"}
 
@@ -20,8 +20,8 @@ def sent(*messages: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("content", [{"content": None}, {"content": ""}, {}])
-@pytest.mark.parametrize("use_tool_role", [True, False])
+@each_row("content", [{"content": None}, {"content": ""}, {}])
+@each_row("use_tool_role", [True, False])
 def test_a_content_that_is_null_empty_or_missing_is_one(
     content: dict[str, Any], use_tool_role: bool
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_raw_prompt_is_a_body_of_completions() -> None:
     assert body["stream_options"] == {"include_usage": True}
 
 
-@pytest.mark.parametrize("wanted", [True, False, None])
+@each_row("wanted", [True, False, None])
 def test_whether_several_calls_are_welcome_is_passed_on(wanted: bool | None) -> None:
     tool = ToolSpec(name="f", description="", parameters={"type": "object"})
     request = ChatRequest(

@@ -1,15 +1,15 @@
 """Presets that a message begins with, and what only looks like one."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.base import Sampling
 from clawd.providers.preset_words import PresetWord, preset_word
 from clawd.providers.presets import PRESETS
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "preset", "temperature", "rest"),
     [
         ("creative 0.9 a poem", "creative", 0.9, "a poem"),
@@ -28,7 +28,7 @@ def test_a_preset_word_is_taken_off(
     assert preset_word(text) == PresetWord(text=rest, preset=preset, temperature=temperature)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "", "creative", "creative ", "creative 0.9", "creative 0.9 \n", "Creative people",

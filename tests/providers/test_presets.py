@@ -9,6 +9,7 @@ from clawd.providers.base import ChatRequest, Sampling
 from clawd.providers.local_request import resolve_sampling
 from clawd.providers.openai_request import build_body
 from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
+from tests.support.rows import each_row
 
 PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier")
 
@@ -49,7 +50,7 @@ def test_values_of_presets_go_by_the_names_of_the_settings() -> None:
         assert set(preset) <= set(SamplingConfig.__struct_fields__)
 
 
-@pytest.mark.parametrize("name", ["", *PRESETS])
+@each_row("name", ["", *PRESETS])
 def test_no_preset_and_each_there_is_pass_the_check(name: str) -> None:
     check_preset(name)
 

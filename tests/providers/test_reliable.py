@@ -28,6 +28,7 @@ from clawd.providers.retry import RetrySettings
 from clawd.providers.script import parse_script
 from clawd.providers.scripted import ScriptedProvider
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
+from tests.support.rows import each_row
 
 ASK = ChatRequest(messages=(Message(role="user", content="Hi"),), model="first-model")
 
@@ -69,7 +70,7 @@ class GivenProvider:
         raise AssertionError("a chain does not own its providers")
 
 
-@pytest.mark.parametrize("kind", ["network", "auth", "timeout"])
+@each_row("kind", ["network", "auth", "timeout"])
 async def test_the_next_is_asked_when_one_cannot_be_reached(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ from stamina.instrumentation import RetryDetails
 
 from clawd.errors import ProviderError, ProviderErrorKind
 from clawd.providers.retry import RetrySettings, retrying
+from tests.support.rows import each_row
 
 WHO = "provider a at http://a/v1"
 SHORT = RetrySettings(initial_s=0.001, max_s=0.004, jitter_s=0.0)
@@ -66,7 +67,7 @@ async def test_jitter_is_added_by_chance(waits: list[float]) -> None:
     assert len(set(waits)) > 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "status", "tries"),
     [
         ("network", 0, 6),

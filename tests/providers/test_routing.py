@@ -1,6 +1,5 @@
 """Which backend answers: a table of choices, labels, failures and backoff, remembered homes."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from clawd.providers.routing import (
     takes_down,
     wanted_labels,
 )
+from tests.support.rows import each_row
 
 SETTINGS = RouterSettings(backoff_initial_s=1.0, backoff_max_s=10.0)
 
@@ -28,7 +28,7 @@ def down(name: str, retry_at: float, **fields: int) -> Standing:
     return Standing(name=name, is_up=False, retry_at=retry_at, **fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("standings", "home", "chosen"),
     [
         ([], "", None),
@@ -72,7 +72,7 @@ def test_no_choice_is_a_backend_that_is_down_while_another_is_up(
         assert chosen in up
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("labels", "wanted", "is_met"),
     [
         (Labels(), Labels(), True),
@@ -108,7 +108,7 @@ def test_a_request_that_nobody_may_answer_is_told_what_there_is() -> None:
     assert error.kind == "invalid"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "goes_on", "is_down"),
     [
         (ProviderError("x", kind="network"), True, True),

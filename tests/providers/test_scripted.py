@@ -24,6 +24,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.script import Reply, Script, ScriptedCall, load_script, parse_script
 from clawd.providers.scripted import ScriptedProvider
+from tests.support.rows import each_row
 
 BLOCK = "<context>\nIt is Monday.\n</context>\n\n"
 
@@ -155,7 +156,7 @@ async def test_first_offered_keeps_only_the_first_call_that_is_offered() -> None
     assert (nothing.tool_calls, nothing.stop_reason) == ((), "stop")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "kind", "status"),
     [
         ({"kind": "network"}, "network", 0),
@@ -229,7 +230,7 @@ def test_every_problem_of_a_script_is_named() -> None:
     assert caught.value.message.startswith("mock.json is no script")
 
 
-@pytest.mark.parametrize("document", ["", "[]", '{"replies": {}}', '{"replies": []}', "[" * 99999])
+@each_row("document", ["", "[]", '{"replies": {}}', '{"replies": []}', "[" * 99999])
 def test_what_is_no_script_is_refused(document: str) -> None:
     with pytest.raises(ConfigError):
         parse_script(document)
@@ -246,7 +247,7 @@ def test_a_script_file_is_read_and_a_missing_one_is_a_config_error(tmp_path: Pat
         load_script(path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [
         (BLOCK + "x", "x"),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import ProviderError
 from clawd.providers.sse import MAX_EVENT_BYTES, SseEvent, SseParser
+from tests.support.rows import each_row
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\n\n"
@@ -57,7 +58,7 @@ def test_an_event_is_given_as_soon_as_its_blank_line_is_there() -> None:
     assert parser.feed(b"\ndata: y\n\n") == [SseEvent(data="y")]
 
 
-@pytest.mark.parametrize("line", [b"x", b"data: x\n"])
+@each_row("line", [b"x", b"data: x\n"])
 def test_an_event_without_end_is_refused_and_not_kept(line: bytes) -> None:
     parser = SseParser()
     piece = line * (1024 * 1024)

@@ -21,6 +21,7 @@ from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.record import GENESIS_HASH, canonical, seal
 from clawd.receipts.verify import BadLine, read_receipts, verify
 from tests.receipts.samples import draft, forged, line, receipts, write
+from tests.support.rows import each_row
 
 
 async def _append(path: Path, count: int) -> None:
@@ -142,7 +143,7 @@ async def test_an_invalid_last_line_is_refused_and_kept(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"text", b"\x89PNG" * 999, b"{" * (2 << 20)])
+@each_row("content", [b"text", b"\x89PNG" * 999, b"{" * (2 << 20)])
 async def test_a_file_that_is_no_log_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "log"
     path.write_bytes(content)
@@ -209,7 +210,7 @@ async def test_a_sync_that_fails_takes_the_lines_back(
     await chain.close()
 
 
-@pytest.mark.parametrize("harm", ["remove", "replace", "truncate", "append"])
+@each_row("harm", ["remove", "replace", "truncate", "append"])
 async def test_a_file_changed_by_somebody_else_takes_nothing_more(
     tmp_path: Path, harm: str
 ) -> None:
@@ -318,7 +319,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
     assert all(hashes[int(seq)] == receipt_hash for seq, receipt_hash in acknowledged)
 
 
-@pytest.mark.parametrize("tasks", [1, 8])
+@each_row("tasks", [1, 8])
 async def test_how_many_receipts_a_second_are_appended(tmp_path: Path, tasks: int) -> None:
     chain = await ReceiptChain.open(tmp_path / "log")
     count = 100

@@ -24,6 +24,7 @@ from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.verify import read_head, read_public_key, verify
 from tests.receipts.samples import draft, receipts, write
 from tests.support import second_verifier
+from tests.support.rows import each_row
 
 
 async def _append(path: Path, count: int, *, key_path: Path | None = None) -> None:
@@ -89,7 +90,7 @@ async def test_a_close_without_news_signs_nothing(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("interval_s", [0.0, 0.05])
+@each_row("interval_s", [0.0, 0.05])
 async def test_receipts_that_waited_long_enough_are_signed_without_more_news(
     tmp_path: Path, interval_s: float
 ) -> None:
@@ -184,7 +185,7 @@ def test_a_crash_before_any_step_leaves_one_valid_key_and_a_chain_that_goes_on(
         }
 
 
-@pytest.mark.parametrize("harm", ["missing", "another", "short", "destroyed", "a folder"])
+@each_row("harm", ["missing", "another", "short", "destroyed", "a folder"])
 async def test_a_chain_does_not_go_on_without_the_key_it_names(tmp_path: Path, harm: str) -> None:
     path, key = tmp_path / "log", tmp_path / "checkpoint.key"
     await _append(path, 1)
@@ -210,7 +211,7 @@ async def test_a_chain_does_not_go_on_without_the_key_it_names(tmp_path: Path, h
     assert verify(path).signed == 2
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+@each_row("mode", [0o640, 0o604, 0o622])
 async def test_a_key_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
     await _append(tmp_path / "log", 1)
     (tmp_path / "checkpoint.key").chmod(mode)
@@ -289,7 +290,7 @@ async def test_a_torn_checkpoint_is_set_aside_and_made_again(tmp_path: Path) -> 
     assert (tmp_path / "log.torn").read_bytes().count(b'{"checkpoint_hash"') == 1
 
 
-@pytest.mark.parametrize("failing", [False, True])
+@each_row("failing", [False, True])
 async def test_a_checkpoint_that_a_crash_tore_off_is_made_before_the_next_receipt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, failing: bool
 ) -> None:

@@ -10,6 +10,7 @@ from clawd.receipts import logfiles
 from clawd.receipts.logfiles import read_lines, read_lines_backwards, rotated_files
 from clawd.receipts.verify import verify
 from tests.receipts.samples import receipts, write
+from tests.support.rows import each_row
 
 LINES = [b"one\n", b"two\n", b"three\n"]
 
@@ -52,7 +53,7 @@ def test_the_moment_between_the_two_steps_of_a_rotation_is_no_error(
     assert list(read_lines_backwards(log)) == [b"two", b"one"]
 
 
-@pytest.mark.parametrize("is_written", [True, False])
+@each_row("is_written", [True, False])
 def test_a_writer_that_is_held_up_in_a_line_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
 ) -> None:

@@ -29,6 +29,7 @@ from tests.receipts.tampering import (
     lines,
     place,
 )
+from tests.support.rows import each_row
 from tests.support.verify_peak import verify_peak_kb
 
 pytestmark = pytest.mark.tamper
@@ -89,7 +90,7 @@ def test_every_flipped_byte_around_checkpoints_is_found(tmp_path: Path) -> None:
             os.pwrite(file.fileno(), text[position : position + 1], position)
 
 
-@pytest.mark.parametrize("index", [0, 200, index_of(257) - 1, index_of(COUNT)])
+@each_row("index", [0, 200, index_of(257) - 1, index_of(COUNT)])
 def test_every_flipped_byte_of_one_line_of_many_is_found(tmp_path: Path, index: int) -> None:
     some = list(lines())
     start = sum(map(len, some[:index]))
@@ -245,7 +246,7 @@ OTHER_JSON: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("number", [1, 500, COUNT])
+@each_row("number", [1, 500, COUNT])
 def test_the_same_receipt_in_other_bytes_is_refused(tmp_path: Path, number: int) -> None:
     for kind, variants in (("edited", SAME_JSON), ("not a receipt", OTHER_JSON)):
         for name, vary in variants.items():

@@ -30,6 +30,7 @@ from tests.receipts.tampering import (
     last_head,
     lines,
 )
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.tamper
 
@@ -99,7 +100,7 @@ def test_a_whole_rewrite_that_names_the_first_key_is_found_by_the_chain(tmp_path
     assert both(tmp_path / "log", key=FIRST_KEY) == (256, "bad signature")
 
 
-@pytest.mark.parametrize("from_seq", [1, 200, 256, 257, 500, 768])
+@each_row("from_seq", [1, 200, 256, 257, 500, 768])
 def test_who_has_the_current_private_key_cannot_rewrite_what_is_signed(
     tmp_path: Path, from_seq: int
 ) -> None:
@@ -139,7 +140,7 @@ def test_who_has_the_current_private_key_rewrites_only_what_no_checkpoint_signs(
     assert both(tmp_path / "log", last_head()) == (COUNT, "edited")
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
+@each_row("kept", [1, 2, 3])
 def test_who_drops_the_later_checkpoints_cannot_rewrite_what_follows(
     tmp_path: Path, kept: int
 ) -> None:

@@ -18,6 +18,7 @@ from clawd.receipts.verify import (
     verify,
 )
 from tests.receipts.samples import draft, forged, line, receipts, write
+from tests.support.rows import each_row
 
 
 def _found(path: Path) -> tuple[int | None, str | None]:
@@ -117,7 +118,7 @@ def test_a_removed_receipt_that_was_covered_by_renumbering_is_found(tmp_path: Pa
     assert _found(write(tmp_path / "log", chain)) == (2, "edited")
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@each_row("number", [1, 2, 3, 4])
 def test_a_removed_receipt_is_found_where_it_is_missing(tmp_path: Path, number: int) -> None:
     chain = receipts(5)
     del chain[number - 1]
@@ -130,7 +131,7 @@ def test_several_removed_receipts_are_found_where_the_first_is_missing(tmp_path:
     assert _found(write(tmp_path / "log", chain)) == (3, "removed")
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 2), (2, 3), (1, 5), (4, 5), (2, 4)])
+@each_row(("one", "other"), [(1, 2), (2, 3), (1, 5), (4, 5), (2, 4)])
 def test_swapped_receipts_are_reordered(tmp_path: Path, one: int, other: int) -> None:
     chain = receipts(5)
     chain[one - 1], chain[other - 1] = chain[other - 1], chain[one - 1]
@@ -143,7 +144,7 @@ def test_a_receipt_moved_to_the_end_is_reordered(tmp_path: Path) -> None:
     assert _found(write(tmp_path / "log", chain)) == (2, "reordered")
 
 
-@pytest.mark.parametrize(("number", "at"), [(1, 2), (2, 3), (2, 6), (5, 6), (1, 4)])
+@each_row(("number", "at"), [(1, 2), (2, 3), (2, 6), (5, 6), (1, 4)])
 def test_a_copy_of_a_receipt_is_duplicated(tmp_path: Path, number: int, at: int) -> None:
     chain = receipts(5)
     chain.insert(at - 1, chain[number - 1])
@@ -169,7 +170,7 @@ def test_a_receipt_with_a_later_number_put_in_is_inserted(tmp_path: Path) -> Non
     assert _found(write(tmp_path / "log", [*chain[:2], extra, *chain[2:]])) == (3, "inserted")
 
 
-@pytest.mark.parametrize("extra", [b"\n", b"hello\n", b"{}\n", b"\0\0\n"])
+@each_row("extra", [b"\n", b"hello\n", b"{}\n", b"\0\0\n"])
 def test_a_line_put_in_that_is_no_receipt_is_inserted(tmp_path: Path, extra: bytes) -> None:
     chain = receipts(3)
     assert _found(write(tmp_path / "log", [*chain[:1], extra, *chain[1:]])) == (2, "inserted")

@@ -22,6 +22,7 @@ from clawd.wire.events import HopFinished, HopReset, Notice, TextDelta
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, run_cancelled, texts
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 THOUGHT: Hop = [Reasoning(text="hm, "), Reasoning(text="yes"), DONE]
 EMPTY: Hop = [DONE]
@@ -261,7 +262,7 @@ async def test_without_tools_nothing_is_an_unreadable_call(bench: Bench) -> None
     assert len(table.model.requests) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("<tool_call>{", True),

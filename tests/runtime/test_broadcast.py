@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from clawd.runtime.broadcast import Broadcast, Subscription, merge
 from clawd.wire.events import (
     Event,
@@ -15,6 +13,7 @@ from clawd.wire.events import (
     ToolProgress,
     ToolStarted,
 )
+from tests.support.rows import each_row
 
 
 def text(value: str) -> TextDelta:
@@ -75,7 +74,7 @@ async def test_what_cannot_be_merged_is_kept_up_to_twice_the_limit() -> None:
     assert await everything(subscription) == sent
 
 
-@pytest.mark.parametrize("event", [text("more"), note("more")])
+@each_row("event", [text("more"), note("more")])
 async def test_a_reader_that_takes_nothing_for_too_long_is_cut_off(event: Event) -> None:
     subscription = Subscription(limit=1, stall_s=0.0)
     subscription.put(text("first"))
@@ -94,7 +93,7 @@ async def test_a_slow_reader_that_takes_something_is_not_cut_off() -> None:
     assert not subscription.stalled
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "both"),
     [
         (text("a"), text("b"), text("ab")),

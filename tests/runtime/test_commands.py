@@ -31,6 +31,7 @@ from tests.runtime.inboxes import House
 from tests.runtime.models import DONE, Hop, PlannedModel, says
 from tests.runtime.test_turn import Table
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 
 class Shell(Probe):
@@ -64,7 +65,7 @@ class PlainTable(Table):
         return turn
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("CMD: ls", ["ls"]),

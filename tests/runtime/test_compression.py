@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from clawd.runtime.compression import (
     summary_room,
 )
 from clawd.runtime.context import open_calls
+from tests.support.rows import each_row
 
 SETTINGS = CompressionSettings()
 
@@ -217,9 +217,7 @@ def test_messages_that_undo_brought_back_do_not_count() -> None:
     assert is_due(SETTINGS, msgspec.structs.replace(load, messages=180), uncompressed=100)
 
 
-@pytest.mark.parametrize(
-    ("fixed", "budget"), [(1_000, 7_500), (7_300, 7_812), (9_400, 9_500), (20_000, 9_500)]
-)
+@each_row(("fixed", "budget"), [(1_000, 7_500), (7_300, 7_812), (9_400, 9_500), (20_000, 9_500)])
 def test_the_budget_stretches_where_prompt_and_tools_fill_it(fixed: int, budget: int) -> None:
     load = Load(messages=1, tokens=1, fixed_tokens=fixed, context_tokens=10_000)
     assert budget_tokens(SETTINGS, load) == budget

@@ -14,6 +14,7 @@ from clawd.runtime.context import (
     result_message,
     with_block,
 )
+from tests.support.rows import each_row
 
 LOST = "error: the result was lost when the turn was interrupted"
 
@@ -89,7 +90,7 @@ def test_a_result_answers_its_call() -> None:
     assert result_message(one, "text") == result("7", "text")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stored", "repaired"),
     [
         ([], []),
@@ -210,7 +211,7 @@ Turns.TestCase.settings = settings(deadline=None, max_examples=50, stateful_step
 test_a_context_only_ever_grows_by_whole_exchanges = Turns.TestCase
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pending", "match"),
     [
         ([call("1"), user(), call("2"), result("2")], "without a result: tool_1"),

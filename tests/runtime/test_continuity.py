@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from clawd.security.principal import Principal
 from tests.runtime.inboxes import House
 from tests.security.fakes import ADA, ROOT
 from tests.support.dispatching import bench_in
+from tests.support.rows import each_row
 
 BOB = Principal(uid=ADA.uid + 1, gid=1, pid=1)
 PEOPLE = (ADA, BOB, msgspec.structs.replace(ROOT, uid=BOB.uid + 1))
@@ -206,7 +206,7 @@ class SlowMemory:
         self.messages = SlowMessages(inner.messages)
 
 
-@pytest.mark.parametrize("is_known", [False, True])
+@each_row("is_known", [False, True])
 async def test_a_place_that_nobody_waits_for_any_more_is_taken_back(
     tmp_path: Path, is_known: bool
 ) -> None:

@@ -31,6 +31,7 @@ from tests.runtime.inboxes import House
 from tests.runtime.models import says
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench
+from tests.support.rows import each_row
 
 NOW = datetime(2026, 11, 21, 8, 5, tzinfo=UTC)
 NOW_SHOWN = facts_now(NOW)
@@ -104,7 +105,7 @@ async def test_what_no_source_tells_any_more_is_told_to_be_gone() -> None:
     assert (await block(shown=NOW_SHOWN | {"vocabulary": "adapter 3"})).text == "vocabulary: none"
 
 
-@pytest.mark.parametrize("how", ["fails", "stuck", "late"])
+@each_row("how", ["fails", "stuck", "late"])
 async def test_a_source_that_fails_or_hangs_is_left_out_and_breaks_nothing(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:

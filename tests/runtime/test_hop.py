@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -24,6 +22,7 @@ from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench
+from tests.support.rows import each_row
 
 REQUEST = ChatRequest(messages=(Message(role="user", content="hi"),))
 USAGE = Usage(prompt_tokens=100, cached_tokens=70, completion_tokens=9)
@@ -52,7 +51,7 @@ async def test_the_load_of_a_model_is_told() -> None:
     assert events[0] == ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prompt", "cached", "known", "new"),
     [
         (100, 0, 0, 100),

@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from clawd.tools.base import Tool
 from clawd.tools.facades import Facade
 from clawd.tools.registry import specs
 from tests.support.dispatching import Probe
+from tests.support.rows import each_row
 
 
 class Added(Probe):
@@ -136,7 +136,7 @@ def test_the_options_name_the_fragments_in_their_order() -> None:
     assert list(PreambleOptions.__struct_fields__) == IDS
 
 
-@pytest.mark.parametrize("off", IDS)
+@each_row("off", IDS)
 def test_each_fragment_can_be_left_out_alone(off: str) -> None:
     whole = dict(Preamble(inputs()).fragments())
     assert list(whole) == IDS
@@ -217,7 +217,7 @@ def test_a_tool_that_stands_for_others_counts_as_they_do() -> None:
     assert "Write files only" in prompt(FULL, writes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "told", "saves"),
     [
         (["memory_search"], False, False),

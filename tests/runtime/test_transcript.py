@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from clawd.runtime.transcript import (
     title_request,
     transcript,
 )
+from tests.support.rows import each_row
 
 roles = st.sampled_from(["user", "assistant", "tool", "system"])
 messages = st.lists(
@@ -127,7 +127,7 @@ def stored(number: int, role: str, content: str = "x") -> StoredMessage:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kept", "roles_shown", "is_acknowledged"),
     [
         ([(5, "user"), (6, "assistant")], ["user", "assistant", "user", "assistant"], True),

@@ -14,6 +14,7 @@ import pytest
 from tests.sdk.rig import ECHO, calling
 from tests.support.chat_server import DONE, ChatServer, chunk, serving, streamed
 from tests.support.home import Home
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
@@ -159,7 +160,7 @@ def test_10_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize(
+@each_row(
     ("number", "told"),
     [
         (1, "empty"),

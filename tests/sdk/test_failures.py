@@ -2,13 +2,12 @@
 
 import inspect
 
-import pytest
-
 from clawd import errors
 from clawd.channels.rpc.connection import failure_of
 from clawd.errors import BusyError, ClawError, ConfigError, ProviderError, RateLimitError
 from clawd.sdk.failures import error_of
 from clawd.wire.messages import Failure
+from tests.support.rows import each_row
 
 PLAIN = [
     kind
@@ -25,7 +24,7 @@ ALL: list[ClawError] = [
 ]
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
+@each_row("error", ALL, ids=lambda error: type(error).__name__)
 def test_every_error_comes_back_as_itself(error: ClawError) -> None:
     back = error_of(failure_of(1, error))
     assert type(back) is type(error)
@@ -42,8 +41,8 @@ def test_a_code_of_its_own_and_one_that_nobody_knows_stay() -> None:
     )
 
 
-@pytest.mark.parametrize("data", [None, {}, {"kind": 7, "status": "x", "retry_after_s": "soon"}])
-@pytest.mark.parametrize("code", ["busy", "provider", "config_invalid"])
+@each_row("data", [None, {}, {"kind": 7, "status": "x", "retry_after_s": "soon"}])
+@each_row("code", ["busy", "provider", "config_invalid"])
 def test_facts_that_are_missing_or_none_are_made_up_for(code: str, data: object) -> None:
     back = error_of(Failure(id=1, code=code, message="x", data=data))  # type: ignore[arg-type]
     assert (back.code, back.message) == (code, "x")

@@ -13,6 +13,7 @@ from clawd.sdk import ApprovalRequested, Session, ToolOptions, ToolResult, funct
 from clawd.security.risk import Assessment
 from clawd.tools.base import Arguments, Tool, ToolContext
 from tests.sdk.rig import calling, error_of, receipt_lines, scripted, told_by
+from tests.support.rows import each_row
 
 
 class Colour(enum.Enum):
@@ -95,7 +96,7 @@ def test_what_a_function_raises_is_an_error_of_its_call(tmp_path: Path) -> None:
     assert (receipt["tool"], receipt["status"], receipt["risk"]) == ("fail", "failed", "low")
 
 
-@pytest.mark.parametrize("error", [StopIteration("over"), SystemExit(3), KeyboardInterrupt()])
+@each_row("error", [StopIteration("over"), SystemExit(3), KeyboardInterrupt()])
 def test_no_exception_of_a_function_ends_the_session(tmp_path: Path, error: BaseException) -> None:
     def leave() -> str:
         """Leave."""
@@ -157,7 +158,7 @@ def test_an_object_that_can_be_called_is_a_tool() -> None:
     assert list(tool.parameters["properties"]) == ["number"]
 
 
-@pytest.mark.parametrize(("risk", "status"), [("low", "allowed"), ("medium", "denied")])
+@each_row(("risk", "status"), [("low", "allowed"), ("medium", "denied")])
 def test_the_risk_that_is_said_is_judged(tmp_path: Path, risk: Any, status: str) -> None:
     told_by(tmp_path, wait_for, {"seconds": 1}, risk=risk)
     (receipt,) = receipt_lines(tmp_path)
@@ -172,7 +173,7 @@ def test_a_high_risk_is_refused_even_by_a_yes(tmp_path: Path) -> None:
     assert call.status == "denied"
 
 
-@pytest.mark.parametrize(("outward", "asked"), [(True, ["send"]), (False, [])])
+@each_row(("outward", "asked"), [(True, ["send"]), (False, [])])
 def test_untrusted_text_makes_an_outward_function_ask(
     tmp_path: Path, outward: bool, asked: list[str]
 ) -> None:
@@ -232,7 +233,7 @@ def unknown(x: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F821
     """Do."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "why"),
     [
         (no_docstring, "no_docstring has no docstring"),
@@ -262,7 +263,7 @@ def test_a_name_that_is_no_tool_name_or_is_taken_is_refused(tmp_path: Path) -> N
         assert session.chat("again").text == "again"  # it goes on without the tool
 
 
-@pytest.mark.parametrize("thing", [5, "text", None, int, dict, Colour, min, print])
+@each_row("thing", [5, "text", None, int, dict, Colour, min, print])
 def test_what_is_no_function_of_a_programs_own_is_refused(thing: Any) -> None:
     with pytest.raises(InvalidRequestError):
         Session.local().add_tool(thing)
@@ -287,7 +288,7 @@ class Pause(Tool):
         return ToolResult(success=True, output=f"paused in {context.workspace.name}")
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(3, "allowed"), (30, "denied")])
+@each_row(("seconds", "status"), [(3, "allowed"), (30, "denied")])
 def test_a_tool_of_ones_own_class_judges_itself(tmp_path: Path, seconds: int, status: str) -> None:
     with Session.local(**scripted(tmp_path, *calling("pause", {"seconds": seconds}))) as session:
         (call,) = session.add_tool(Pause()).chat("go").calls

@@ -11,6 +11,7 @@ from clawd.sdk import AsyncSession, Session
 from clawd.wire.methods import Status
 from tests.sdk.rig import calling, error_of
 from tests.support.home import Home
+from tests.support.rows import each_row
 
 WRITE = calling("file_write", {"path": "a.txt", "content": "words"})
 
@@ -77,7 +78,7 @@ def nothing(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wish",
     [
         lambda s: s.system("x"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clawd.errors import InvalidRequestError
 from clawd.sdk.schema import schema_of, takes_none
 from clawd.tools.schema import decode_arguments
+from tests.support.rows import each_row
 
 
 class Colour(enum.Enum):
@@ -20,7 +21,7 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "schema"),
     [
         (str, {"type": "string"}),
@@ -52,7 +53,7 @@ def test_a_hint_is_this_schema(hint: Any, schema: dict[str, Any]) -> None:
     assert schema_of(hint, where="f(x)") == schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "why"),
     [
         (bytes, "the type bytes"),
@@ -71,7 +72,7 @@ def test_what_a_model_cannot_give_is_refused_by_name(hint: Any, why: str) -> Non
     assert caught.value.message.startswith("f(x): ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "answer"),
     [(str, False), (str | None, True), (Annotated[int | None, "n"], True), (int | str, False)],
 )

@@ -15,6 +15,7 @@ from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
 from clawd.wire.methods import Reload, ShowConfig, Status
 from clawd.wire.receipt_methods import ShowReceipt
 from tests.sdk.rig import ECHO, calling, error_of, receipt_lines, scripted
+from tests.support.rows import each_row
 
 WRITE = calling("file_write", {"path": "a.txt", "content": "words"})
 
@@ -103,7 +104,7 @@ def test_an_error_of_a_callback_reaches_the_caller_and_ends_the_turn(tmp_path: P
 # --- approvals and questions
 
 
-@pytest.mark.parametrize("answer", [None, False, "deny", "yes", 1, "ONCE"])
+@each_row("answer", [None, False, "deny", "yes", 1, "ONCE"])
 def test_only_a_clear_yes_lets_a_call_run(tmp_path: Path, answer: Any) -> None:
     with local(tmp_path, *WRITE) as session:
         if answer is not None:
@@ -116,7 +117,7 @@ def test_only_a_clear_yes_lets_a_call_run(tmp_path: Path, answer: Any) -> None:
     assert (receipt["status"], receipt["approval"]) == ("denied", "none")
 
 
-@pytest.mark.parametrize("answer", [True, "once"])
+@each_row("answer", [True, "once"])
 def test_a_yes_lets_a_call_run_once(tmp_path: Path, answer: Any) -> None:
     questions: list[ApprovalRequested] = []
 
@@ -408,7 +409,7 @@ def test_two_threads_may_use_one_session(tmp_path: Path) -> None:
         assert len(session.history()) == 8
 
 
-@pytest.mark.parametrize("url", ["models", "ftp://x/v1", "https://ada:word@x/v1"])
+@each_row("url", ["models", "ftp://x/v1", "https://ada:word@x/v1"])
 def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
     with Session.remote(url, "m", api_key="a key of the test", home=tmp_path / "home") as session:
         error = error_of(session.init)
@@ -469,7 +470,7 @@ def test_a_reload_keeps_what_the_program_said(tmp_path: Path) -> None:
         assert session.chat("write").denied == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "mistake",
     [
         lambda s: s.system(5),
@@ -482,7 +483,7 @@ def test_what_is_no_text_is_refused_at_once(mistake: Callable[[Session], Any]) -
     assert error_of(lambda: mistake(Session.local())).code == "invalid_request"
 
 
-@pytest.mark.parametrize("key", ["", ".", "a..b", 5])
+@each_row("key", ["", ".", "a..b", 5])
 def test_a_setting_without_a_name_is_refused_at_once(key: Any) -> None:
     assert "no key" in error_of(lambda: Session.local(settings={key: 1})).message
 

@@ -14,6 +14,7 @@ from clawd.errors import StorageError
 from clawd.security.approval_rules import ApprovalRule, JsonRuleStore, RuleBook, rule_for
 from clawd.security.risk import Risk
 from tests.security import fakes
+from tests.support.rows import each_row
 
 
 def new_rule(risk: Risk = "medium", **arguments: object) -> ApprovalRule:
@@ -44,7 +45,7 @@ async def test_an_expired_rule_is_not_loaded(tmp_path: Path) -> None:
     assert book.rules(fakes.ADA) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("good", "bad"), [(r"{\"path\":\"a.md\"}", r"{\"path"), ("08:00:00Z", "08:00:00"), ('"{', '"[')]
 )
 def test_a_rule_that_could_not_be_judged_later_is_refused_at_once(
@@ -59,7 +60,7 @@ def test_a_rule_that_could_not_be_judged_later_is_refused_at_once(
         store.load()
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"id": "x"}]', "\x00"])
+@each_row("content", ["", "{}", "[1]", '[{"id": "x"}]', "\x00"])
 async def test_a_broken_file_puts_nothing_in_force(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rules.json"
     path.write_text(content, encoding="utf-8")

@@ -17,6 +17,7 @@ from clawd.security.approvals import (
 )
 from clawd.security.principal import Principal
 from tests.security import fakes
+from tests.support.rows import each_row
 
 LIMIT_S = 60.0
 
@@ -249,7 +250,7 @@ async def test_a_rule_that_cannot_be_kept_counts_once() -> None:
     assert desk.rules.find(fakes.action()) is None
 
 
-@pytest.mark.parametrize("days", [-1, 366, 10**9])
+@each_row("days", [-1, 366, 10**9])
 async def test_a_rule_for_longer_than_a_year_is_refused(days: int) -> None:
     desk = Desk()
     task = desk.ask()

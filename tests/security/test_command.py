@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from clawd.security.command import MAX_COMMAND_BYTES, assess
 from clawd.security.policy import DEFAULT_ALLOWED_COMMANDS, PolicySettings
 from clawd.security.risk import Assessment
+from tests.support.rows import each_row
 
 WORKSPACE = Path("/home/ada/w")
 HOME = Path("/home/ada")
@@ -96,7 +96,7 @@ ls|wc -l&&pwd;ls
 MEDIUM.remove("printf")
 
 
-@pytest.mark.parametrize("command", MEDIUM)
+@each_row("command", MEDIUM)
 def test_plain_allow_listed_commands_are_medium(command: str) -> None:
     assert judged(command) == Assessment(risk="medium", reason="runs allow-listed commands")
 
@@ -108,7 +108,7 @@ def test_lines_go_on_after_a_backslash() -> None:
     assert verdict("ls # \\\nrm a") == "blocked"
 
 
-@pytest.mark.parametrize("entry", DEFAULT_ALLOWED_COMMANDS)
+@each_row("entry", DEFAULT_ALLOWED_COMMANDS)
 def test_every_command_of_the_default_list_is_medium(entry: str) -> None:
     assert verdict(entry) == "medium"
 
@@ -344,17 +344,17 @@ NEVER_MEDIUM += [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", DESTRUCTION)
+@each_row("command", DESTRUCTION)
 def test_rm_is_blocked_in_every_spelling(command: str) -> None:
     assert judged(command).blocked.startswith("rm "), judged(command)
 
 
-@pytest.mark.parametrize("command", NEVER_MEDIUM)
+@each_row("command", NEVER_MEDIUM)
 def test_what_writes_executes_or_hides_is_never_medium(command: str) -> None:
     assert verdict(command) in {"high", "blocked"}, judged(command)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "rm -rf /", "rm -rf /*", "rm -fr *", "rm -r -f -- *", "rm -rf .", "rm -rf ./*", "rm -rf ..",
@@ -394,7 +394,7 @@ def test_destructive_patterns_are_blocked_whatever_the_config_allows(command: st
     assert judged(command, **generous).blocked, judged(command, **generous)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "rm -rf build", "rm a.o", "find . -name b | xargs rm -rf",
@@ -410,7 +410,7 @@ def test_what_is_only_risky_is_not_taken_for_destruction(command: str) -> None:
     assert verdict(command, **generous) == "high", judged(command, **generous)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "ls ..", "ls /", "ls /usr", "cat ../x", "cat a/../../x", "cat /tmp/x", "ls ~", "ls ~/other",
@@ -434,7 +434,7 @@ def test_paths_outside_the_workspace_are_blocked(command: str) -> None:
     assert not open_policy.blocked, open_policy
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "cat /etc/passwd", "ls /etc", "cat ~/.ssh/id_rsa", "cat /home/ada/.ssh/../.ssh/id",
@@ -452,7 +452,7 @@ def test_forbidden_paths_are_blocked_even_when_the_workspace_is_open(command: st
     assert "is under a forbidden path" in assessment.blocked, assessment
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "grep '/api/v1' src", "find . -maxdepth 2", "ls -la/x", "grep -rn '/foo/' .",
@@ -499,7 +499,7 @@ def test_what_cannot_be_read_is_blocked() -> None:
     assert verdict("echo " + "x" * MAX_COMMAND_BYTES) == "blocked"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "(" * 60_000, "$(" * 30_000, "`" * 60_000, "ls|" * 20_000, "ls;" * 20_000,

@@ -15,6 +15,7 @@ import pytest
 from clawd.security.command import assess
 from clawd.security.policy import DEFAULT_ALLOWED_COMMANDS, PolicySettings
 from clawd.security.shell_wrappers import WRAPPERS
+from tests.support.rows import each_row
 
 LINES = 250
 LIMIT_S = 100.0
@@ -67,7 +68,7 @@ def names_that_bash_runs(line: str, folder: Path) -> set[str]:
 
 
 @pytest.mark.skipif(shutil.which("/bin/bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize("seed", [1, 2])
+@each_row("seed", [1, 2])
 def test_bash_runs_nothing_but_allowed_commands_in_a_medium_line(tmp_path: Path, seed: int) -> None:
     for line in medium_lines(seed):
         assert names_that_bash_runs(line, tmp_path) <= ALLOWED, line

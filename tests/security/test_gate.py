@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from clawd.security.action import Action
 from clawd.security.approval_rules import RuleBook, rule_for
@@ -13,6 +12,7 @@ from clawd.security.policy import Allow, Ask, Deny, PolicySettings
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
 from tests.security import fakes
+from tests.support.rows import each_row
 
 
 class World:
@@ -48,7 +48,7 @@ def test_low_runs_and_medium_asks() -> None:
     assert world.gate.review(fakes.action()) == Ask(reason="writes a file")
 
 
-@pytest.mark.parametrize("autonomy", ["readonly", "supervised", "full"])
+@each_row("autonomy", ["readonly", "supervised", "full"])
 def test_nothing_passes_under_the_emergency_stop(autonomy: str) -> None:
     world = World(PolicySettings(autonomy=autonomy))  # type: ignore[arg-type]
     world.stop.value = True
@@ -68,7 +68,7 @@ def test_an_error_inside_is_a_no() -> None:
         assert verdict.kind == "error"
 
 
-@pytest.mark.parametrize("arguments", [b"", b"[]", b"\xff", b'{"a":'])
+@each_row("arguments", [b"", b"[]", b"\xff", b'{"a":'])
 async def test_arguments_that_are_no_object_never_match_a_rule(arguments: bytes) -> None:
     world = World()
     await world.grant()

@@ -14,6 +14,7 @@ from clawd.security.network import (
     refused_because,
     resolve_and_judge,
 )
+from tests.support.rows import each_row
 
 _NOBODY = NetworkRules()
 
@@ -34,7 +35,7 @@ class Answers:
         return list(self.addresses)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0x7f.1", "0", "0.0.0.0",
@@ -52,7 +53,7 @@ def test_refused_addresses_are_refused_in_every_notation(host: str) -> None:
             judge_url(url, _NOBODY)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "file:///etc/passwd", "gopher://x/", "ftp://x/", "unix:///run/x", "javascript:alert(1)",
@@ -68,7 +69,7 @@ def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
         judge_url(url, _NOBODY)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "host", "port"),
     [
         ("http://example.org", "example.org", 80),
@@ -85,7 +86,7 @@ def test_public_addresses_are_good(url: str, host: str, port: int) -> None:
     assert "#" not in target.url
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "93.184.216.34"])
+@each_row("address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "93.184.216.34"])
 def test_public_addresses_have_no_reason_against_them(address: str) -> None:
     assert refused_because(address) == ""
 

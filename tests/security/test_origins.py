@@ -17,6 +17,7 @@ from clawd.security.origin_patterns import PathPatterns
 from clawd.security.origin_walk import MAX_CHANGED, Span
 from clawd.security.origins import MAX_MARKS, UNKNOWN, FileOrigins
 from clawd.security.shell_reads import files_read
+from tests.support.rows import each_row
 
 WEB = ("example.org",)
 
@@ -130,7 +131,7 @@ async def test_a_folder_that_cannot_be_read_is_marked(
     assert await origins.sources((stays,)) == ()
 
 
-@pytest.mark.parametrize("is_late", [False, True])
+@each_row("is_late", [False, True])
 async def test_a_folder_with_too_much_in_it_is_marked_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
 ) -> None:
@@ -246,7 +247,7 @@ async def test_marks_survive_a_restart_and_a_crash_ends_a_span(tmp_path: Path) -
     await memory.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "meant", "others"),
     [
         ("*.eml", ["/w/a.eml", "/w/sub/b.eml", "/w/x.eml/inside"], ["/w/a.eml2", "/w/eml"]),
@@ -285,7 +286,7 @@ async def test_a_pattern_is_looked_for_below_a_folder(tmp_path: Path) -> None:
     assert PathPatterns(("*.eml",)).first_below(tmp_path, limit=0) == str(tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "names"),
     [
         ("cat a.txt", ["a.txt"]),
@@ -307,7 +308,7 @@ def test_files_that_a_plain_command_names_are_told(
     assert files_read(command, tmp_path) == tuple(tmp_path / name for name in names)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "cat *", "cat a*", "cat $x", "cat $(ls)", "ls", "find .", "rg x", "grep -r x",

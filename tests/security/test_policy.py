@@ -3,19 +3,19 @@
 import itertools
 from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, explain, judge
 from clawd.security.risk import Assessment, Autonomy, Risk
+from tests.support.rows import each_row
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
 AUTONOMIES: tuple[Autonomy, ...] = get_args(Autonomy)
 STRICTNESS: dict[type[Verdict], int] = {Allow: 0, Ask: 1, Deny: 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("autonomy", "risk", "verdict"),
     [
         ("readonly", "low", Allow),
@@ -35,7 +35,7 @@ def test_autonomy_and_risk_make_the_verdict(
     assert type(judge(PolicySettings(autonomy=autonomy), Assessment(risk=risk))) is verdict
 
 
-@pytest.mark.parametrize(("autonomy", "risk"), list(itertools.product(AUTONOMIES, RISKS)))
+@each_row(("autonomy", "risk"), list(itertools.product(AUTONOMIES, RISKS)))
 def test_blocked_is_denied_in_every_autonomy(autonomy: Autonomy, risk: Risk) -> None:
     assessment = Assessment(risk=risk, blocked="rm is forbidden", allow_hint="none")
     assert judge(PolicySettings(autonomy=autonomy), assessment) == Deny(
@@ -56,8 +56,8 @@ def test_high_risk_is_refused_with_the_line_that_would_allow_it() -> None:
     )
 
 
-@pytest.mark.parametrize("outward", [None, True, False])
-@pytest.mark.parametrize(("autonomy", "risk"), list(itertools.product(AUTONOMIES, RISKS)))
+@each_row("outward", [None, True, False])
+@each_row(("autonomy", "risk"), list(itertools.product(AUTONOMIES, RISKS)))
 def test_taint_only_makes_a_verdict_stricter(
     autonomy: Autonomy, risk: Risk, outward: bool | None
 ) -> None:
@@ -67,7 +67,7 @@ def test_taint_only_makes_a_verdict_stricter(
     assert STRICTNESS[type(tainted)] >= STRICTNESS[type(clean)]
 
 
-@pytest.mark.parametrize("autonomy", AUTONOMIES)
+@each_row("autonomy", AUTONOMIES)
 def test_an_outward_call_asks_in_a_tainted_conversation_in_any_autonomy(
     autonomy: Autonomy,
 ) -> None:

@@ -24,6 +24,7 @@ from clawd.tools.lookup import ToolLookup
 from clawd.tools.registry import Registry
 from clawd.tools.schema import decode_arguments
 from tests.security import fakes
+from tests.support.rows import each_row
 
 TABLE = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
 CASES = parse_cases(TABLE.read_text(encoding="utf-8"))
@@ -61,7 +62,7 @@ def by_tool(case: PolicyCase) -> Assessment:
     return tool.risk(arguments, context)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_row("case", CASES, ids=lambda case: case.name)
 def test_the_policy_answers_as_the_table_says(case: PolicyCase) -> None:
     [outcome] = run_cases((case,), PolicySettings(), by_tool)
     assert outcome.problem == "", outcome
@@ -121,7 +122,7 @@ def test_a_wrong_expectation_is_reported() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["[[case]]", "case = 1", "x = 1", "[[case]\n", '[[case]]\nname="a"\ntool="b"\nexpect="maybe"'],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import StorageError
 from clawd.security.redact import RedactingFilter, Redactor, load_or_create_key
+from tests.support.rows import each_row
 
 KEY = bytes(range(32))
 SECRET = "correct-horse-battery"
@@ -32,7 +33,7 @@ def test_a_known_secret_becomes_a_tag_that_names_it_only_to_the_key() -> None:
     assert Redactor([SECRET], b"x" * 32).text(SECRET) != Redactor([SECRET], KEY).text(SECRET)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "secret"),
     [
         (PEM, "b3BlbnNz"),
@@ -59,7 +60,7 @@ def test_what_stands_around_a_secret_stays() -> None:
     assert REDACTOR.text("https://ada:hunter2@example.org/x").endswith("]@example.org/x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "short", "a plain text", "https://example.org:8080/a", "sk-short", "tokens: 12", "ask-x"],
 )

@@ -1,8 +1,7 @@
 """Which files run later outside, by name alone, and which settings of a repository run nothing."""
 
-import pytest
-
 from clawd.security.run_later import hooks_path, is_plain_git_config, is_run_later
+from tests.support.rows import each_row
 
 _PLAIN = """\
 [core]
@@ -17,7 +16,7 @@ _PLAIN = """\
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         ".git/hooks/post-commit",
@@ -52,7 +51,7 @@ def test_these_run_later(path: str) -> None:
     assert is_run_later(tuple(path.split("/")))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "main.py",
@@ -84,7 +83,7 @@ def test_what_init_and_clone_write_is_plain() -> None:
     assert is_plain_git_config("")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         "[core]\n\tfsmonitor = /tmp/x\n",

@@ -3,9 +3,8 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from clawd.security.run_later_index import gitlinks
+from tests.support.rows import each_row
 
 _SHORT, _LONG = "1" * 40, "1" * 64
 
@@ -14,8 +13,8 @@ def _git(folder: Path, *words: str, text: str = "") -> None:
     subprocess.run(["git", *words], cwd=folder, input=text, text=True, check=True)
 
 
-@pytest.mark.parametrize("version", ["2", "3", "4"])
-@pytest.mark.parametrize(("kind", "name"), [("sha1", _SHORT), ("sha256", _LONG)])
+@each_row("version", ["2", "3", "4"])
+@each_row(("kind", "name"), [("sha1", _SHORT), ("sha256", _LONG)])
 def test_repositories_in_an_index_are_found(
     tmp_path: Path, version: str, kind: str, name: str
 ) -> None:
@@ -35,6 +34,6 @@ def test_repositories_in_an_index_are_found(
     assert gitlinks(index[: len(index) // 2]) <= links
 
 
-@pytest.mark.parametrize("index", [b"", b"DIRC", b"DIRC\0\0\0\2\0\0\0\1\0\0\xe0\0", b"x\0\0\xe0\0"])
+@each_row("index", [b"", b"DIRC", b"DIRC\0\0\0\2\0\0\0\1\0\0\xe0\0", b"x\0\0\xe0\0"])
 def test_what_is_no_index_names_none(index: bytes) -> None:
     assert not gitlinks(index)

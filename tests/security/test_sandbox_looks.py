@@ -6,6 +6,7 @@ import pytest
 
 from clawd.security import sandbox_looks
 from clawd.security.sandbox_looks import Looks
+from tests.support.rows import each_row
 
 
 class Overseer:
@@ -56,7 +57,7 @@ async def test_it_is_asked_until_it_says_no() -> None:
     assert await asked(Overseer("", "", "too much")) == "too much"
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), LookupError("odd")])
+@each_row("error", [OSError("gone"), LookupError("odd")])
 async def test_who_cannot_be_watched_is_ended(error: Exception) -> None:
     assert await asked(Overseer("", error)) == (
         f"what it uses cannot be told: {type(error).__name__}"

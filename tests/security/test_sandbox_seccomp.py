@@ -13,6 +13,7 @@ import pytest
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_seccomp import filter_program
+from tests.support.rows import each_row
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -98,7 +99,7 @@ def test_no_request_puts_characters_into_a_terminal(machine: str) -> None:
         assert ioctl(request) == _ALLOW
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("machine_name", "numbers"),
     [
         ("x86_64", (103, 134, 136, 139, 153, 154, 156, 164, 170, 171, 174, 177, 178, 180, 212)),
@@ -127,7 +128,7 @@ def test_new_namespaces_are_denied_and_threads_are_not(machine: str) -> None:
     assert verdict(program, 435, architecture=architecture) == denied(errno.ENOSYS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "place"),
     [(83, 1), (85, 1), (90, 1), (91, 1), (133, 1), (258, 2), (259, 2), (268, 2), (452, 2)],
 )
@@ -137,7 +138,7 @@ def test_no_call_gives_a_file_a_set_id_bit_on_x86(number: int, place: int) -> No
         assert _with_mode(number, place, 0o755 | bit) == denied()
 
 
-@pytest.mark.parametrize(("number", "place"), [(2, 1), (257, 2)])
+@each_row(("number", "place"), [(2, 1), (257, 2)])
 def test_opening_makes_no_file_with_a_set_id_bit_on_x86(number: int, place: int) -> None:
     for making in (os.O_CREAT, os.O_CREAT | os.O_EXCL, 0o20200000):
         assert _with_mode(number, place, making, 0o644) == _ALLOW
@@ -160,20 +161,20 @@ def _with_mode(number: int, place: int, *values: int) -> int:
     )
 
 
-@pytest.mark.parametrize("number", [425, 426, 427, 428, 429, 430, 438, 442])
+@each_row("number", [425, 426, 427, 428, 429, 430, 438, 442])
 def test_io_uring_and_new_mounts_are_denied_everywhere(machine: str, number: int) -> None:
     program, architecture = filter_program(machine), _ARCHITECTURES[machine]
     assert verdict(program, number, architecture=architecture) == denied()
 
 
-@pytest.mark.parametrize("number", [101, 165, 246, 248, 250, 272, 298, 308, 310, 311, 321, 323])
+@each_row("number", [101, 165, 246, 248, 250, 272, 298, 308, 310, 311, 321, 323])
 def test_reaching_into_others_is_denied_on_x86(number: int) -> None:
     program = filter_program("x86_64")
     assert verdict(program, number, architecture=0xC000003E) == denied()
     assert verdict(program, number | 0x40000000, architecture=0xC000003E) == denied()  # x32
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 9, 53, 57, 59, 202, 231, 257, 334, 439, 449])
+@each_row("number", [0, 1, 2, 9, 53, 57, 59, 202, 231, 257, 334, 439, 449])
 def test_ordinary_calls_are_allowed_on_x86(number: int) -> None:
     assert verdict(filter_program("x86_64"), number, architecture=0xC000003E) == _ALLOW
 

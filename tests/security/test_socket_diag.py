@@ -8,6 +8,7 @@ import pytest
 
 from clawd.security.socket_diag import rows_of
 from clawd.security.tcp_peer import _found, _table
+from tests.support.rows import each_row
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
@@ -57,11 +58,11 @@ def test_a_client_that_has_ended_has_no_inode(
     assert row is None or row[1] == 0
 
 
-@pytest.mark.parametrize("address", ["localhost", "", "127.0.0.1\0", "::1%lo"])
+@each_row("address", ["localhost", "", "127.0.0.1\0", "::1%lo"])
 def test_what_is_no_address_is_not_found(address: str) -> None:
     assert rows_of([((address, 1), ("127.0.0.1", 2))]) == [None]
 
 
-@pytest.mark.parametrize("port", [-1, 65_536])
+@each_row("port", [-1, 65_536])
 def test_what_is_no_port_is_not_found(port: int) -> None:
     assert rows_of([(("127.0.0.1", port), ("127.0.0.1", 2))]) == [None]

@@ -20,6 +20,7 @@ from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.tcp_peer import identify_all, identify_tcp
+from tests.support.rows import each_row
 
 LIMIT_S = 60.0
 OWN = PeerPolicy(mode="user", owner_uid=os.getuid())
@@ -89,7 +90,7 @@ def who(connection: socket.socket, policy: PeerPolicy = OWN) -> Principal:
     return identify_tcp(peer, ours, policy)
 
 
-@pytest.mark.parametrize("how", ["", "half"])
+@each_row("how", ["", "half"])
 def test_a_program_of_the_owner_is_known_and_never_an_admin(
     listener: socket.socket, how: str
 ) -> None:

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from clawd.engine.slot import ModelState, ModelStatus, ModelUsage
 from clawd.engine.supervisor import Engine
 from clawd.service.build import Daemon
 from clawd.service.health import health_of
 from clawd.service.state import LocalModels
 from tests.channels.http.rig import Served, served
+from tests.support.rows import each_row
 
 LOCAL = '[providers.models.local]\nkind = "local"\nmodel = "embedded"\n'
 
@@ -56,7 +55,7 @@ async def with_local_default(folder: Path) -> AsyncIterator[tuple[Served, Daemon
             daemon.engine = engine
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "status", "is_loaded"),
     [("loading", 503, False), ("ready", 200, True), ("stopped", 200, False)],
 )

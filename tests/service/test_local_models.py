@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.load import load
 from clawd.config.render import toml_value
@@ -13,6 +11,7 @@ from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.providers.local import LocalModel
 from clawd.providers.presets import PRESETS
 from clawd.service.state import LocalModels
+from tests.support.rows import each_row
 
 MODEL = "My-Model-8B"
 
@@ -86,7 +85,7 @@ def line(key: str, value: object) -> str:
     return f"{key} = {toml_value(value)}\n"
 
 
-@pytest.mark.parametrize(("key", "value", "name", "expected"), OF_LOADING + OF_LOADING_ALL_ALIKE)
+@each_row(("key", "value", "name", "expected"), OF_LOADING + OF_LOADING_ALL_ALIKE)
 def test_a_key_of_loading_reaches_the_engine(
     key: str, value: object, name: str, expected: object, tmp_path: Path
 ) -> None:
@@ -95,7 +94,7 @@ def test_a_key_of_loading_reaches_the_engine(
     assert getattr(config, name) == expected
 
 
-@pytest.mark.parametrize(("key", "value", "name", "expected"), OF_LOADING)
+@each_row(("key", "value", "name", "expected"), OF_LOADING)
 def test_a_models_profile_may_change_how_it_is_loaded(
     key: str, value: object, name: str, expected: object, tmp_path: Path
 ) -> None:
@@ -105,8 +104,8 @@ def test_a_models_profile_may_change_how_it_is_loaded(
     assert getattr(found(tmp_path, text, EMBEDDED).config, name) != expected
 
 
-@pytest.mark.parametrize("where", ["[engine]", "[engine]\ntemperature = 1.0\n[model.my-model]"])
-@pytest.mark.parametrize(("key", "value"), OF_SAMPLING)
+@each_row("where", ["[engine]", "[engine]\ntemperature = 1.0\n[model.my-model]"])
+@each_row(("key", "value"), OF_SAMPLING)
 def test_a_key_of_sampling_reaches_the_engine(
     key: str, value: object, where: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from clawd.security.redact import Redactor
 from clawd.service import logs
 from clawd.service.logs import set_up
 from tests.support.hostile import HOSTILE
+from tests.support.rows import each_row
 
 SECRET = "correct-horse-battery"
 REDACTOR = Redactor([SECRET], b"k" * 32)
@@ -127,7 +128,7 @@ def test_json_carries_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert SECRET not in traceback
 
 
-@pytest.mark.parametrize("environ", [{}, {"CLAWD_LOG": "json"}])
+@each_row("environ", [{}, {"CLAWD_LOG": "json"}])
 def test_secrets_are_in_no_part_of_a_record(
     environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize("what", ["home", "workspace"])
+@each_row("what", ["home", "workspace"])
 def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path, what: str) -> None:
     file = tmp_path / "file"
     file.write_text("")

@@ -14,6 +14,7 @@ import pytest
 
 from clawd.errors import ClawError, ForbiddenError
 from clawd.service.sockets import HomeLock, listen, remove, take_when_free
+from tests.support.rows import each_row
 
 HOLD = """
 import sys, pathlib
@@ -114,7 +115,7 @@ async def test_a_daemon_that_was_killed_is_waited_for_while_a_child_of_it_has_it
     lock.release()
 
 
-@pytest.mark.parametrize("text", ["", "nobody", "1"])
+@each_row("text", ["", "nobody", "1"])
 def test_a_lock_whose_daemon_is_not_known_to_be_dead_is_not_left_behind(
     tmp_path: Path, text: str
 ) -> None:
@@ -202,7 +203,7 @@ def test_a_socket_at_which_somebody_answers_is_left_alone(tmp_path: Path) -> Non
         assert answered(path)
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+@each_row("kind", ["file", "folder", "link"])
 def test_what_is_no_socket_is_never_removed(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
@@ -219,7 +220,7 @@ def test_what_is_no_socket_is_never_removed(tmp_path: Path, kind: str) -> None:
     assert path.is_symlink() if kind == "link" else path.exists()
 
 
-@pytest.mark.parametrize("open_to", [0o755, 0o701, 0o770, 0o777, 0o1777])
+@each_row("open_to", [0o755, 0o701, 0o770, 0o777, 0o1777])
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, open_to: int) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

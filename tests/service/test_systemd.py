@@ -14,6 +14,7 @@ from clawd.service.reporting import Reporter
 from clawd.service.systemd import Systemd
 from tests.support.engines import eventually
 from tests.support.inprocess import daemon_in
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,7 @@ def test_an_abstract_address_is_told_too() -> None:
         assert manager.recv(4096) == b"READY=1"
 
 
-@pytest.mark.parametrize("address", ["", "relative", "/nonexistent/notify", "vsock:2:1"])
+@each_row("address", ["", "relative", "/nonexistent/notify", "vsock:2:1"])
 def test_nobody_to_tell_is_no_failure(address: str) -> None:
     systemd = Systemd({"NOTIFY_SOCKET": address})
     systemd.notify("READY=1")
@@ -111,7 +112,7 @@ def test_a_reload_carries_the_time_that_notify_reload_wants(tmp_path: Path) -> N
     assert int(second.partition("=")[2]) > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environ", "interval"),
     [
         ({"WATCHDOG_USEC": "30000000"}, 15.0),
@@ -173,6 +174,6 @@ def test_what_is_no_listening_socket_is_left_alone() -> None:
     assert adopted("x:x:control:control") == []
 
 
-@pytest.mark.parametrize(("count", "pid"), [("5", "1"), ("many", ""), ("", ""), ("-1", "")])
+@each_row(("count", "pid"), [("5", "1"), ("many", ""), ("", ""), ("-1", "")])
 def test_descriptors_for_another_process_are_left_alone(count: str, pid: str) -> None:
     assert adopted("control:http:x:y", count=count, pid=pid) == []

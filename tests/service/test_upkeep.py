@@ -19,6 +19,7 @@ from clawd.security.taint import TaintBook
 from clawd.service.background import Background
 from clawd.service.upkeep import MemoryKeeper
 from tests.memory.samples import ANNA, begun, said
+from tests.support.rows import each_row
 
 LIMIT_S = 20.0
 
@@ -120,7 +121,7 @@ async def test_what_was_deleted_last_is_erased_before_the_end(house: _House) -> 
     assert b"xyloquartz" not in _files(house.memory)
 
 
-@pytest.mark.parametrize("hangs", [False, True])
+@each_row("hangs", [False, True])
 async def test_an_erasing_that_failed_or_was_cut_short_is_done_before_the_end(
     tmp_path: Path, *, hangs: bool
 ) -> None:

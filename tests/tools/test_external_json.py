@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.tools.external_json import MAX_DEPTH, JsonFileError, parse
+from tests.support.rows import each_row
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -51,7 +52,7 @@ def test_every_value_has_the_line_on_which_it_begins() -> None:
     assert document.line_of(("a", 1, "missing")) == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line", "reason"),
     [
         ("", 1, "no JSON"),

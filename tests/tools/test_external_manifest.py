@@ -9,6 +9,7 @@ import pytest
 from clawd.tools.external_json import JsonFileError
 from clawd.tools.external_manifest import ManifestRules
 from clawd.tools.external_warnings import warnings_of
+from tests.support.rows import each_row
 from tests.tools.external_files import TRUE, entry, manifest, program, read
 
 TEXT = {"type": "string"}
@@ -64,7 +65,7 @@ ACCEPTED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("fields", ACCEPTED, ids=lambda fields: str(fields)[:60])
+@each_row("fields", ACCEPTED, ids=lambda fields: str(fields)[:60])
 def test_a_sound_tool_is_taken(fields: dict[str, Any]) -> None:
     (spec,) = read(manifest(entry(**fields)))
     assert spec.name == fields.get("name", "probe")
@@ -155,9 +156,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "reason"), REFUSED, ids=[str(case[0])[:60] for case in REFUSED]
-)
+@each_row(("fields", "field", "reason"), REFUSED, ids=[str(case[0])[:60] for case in REFUSED])
 def test_what_is_wrong_refuses_the_file(fields: dict[str, Any], field: str, reason: str) -> None:
     text = manifest(entry(name="first"), entry(**fields))
     error = refusal(text, ManifestRules(kept_variables=frozenset({"SERVER_KEY_NAME"})))
@@ -168,7 +167,7 @@ def test_what_is_wrong_refuses_the_file(fields: dict[str, Any], field: str, reas
         assert line.strip().startswith(f'"{field}":'), line
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ("[]", "expected an object"),
@@ -237,7 +236,7 @@ def warned(**fields: Any) -> str:
     return "; ".join(warnings_of(spec))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "word"),
     [
         ({"command": "/bin/sh", "argv": ["-c", "date"]}, "program into a file"),
@@ -261,7 +260,7 @@ def test_what_is_doubtful_is_said(fields: dict[str, Any], word: str) -> None:
     assert word in warned(**fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"command": "/usr/bin/wc", "argv": ["-c", "--", "{p}"], "parameters": {"p": TEXT}},
@@ -298,7 +297,7 @@ def test_the_schema_is_that_of_the_parameters() -> None:
     assert spec.command == Path(TRUE)
 
 
-@pytest.mark.parametrize("name", ["text", "archive"])
+@each_row("name", ["text", "archive"])
 def test_the_shipped_examples_are_sound(name: str) -> None:
     file = Path(__file__).parents[2] / "etc/external-tools" / f"CLAWD-{name}.tools"
     specs = read(file.read_text())

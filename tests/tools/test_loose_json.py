@@ -8,9 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from clawd.tools.loose_json import parse
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("", {}),
@@ -36,7 +37,7 @@ def test_the_meaning_is_plain(text: str, value: Any) -> None:
     assert parse(text) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "{", "[", '{"a"', '{"a":', '{"a": 1', '{"a": "x', '{"a": "x"', "{'a': 'x", "{'a': 'x'",

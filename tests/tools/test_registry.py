@@ -8,6 +8,7 @@ from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.providers.base import ToolSpec
 from clawd.tools.registry import Registry, short_of, specs
 from tests.support.dispatching import Probe
+from tests.support.rows import each_row
 
 
 class Aliased(Probe):
@@ -28,7 +29,7 @@ def test_an_alias_is_no_second_tool() -> None:
     assert [tool.name for tool in Registry([Aliased("evaluate")]).all()] == ["evaluate"]
 
 
-@pytest.mark.parametrize("name", ["", "file_reed", "PROBE", "probe; rm", "*", "x" * 10_000])
+@each_row("name", ["", "file_reed", "PROBE", "probe; rm", "*", "x" * 10_000])
 def test_an_unknown_name_is_told_which_there_are(name: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         named("probe", "alpha").get(name)
@@ -36,15 +37,13 @@ def test_an_unknown_name_is_told_which_there_are(name: str) -> None:
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize(
-    "name", ["", "9lives", "_x", "a b", "a.b", "é", "a\n", "x" * 65, "a/b", "-a"]
-)
+@each_row("name", ["", "9lives", "_x", "a b", "a.b", "é", "a\n", "x" * 65, "a/b", "-a"])
 def test_what_is_no_tool_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="does not match"):
         named(name)
 
 
-@pytest.mark.parametrize("name", ["a", "Z9_-", "x" * 64, "files__read"])
+@each_row("name", ["a", "Z9_-", "x" * 64, "files__read"])
 def test_a_tool_name_is_taken(name: str) -> None:
     assert named(name).get(name).name == name
 

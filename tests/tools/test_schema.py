@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
 from clawd.tools.schema import Form, decode_arguments, example_arguments
+from tests.support.rows import each_row
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -43,7 +44,7 @@ def decoded(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name != "path"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw",
     [
         '{"path":"a.txt"}',
@@ -61,7 +62,7 @@ def test_one_meaning_in_many_spellings(raw: str | dict[str, Any]) -> None:
     assert decode_arguments(raw, _SCHEMA) == {"path": "a.txt"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "value"),
     [
         ({"start_line": "5"}, {"start_line": 5}),
@@ -97,7 +98,7 @@ def test_values_come_in_the_form_that_the_schema_asks_for(
     assert decoded(**given) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw",
     [
         "", "{}", "null", "[]", "7", "nonsense", '{"path":', '{"path":null}', '{"start_line":1}',
@@ -159,7 +160,7 @@ def test_nothing_but_a_refusal_or_fitting_arguments_comes_out(raw: str) -> None:
     assert decode_arguments(json.dumps(result), _SCHEMA) == result
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+@each_row("number", ["1e999", "-1e999"])
 def test_a_number_that_no_canonical_json_holds_is_refused(number: str) -> None:
     schema = {"type": "object", "properties": {"x": {}}}
     with pytest.raises(InvalidRequestError, match="out of range"):
@@ -169,7 +170,7 @@ def test_a_number_that_no_canonical_json_holds_is_refused(number: str) -> None:
 _STRICT = Form(schema=_SCHEMA, tool="tool", is_strict=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         {"unheard_of": 1}, {"append": True}, {"mode": "a"}, {"dry_run": "yes"},
@@ -181,7 +182,7 @@ def test_what_would_make_a_difference_is_refused_where_a_tool_acts(more: dict[st
         decode_arguments({"path": "a.txt", **more}, _SCHEMA, _STRICT)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         {"unheard_of": None}, {"append": False}, {"mode": ""}, {"reason": "as asked"},
@@ -201,7 +202,7 @@ def test_a_wrapped_call_of_another_tool_is_refused() -> None:
         decode_arguments(wrapped | {"path": "b.txt"}, _SCHEMA, _STRICT)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "expected"),
     [
         ("keywords", ["router", "password"], "router password"),

@@ -34,6 +34,7 @@ from clawd.wire.events import (
     TurnUsage,
     Unknown,
 )
+from tests.support.rows import each_row
 
 SAMPLES: list[Event] = [
     TurnStarted(conversation_id="c", turn_id="t", provider="p", model="m", workspace="/w"),
@@ -73,7 +74,7 @@ def test_there_is_a_sample_of_every_event() -> None:
     assert {type(sample) for sample in SAMPLES} == set(typing.get_args(Event))
 
 
-@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
+@each_row("event", SAMPLES, ids=lambda event: type(event).__name__)
 def test_an_event_arrives_as_it_was(event: Event) -> None:
     assert unpack_event(pack(event)) == event
 
@@ -96,13 +97,13 @@ def test_a_known_event_of_another_shape_is_skipped_by_name() -> None:
     assert unpack_event(pack({"type": "text", "text": ["x"]})) == Unknown(name="text")
 
 
-@pytest.mark.parametrize("value", [None, 3, "text", [], ["text"], {}, {"type": 3}, {"text": "x"}])
+@each_row("value", [None, 3, "text", [], ["text"], {}, {"type": 3}, {"text": "x"}])
 def test_what_is_no_event_at_all_is_refused(value: object) -> None:
     with pytest.raises(ProtocolError, match="not an event"):
         unpack_event(pack(value))
 
 
-@pytest.mark.parametrize("body", [b"", b"\x81", b"\xff", b"\x91" * 100_000, b"\xc1"])
+@each_row("body", [b"", b"\x81", b"\xff", b"\x91" * 100_000, b"\xc1"])
 def test_broken_bytes_are_no_event(body: bytes) -> None:
     with pytest.raises(ProtocolError, match="not an event"):
         unpack_event(msgspec.Raw(body))

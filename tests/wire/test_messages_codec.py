@@ -31,6 +31,7 @@ from clawd.wire.messages import (
 )
 from clawd.wire.methods import SendMessage
 from clawd.wire.receipt_methods import ListReceipts
+from tests.support.rows import each_row
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -117,7 +118,7 @@ def test_an_empty_read_changes_nothing() -> None:
     assert reader.feed(b"\xc0") == [b"\xc0"]
 
 
-@pytest.mark.parametrize("size", [0, MAX_FRAME_BYTES + 1, 2**31, 2**32 - 1])
+@each_row("size", [0, MAX_FRAME_BYTES + 1, 2**31, 2**32 - 1])
 def test_a_length_that_lies_is_refused_before_its_bytes_come(size: int) -> None:
     with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
         FrameReader().feed(HEADER.pack(size))
@@ -161,7 +162,7 @@ def test_unknown_fields_are_tolerated() -> None:
     assert unpack(params, ListReceipts) == ListReceipts(limit=7)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         None,
@@ -184,14 +185,14 @@ def test_what_is_no_frame_of_a_client_is_refused(value: object) -> None:
         decode_client_frame(msgspec.msgpack.encode(value))
 
 
-@pytest.mark.parametrize("value", [None, [], {"type": "request", "id": 1, "method": "ping"}])
+@each_row("value", [None, [], {"type": "request", "id": 1, "method": "ping"}])
 def test_what_is_no_frame_of_a_daemon_is_refused(value: object) -> None:
     with pytest.raises(ProtocolError, match="not a frame of a daemon"):
         decode_server_frame(msgspec.msgpack.encode(value))
 
 
-@pytest.mark.parametrize("depth", [20_000, 100_000, 5_000_000])
-@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a"])
+@each_row("depth", [20_000, 100_000, 5_000_000])
+@each_row("opening", [b"\x91", b"\x81\xa1a"])
 def test_deep_nesting_is_refused_in_a_sentence(depth: int, opening: bytes) -> None:
     deep = opening * depth + b"\xc0"
     head = b"\xa4type\xa7request\xa2id\x01\xa6method\xa4ping"
@@ -204,7 +205,7 @@ def test_deep_nesting_is_refused_in_a_sentence(depth: int, opening: bytes) -> No
         unpack(msgspec.Raw(deep), dict)
 
 
-@pytest.mark.parametrize("lie", [b"\xdd", b"\xdf", b"\xdb", b"\xc6", b"\xc9"])
+@each_row("lie", [b"\xdd", b"\xdf", b"\xdb", b"\xc6", b"\xc9"])
 def test_a_value_that_claims_four_gigabytes_takes_none(lie: bytes) -> None:
     head = b"\x85\xa4type\xa7failure\xa2id\xc0\xa4code\xa1a\xa7message\xa1a\xa4data\x81\xa1a"
     with pytest.raises(ProtocolError, match="truncated"):

@@ -46,6 +46,7 @@ from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name, result_type
 from clawd.wire.methods import METHODS
+from tests.support.rows import each_row
 
 METHOD_MODULES = (
     methods,
@@ -101,20 +102,20 @@ def test_every_method_struct_is_in_the_table() -> None:
     assert len(METHODS) == len(structs)
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+@each_row(("name", "kind"), KINDS, ids=IDS)
 def test_name_and_struct_share_a_stem(name: str, kind: type[Method[Any]]) -> None:
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
     assert "".join(word.capitalize() for word in name.split("_")) == kind.__name__
     assert method_name(kind) == name
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+@each_row(("name", "kind"), KINDS, ids=IDS)
 def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> None:
     assert callable(getattr(Handlers, name))
     assert getattr(Handlers, name).__annotations__["return"] is result_type(kind)
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+@each_row(("name", "kind"), KINDS, ids=IDS)
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
@@ -122,7 +123,7 @@ def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Metho
     assert result is TurnFinished or result in homes
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS, ids=IDS)
+@each_row(("name", "kind"), KINDS, ids=IDS)
 def test_parameters_without_a_default_are_the_only_ones_wanted(
     name: str, kind: type[Method[Any]]
 ) -> None:

@@ -13,6 +13,7 @@ from clawd.wire.references import (
     name_in,
     reference,
 )
+from tests.support.rows import each_row
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
 
@@ -60,7 +61,7 @@ def test_a_reference_leads_back_to_its_name(name: str) -> None:
     assert name_in(f" {reference(name)} ") == name
 
 
-@pytest.mark.parametrize("path", [path for path in NEARLY if path.strip() == path])
+@each_row("path", [path for path in NEARLY if path.strip() == path])
 def test_what_is_nearly_a_reference_is_refused_with_an_example(path: str) -> None:
     assert looks_like_reference(path)
     with pytest.raises(InvalidRequestError) as refused:
@@ -72,7 +73,7 @@ def test_the_scheme_alone_means_all_of_them() -> None:
     assert name_in("file+session://") == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     ["notes.txt", "session.txt", "file+session", "my-file+sessions/a:b", "file/session:x", "", "%"],
 )

@@ -3,7 +3,6 @@
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +17,12 @@ from clawd.wire.safe_text import (
     visible_line,
     with_few_marks,
 )
+from tests.support.rows import each_row
 
 ANY_TEXT = st.text(st.characters(codec=None))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("plain ü 漢字 😀", "plain ü 漢字 😀"),
@@ -116,7 +116,7 @@ def test_marks_beyond_a_few_are_told_and_not_shown() -> None:
     assert with_few_marks(kept) == kept
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("r\u200dm", "r‹U+200D›m"),

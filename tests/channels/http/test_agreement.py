@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clawd.channels.http.exchange import GatewayEvent
 from clawd.providers.base import CallDelta, Finished, StopReason, Text, Usage
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import EVALUATED, Told, finished, raw, reread_lines, reread_sse
+from tests.support.rows import each_row
 
 USER = [{"role": "user", "content": "hi"}]
 FUNCTION = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
@@ -107,7 +106,7 @@ async def both(door: Served, path: str) -> tuple[tuple[Counts, str], tuple[Count
     return read_whole(path, whole.json()), read_stream(path, stream.body)
 
 
-@pytest.mark.parametrize(("path", "why"), CASES)
+@each_row(("path", "why"), CASES)
 async def test_counts_and_reasons_are_the_same_in_every_dialect(
     tmp_path: Path, path: str, why: str
 ) -> None:

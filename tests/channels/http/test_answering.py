@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 
 from clawd.channels.http.answering import Pace, answer
@@ -18,6 +17,7 @@ from clawd.providers.base import Failed, Finished, Loading, Text
 from clawd.wire.events import HopReset, Notice, ToolRequested
 from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
+from tests.support.rows import each_row
 
 QUICK = Pace(ping_s=0.05, first_s=0.05, stall_s=0.3)
 PATIENT = Pace(ping_s=60.0, first_s=60.0, stall_s=60.0)
@@ -155,7 +155,7 @@ async def test_a_late_error_is_an_event_and_an_early_one_a_status() -> None:
             assert text.startswith("HTTP/1.1 503") and "Retry-After: 3" in text
 
 
-@pytest.mark.parametrize(("status", "told"), [(429, 429), (503, 503), (500, 502), (404, 502)])
+@each_row(("status", "told"), [(429, 429), (503, 503), (500, 502), (404, 502)])
 async def test_a_server_that_wants_to_be_left_alone_is_told_of(status: int, told: int) -> None:
     busy = ProviderError("not now", kind="http", status=status, retry_after_s=7.2)
     async with saying(Made(after(0, Failed(error=busy))), PATIENT) as address:

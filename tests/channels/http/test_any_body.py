@@ -15,6 +15,7 @@ from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.ollama import request as ollama
 from clawd.channels.http.openai.chat_request import read_chat
 from clawd.errors import InvalidRequestError
+from tests.support.rows import each_row
 
 TOP = (
     "name messages system tools tool_choice max_tokens temperature top_k stop_sequences "
@@ -88,8 +89,8 @@ def read_openai(body: dict[str, Any]) -> object:
     return read_chat(body, make_mocked_request("POST", "/v1/chat/completions"))
 
 
-@pytest.mark.parametrize("translate", [anthropic.request_of, ollama.chat_request, read_openai])
-@pytest.mark.parametrize("name", ["messages", "tools"])
+@each_row("translate", [anthropic.request_of, ollama.chat_request, read_openai])
+@each_row("name", ["messages", "tools"])
 def test_lists_that_nobody_can_mean_are_refused_before_they_are_looked_at(
     translate: Callable[[dict[str, Any]], object], name: str
 ) -> None:

@@ -9,6 +9,7 @@ from clawd.channels.http.catalogue import find, listed
 from clawd.errors import ModelNotFoundError
 from clawd.service.http import gateway_of
 from tests.support.inprocess import daemon_in
+from tests.support.rows import each_row
 
 TABLES = """
 [providers.models.second]
@@ -25,7 +26,7 @@ async def meant(gateway: Gateway, name: str) -> tuple[str, str, str]:
     return choice.name, choice.provider.name(), choice.model
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "expected"),
     [
         ("", ("mock", "mock", "")),
@@ -60,7 +61,7 @@ async def test_a_name_means_one_model(
         assert await meant(gateway, path) == (path, "local", "tiny")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "gpt-4o",

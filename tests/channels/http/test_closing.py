@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import pytest
-
 from clawd.channels.http.exchange import GatewayEvent
 from clawd.channels.http.side_by_side import close_all
+from tests.support.rows import each_row
 
 
 class _Open:
@@ -25,7 +24,7 @@ class _Open:
         self.is_closed = True
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
+@each_row("steps", [0, 1, 2])
 async def test_a_request_that_is_cancelled_while_it_ends_closes_what_it_opened(steps: int) -> None:
     opened = [_Open(), _Open()]
     ending = asyncio.create_task(close_all(opened))

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.channels.http.body import depth_of
+from tests.support.rows import each_row
 
 TEXTS = st.text(alphabet='[]{}"\\a,:\n', max_size=12)
 TREES: st.SearchStrategy[Any] = st.recursive(
@@ -32,7 +32,7 @@ def test_the_depth_is_that_of_the_value(value: Any, indent: int | None, is_ascii
     assert depth_of(data) == depth(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "expected"),
     [
         (b"", 0),

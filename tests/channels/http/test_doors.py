@@ -15,6 +15,7 @@ from clawd.wire.key_methods import CreateKey
 from clawd.wire.methods import AnswerApproval, Ping, RevokeRule
 from tests.channels.http.door import LIMIT_S, guarded, reply_of, statuses
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 PAGE = "http://localhost:3000"
 CORS = f'cors_origins = ["{PAGE}"]'
@@ -37,7 +38,7 @@ async def test_a_request_with_a_key_reaches_its_handler_as_the_owner_of_the_key(
         assert shown.json() == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "told"),
     [
         ("/who", {"error": {"type": "authentication_error", "code": "unauthenticated"}}),
@@ -132,7 +133,7 @@ async def test_what_waits_when_its_key_is_revoked_is_told_so(tmp_path: Path) -> 
         assert door.cancelled.is_set()
 
 
-@pytest.mark.parametrize("http", ['insecure_bind = true\nhost = "0.0.0.0"'])
+@each_row("http", ['insecure_bind = true\nhost = "0.0.0.0"'])
 async def test_without_keys_only_loopback_is_open(tmp_path: Path, http: str) -> None:
     async with guarded(tmp_path, http) as door:
         await door.inside.daemon.keys.revoke(door.key.split("_")[1], OWNER)
@@ -164,7 +165,7 @@ async def test_admin_takes_scope_and_owner(tmp_path: Path) -> None:
             await door.make_key(Principal(uid=70_010, gid=70_010, pid=1), "admin")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "params",
     [
         AnswerApproval(approval_id="a", digest="d", answer="once"),
@@ -182,8 +183,8 @@ async def test_who_is_no_admin_answers_no_approval_and_makes_no_key_over_http(
         await invoke(Ping(), Principal(uid=OWNER.uid, gid=OWNER.gid, pid=0))
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/who", "/take", "/nothing", "/health"])
+@each_row("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@each_row("path", ["/who", "/take", "/nothing", "/health"])
 async def test_where_it_comes_from_is_judged_first_for_every_method_and_path(
     tmp_path: Path, method: str, path: str
 ) -> None:

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from clawd.channels.http.errors import error_response
 from clawd.errors import (
     BusyError,
@@ -25,6 +23,7 @@ from clawd.errors import (
     UnauthenticatedError,
     WorkerDiedError,
 )
+from tests.support.rows import each_row
 
 OPENAI, ANTHROPIC, OLLAMA = "/v1/chat/completions", "/v1/messages", "/api/chat"
 INVALID, SERVER, API = "invalid_request_error", "server_error", "api_error"
@@ -98,7 +97,7 @@ def name_of(kind: Any) -> str:
     return type(kind).__name__ if isinstance(kind, Exception) else ""
 
 
-@pytest.mark.parametrize(("error", "status", "openai", "code", "anthropic"), KINDS, ids=name_of)
+@each_row(("error", "status", "openai", "code", "anthropic"), KINDS, ids=name_of)
 def test_an_error_has_the_envelope_of_its_path(
     error: Exception, status: int, openai: str, code: str, anthropic: str
 ) -> None:
@@ -111,7 +110,7 @@ def test_an_error_has_the_envelope_of_its_path(
     assert told(OLLAMA, error) == (status, {"error": "no"})
 
 
-@pytest.mark.parametrize("status", [405, 408, 413, 414, 415, 417, 431])
+@each_row("status", [405, 408, 413, 414, 415, 417, 431])
 def test_whatever_is_wrong_with_a_request_is_no_failure_of_the_server(status: int) -> None:
     error = InvalidRequestError("no")
     assert told(OPENAI, error, status)[1]["error"]["type"] == INVALID
@@ -127,7 +126,7 @@ def test_a_defect_tells_its_kind_and_nothing_of_its_words() -> None:
         assert "ValueError" in json.dumps(body)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "wait"),
     [
         (BusyError("no", retry_after_s=2.4), "3"),
@@ -150,7 +149,7 @@ def test_a_prompt_that_is_too_long_is_told_with_its_counts() -> None:
     assert said.startswith("prompt is too long: 9 tokens > 4 maximum")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "keys"),
     [
         ("/v1/messages", {"type", "error"}),

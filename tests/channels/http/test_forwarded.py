@@ -25,6 +25,7 @@ from clawd.runtime.prompt import BASE, PromptSettings
 from tests.channels.http.plain import ROUTES
 from tests.channels.http.rig import EVERYTHING, served
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 CALLER = Caller(principal=OWNER, scopes=EVERYTHING)
 THEIRS = ToolSpec(name="theirs", description="", parameters={"type": "object"})
@@ -95,7 +96,7 @@ def test_hints_are_refused_where_no_router_is() -> None:
         asked(metadata={"privacy": "local"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "problem"),
     [
         ((), "at least one"),
@@ -136,7 +137,7 @@ def test_a_raw_prompt_stands_alone() -> None:
         checked(ModelRequest(prompt="once upon", messages=(user("a"),)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"tools": ["file_list"]},

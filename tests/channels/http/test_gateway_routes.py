@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import pytest
 from aiohttp import web
 
 from clawd.channels.http.app import DRAINING
@@ -21,6 +20,7 @@ from clawd.wire.methods import ListTools, Status
 from clawd.wire.reports import StatusReport, ToolList
 from tests.channels.http.rig import EVERYTHING, LIMIT_S, Served, events_of, served
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 ADA = Principal(uid=70_010, gid=70_010, pid=1)
 BOB = Principal(uid=70_011, gid=70_011, pid=2)
@@ -139,7 +139,7 @@ async def test_a_tool_run_leaves_one_receipt_and_names_it(tmp_path: Path) -> Non
         assert (await door.get("/receipts?tool=shell"))[1]["items"] == []
 
 
-@pytest.mark.parametrize("raw", ["[1]", '"{"', "null", '"not json"', '{"no": 1}'])
+@each_row("raw", ["[1]", '"{"', "null", '"not json"', '{"no": 1}'])
 async def test_arguments_that_cannot_be_meant_leave_a_receipt_too(tmp_path: Path, raw: str) -> None:
     async with served(tmp_path) as door:
         body = {"arguments": json.loads(raw)}
@@ -149,9 +149,7 @@ async def test_arguments_that_cannot_be_meant_leave_a_receipt_too(tmp_path: Path
         assert (receipt.id, receipt.status) == (told["receipt_id"], "failed")
 
 
-@pytest.mark.parametrize(
-    "body", [{"argument": {}}, {"arguments": {}, "interactive": "maybe"}, {"workspace": 1}]
-)
+@each_row("body", [{"argument": {}}, {"arguments": {}, "interactive": "maybe"}, {"workspace": 1}])
 async def test_a_body_that_is_not_understood_runs_nothing(
     tmp_path: Path, body: dict[str, Any]
 ) -> None:
@@ -390,7 +388,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path) -> None
             assert await response.content.readline() == b": ping\n"
 
 
-@pytest.mark.parametrize("path", ["/events", "/conversations/{}/events"])
+@each_row("path", ["/events", "/conversations/{}/events"])
 async def test_streams_without_an_end_end_with_the_daemon(tmp_path: Path, path: str) -> None:
     async with served(tmp_path) as door:
         _, told = await door.post("/chat", {"message": "one"})

@@ -11,6 +11,7 @@ import pytest
 
 from clawd.channels.http import guard
 from tests.channels.http.door import LIMIT_S, Guarded, guarded, reply_of, rest_of, statuses
+from tests.support.rows import each_row
 
 FAST = "header_timeout_s = 0.3\nbody_timeout_s = 0.3\nidle_timeout_s = 0.3"
 SMUGGLED = b"GET /who?smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -25,7 +26,7 @@ async def is_alive(door: Guarded) -> bool:
     return (await door.ask()).status == 200
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         ("Content-Length: 4", "Transfer-Encoding: chunked"),
@@ -54,7 +55,7 @@ async def test_a_request_of_two_lengths_smuggles_no_second_one(
         assert await is_alive(door)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rest",
     [
         b"ffffffffffffffff1\r\n{}",
@@ -77,7 +78,7 @@ async def test_bad_chunks_are_refused_and_hide_no_request(tmp_path: Path, rest: 
         assert await is_alive(door)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"\x00" * 1_000,
@@ -109,7 +110,7 @@ async def test_rubbish_is_answered_with_an_error_or_a_closed_connection(
         assert await is_alive(door)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "problem"),
     [
         (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", "Invalid method encountered"),
@@ -156,7 +157,7 @@ async def test_each_of_many_requests_on_one_connection_is_judged(tmp_path: Path)
         assert statuses(flood) == [200] * 501
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         ("X-Long: " + "x" * 20_000,),
@@ -241,7 +242,7 @@ async def test_a_stream_outlives_all_these_times(tmp_path: Path) -> None:
         assert b"data: two" in (await streaming).body
 
 
-@pytest.mark.parametrize("path", ["/take", "/v1/messages", "/api/chat"])
+@each_row("path", ["/take", "/v1/messages", "/api/chat"])
 async def test_a_body_that_does_not_come_to_its_end_is_cut(tmp_path: Path, path: str) -> None:
     async with guarded(tmp_path, FAST) as door:
         start = head(door, f"POST {path} HTTP/1.1", "Content-Length: 100")
@@ -251,7 +252,7 @@ async def test_a_body_that_does_not_come_to_its_end_is_cut(tmp_path: Path, path:
         assert door.reached == []
 
 
-@pytest.mark.parametrize("path", ["/take", "/v1/messages", "/api/chat"])
+@each_row("path", ["/take", "/v1/messages", "/api/chat"])
 async def test_a_body_that_is_too_long_is_refused(tmp_path: Path, path: str) -> None:
     async with guarded(tmp_path, "max_body_bytes = 1024") as door:
         fits = b'{"a": "%s"}' % (b"x" * 1_000)
@@ -278,7 +279,7 @@ async def test_a_body_is_read_only_of_those_who_may_ask(tmp_path: Path) -> None:
         assert reply.status == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/v1/health"])
+@each_row("path", ["/", "/health", "/v1/health"])
 async def test_nothing_is_read_of_those_whom_nobody_vouches_for(tmp_path: Path, path: str) -> None:
     async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
         door.key = ""

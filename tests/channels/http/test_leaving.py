@@ -17,6 +17,7 @@ from clawd.channels.http.request_counts import COUNTS
 from tests.channels.http.plain import ROUTES, Chat, lines_of
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.gguf_models import write_random_gguf
+from tests.support.rows import each_row
 
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
@@ -92,8 +93,8 @@ async def read_until(response: aiohttp.ClientResponse, key: str) -> dict[str, An
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize("is_plain", [True, False])
-@pytest.mark.parametrize("place", ["stream", "prefill", "whole"])
+@each_row("is_plain", [True, False])
+@each_row("place", ["stream", "prefill", "whole"])
 async def test_one_who_leaves_stops_the_model(
     tmp_path: Path, endless: Path, place: str, *, is_plain: bool
 ) -> None:
@@ -112,7 +113,7 @@ async def test_one_who_leaves_stops_the_model(
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize("stream", [True, False])
+@each_row("stream", [True, False])
 async def test_one_who_leaves_the_queue_is_no_longer_in_it(
     tmp_path: Path, endless: Path, *, stream: bool
 ) -> None:

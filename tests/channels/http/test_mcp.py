@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import httpx2
 import msgspec
-import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
@@ -23,6 +22,7 @@ from clawd.security.principal import Principal
 from clawd.wire.events import ApprovalRequested, ToolFinished
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -72,7 +72,7 @@ async def test_a_client_that_accepts_nothing_in_words_is_answered_in_json(tmp_pa
         assert response.content_type == "application/json"
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+@each_row("method", ["GET", "DELETE", "PUT"])
 async def test_what_is_no_message_is_refused(tmp_path: Path, method: str) -> None:
     async with mcp_door(tmp_path) as door:
         headers = {"Accept": "text/event-stream"}
@@ -81,7 +81,7 @@ async def test_what_is_no_message_is_refused(tmp_path: Path, method: str) -> Non
             assert "POST" in response.headers["Allow"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments", "status", "told"),
     [
         ("file_read", {}, "failed", "path"),
@@ -215,7 +215,7 @@ async def test_a_deleted_conversation_of_a_client_is_made_anew(tmp_path: Path) -
         assert door.inside.receipts()[-1].conversation_id != first
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+@each_row("mode", ["auto", "legacy", "2026-07-28"])
 async def test_the_official_client_works_in_every_mode(tmp_path: Path, mode: Any) -> None:
     async with (
         mcp_door(tmp_path) as door,

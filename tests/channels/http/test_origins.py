@@ -1,7 +1,5 @@
 """Which Host and which Origin may ask: a table of those that may, and one of those that may not."""
 
-import pytest
-
 from clawd.channels.http.origins import (
     Asked,
     DoorRules,
@@ -10,6 +8,7 @@ from clawd.channels.http.origins import (
     preflight_problem,
     refusal,
 )
+from tests.support.rows import each_row
 
 RULES = DoorRules(
     hosts=frozenset({"clawd.lan", "192.168.1.5"}), origins=frozenset({"http://localhost:3000"})
@@ -29,7 +28,7 @@ def asked(
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "localhost",
@@ -49,7 +48,7 @@ def test_a_host_that_is_ours_may_be_asked(host: str) -> None:
     assert refusal(asked(host), RULES) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "",
@@ -88,12 +87,12 @@ def test_a_host_that_is_not_ours_is_refused(host: str) -> None:
     assert refusal(asked(host), RULES) != ""
 
 
-@pytest.mark.parametrize("hosts", [(), ("localhost", "localhost"), ("localhost", "evil.example")])
+@each_row("hosts", [(), ("localhost", "localhost"), ("localhost", "evil.example")])
 def test_there_must_be_exactly_one_host(hosts: tuple[str, ...]) -> None:
     assert refusal(Asked(method="GET", target="/", hosts=hosts), RULES) != ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "is_taken"),
     [
         ("/v1/models", True),
@@ -112,7 +111,7 @@ def test_a_whole_address_must_be_on_the_host(target: str, is_taken: bool) -> Non
     assert (refusal(asked(target=target), RULES) == "") is is_taken
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin", [None, "http://localhost:3000", "http://localhost:8686", "http://LOCALHOST:8686"]
 )
 def test_no_page_or_one_of_ours_may_ask(origin: str | None) -> None:
@@ -120,7 +119,7 @@ def test_no_page_or_one_of_ours_may_ask(origin: str | None) -> None:
     assert (refusal(asked(origin=origin), RULES) == "") is is_exact
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin",
     [
         "",
@@ -156,7 +155,7 @@ def test_over_tls_our_own_origin_is_an_https_one() -> None:
     assert refusal(asked(origin="http://localhost:8686"), rules) != ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("site", "is_taken"),
     [
         ("", True),
@@ -177,7 +176,7 @@ def test_a_configured_page_is_of_another_site_and_may_ask_all_the_same() -> None
     assert cross_origin(request, RULES) == "http://localhost:3000"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "headers", "is_taken"),
     [
         ("POST", "authorization, content-type, x-stainless-lang", True),

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from clawd.channels.http.openai.tools import read_tools
 from clawd.channels.http.schemas import without_nulls
 from clawd.engine.worker.gbnf import Rules
 from clawd.engine.worker.schema import schema_rule
+from tests.support.rows import each_row
 
 GO: dict[str, Any] = {
     "type": "object",
@@ -57,7 +57,7 @@ def test_tools_and_formats_of_every_dialect_are_taken_without_their_nulls() -> N
     assert [each and each["json_schema"]["schema"] for each in formats] == [CLEAN] * 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"const": None},

@@ -14,6 +14,7 @@ from clawd.errors import ForbiddenError
 from clawd.service.http import routes_of
 from tests.channels.http.rig import EVERYTHING, served
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 SCOPES = ("chat", "tools", "admin")
 SETS = [
@@ -63,7 +64,7 @@ def test_what_changes_what_others_decided_needs_an_admin() -> None:
             assert row.needs == frozenset({"tools"}), row
 
 
-@pytest.mark.parametrize("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
+@each_row("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
 async def test_each_route_lets_in_whoever_has_its_scopes_and_nobody_else(
     tmp_path: Path, scopes: frozenset[str]
 ) -> None:

@@ -4,10 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.channels.http.local_models import served_locally
 from tests.channels.http.rig import Served, served
+from tests.support.rows import Rows
 
 TEXT = "<|im_start|>naïve 🙂"
 CHAT: dict[str, Any] = {
@@ -70,9 +69,8 @@ async def test_texts_and_tokens_are_joined(tmp_path: Path) -> None:
     assert nothing == {"tokens": []}
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
+async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    table: list[tuple[str, dict[str, Any]]] = [
         ("/tokenize", {"content": 5}),
         ("/tokenize", {"content": ["a", None]}),
         ("/tokenize", {"content": [99_999]}),
@@ -84,14 +82,14 @@ async def test_texts_and_tokens_are_joined(tmp_path: Path) -> None:
         ("/detokenize", {"tokens": [99_999]}),
         ("/apply-template", {}),
         ("/apply-template", {"messages": "hi"}),
-    ],
-)
-async def test_what_cannot_be_meant_is_refused(
-    tmp_path: Path, path: str, body: dict[str, Any]
-) -> None:
+    ]
+    rows = Rows()
     async with served_locally(tmp_path) as door:
-        status, answer = await door.post(path, {"model": "embedded"} | body)
-    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+        for path, body in table:
+            with rows.row((path, body)):
+                status, answer = await door.post(path, {"model": "embedded"} | body)
+                assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    rows.check()
 
 
 async def test_a_template_gives_the_prompt_that_is_answered_and_counted(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from clawd.channels.http.exchange import Caller
 from clawd.memory.rows import TAINT
@@ -12,6 +11,7 @@ from clawd.security.principal import Principal
 from tests.channels.http.plain import CHAT_PATH, ROUTES, Chat, lines_of
 from tests.channels.http.rig import EVERYTHING, Served, served
 from tests.support.inprocess import OWNER
+from tests.support.rows import each_row
 
 LOOK = {"tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "text": "I look."}
 BOB = Principal(uid=77_001, gid=77_001, pid=1)
@@ -75,7 +75,7 @@ FORMATTED: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("path", FORMATTED)
+@each_row("path", FORMATTED)
 async def test_an_answer_of_a_given_form_is_one_pass_in_every_dialect(
     tmp_path: Path, path: str
 ) -> None:

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import pytest
-
 from clawctl.shell.hooks import INSIDE, chosen_shell, launch
+from tests.support.rows import each_row
 
 FOLDER = Path("/run/user/1/clawctl-x")
 NONCE = "ab" * 16
 
 
-@pytest.mark.parametrize("shell", ["/bin/bash", "/usr/bin/zsh", "/usr/bin/fish", "/bin/dash"])
+@each_row("shell", ["/bin/bash", "/usr/bin/zsh", "/usr/bin/fish", "/bin/dash"])
 def test_the_nonce_is_in_the_files_and_nowhere_else(shell: str) -> None:
     plan = launch(shell, FOLDER, NONCE, {"HOME": "/h", INSIDE: "0"})
     assert any(NONCE in text for text in plan.files.values())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clawctl.shell.plain_text import plain_text
 from clawctl.shell.redact import TAG, redacted
+from tests.support.rows import each_row
 
 # Processor time, so that other programs do not count. What grows with the square of the length
 # takes minutes to hours on a row of a megabyte; what goes through once takes less than a second.
@@ -57,7 +58,7 @@ for unit in json.load(sys.stdin):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("size", [32 * 1024, ROW_CHARS])
+@each_row("size", [32 * 1024, ROW_CHARS])
 def test_no_row_takes_long_whatever_it_is_made_of(size: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(size)],
@@ -94,7 +95,7 @@ def test_an_erased_line_costs_what_was_drawn_and_shows_it() -> None:
     assert plain_text(b"abcdef\r\x1b[Kxy\x1b[2Kz") == "  z"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "PASSWORD=ab&cd;ef,gh|ij",

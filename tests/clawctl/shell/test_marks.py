@@ -1,10 +1,10 @@
 """Marks in a shell's output: found wherever the output is cut, and not to be forged."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawctl.shell.marks import MAX_MARK_BYTES, Mark, MarkReader, reply_text
+from tests.support.rows import each_row
 
 NONCE = "5f" * 16
 DONE = f"\x1b]7717;{NONCE};done;1;/srv/my project\a".encode()
@@ -35,7 +35,7 @@ def test_marks_keep_their_place_in_the_output() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"\x1b]7717;" + b"00" * 16 + b";done;0;/\a",

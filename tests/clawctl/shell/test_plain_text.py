@@ -1,13 +1,13 @@
 """Terminal output as text."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawctl.shell.plain_text import plain_text
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "text"),
     [
         (b"a\r\nb\r\n", "a\nb\n"),

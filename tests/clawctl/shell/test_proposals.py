@@ -1,15 +1,14 @@
 """Which commands an answer proposes."""
 
-import pytest
-
 from clawctl.shell.proposals import MAX_COMMAND_CHARS, MAX_PROPOSALS, proposals_in
+from tests.support.rows import each_row
 
 
 def commands(text: str) -> list[str]:
     return [each.command for each in proposals_in(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("no command", []),
@@ -33,7 +32,7 @@ def test_finds_what_is_proposed(text: str, expected: list[str]) -> None:
     assert commands(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command", ["ls \x1b[2J", "ls \u202etxt", "rm\u00a0-r x", "a\rb", "x\u200b", "\U000e0041"]
 )
 def test_what_hides_something_may_not_stand_in_a_prompt(command: str) -> None:

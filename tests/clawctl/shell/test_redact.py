@@ -7,11 +7,11 @@ import subprocess
 import sys
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawctl.shell.redact import TAG, is_secret_name, known_secrets, redacted
+from tests.support.rows import each_row
 
 WORD = "correct-horse"
 RANDOM = base64.urlsafe_b64encode(hashlib.sha256(b"seed").digest()).decode()
@@ -21,7 +21,7 @@ KEY_LINES = "\n".join(
 KIND = "PRIVATE " + "KEY"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"PASSWORD={WORD}",
@@ -51,7 +51,7 @@ def test_a_value_that_is_named_a_secret_is_taken_out(text: str) -> None:
     assert TAG in shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "begin",
     ["sk-", "ghp_", "github_pat_", "glpat-", "xoxb-", "hf_", "pypi-", "AKIA", "sk_live_", "npm_"],
 )
@@ -70,7 +70,7 @@ def test_a_web_token_is_taken_out() -> None:
     assert redacted(f"got {token}") == f"got {TAG}"
 
 
-@pytest.mark.parametrize("prefix", ["", "OPENSSH ", "RSA ", "EC ", "ENCRYPTED "])
+@each_row("prefix", ["", "OPENSSH ", "RSA ", "EC ", "ENCRYPTED "])
 def test_a_private_key_is_taken_out_whole_or_cut(prefix: str) -> None:
     begin, end = f"-----BEGIN {prefix}{KIND}-----", f"-----END {prefix}{KIND}-----"
     for text in (
@@ -89,7 +89,7 @@ def test_strings_without_order_are_taken_out() -> None:
     assert redacted(f"got {RANDOM} back") == f"got {TAG} back"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "commit 3f786850e387550fdab836ed7e6dc881de23001b",
@@ -110,7 +110,7 @@ def test_what_a_question_is_about_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "secret"),
     [
         ("https://user:p@ss@word@example.org/x", "word"),
@@ -149,7 +149,7 @@ def test_the_second_half_of_a_pair_of_keys_is_taken_out() -> None:
     assert text == f"Access key ID,Secret\n{TAG},{TAG}"
 
 
-@pytest.mark.parametrize("front", ["     {}\t", "{}:", "{}-", "+", "> "])
+@each_row("front", ["     {}\t", "{}:", "{}-", "+", "> "])
 def test_the_lines_of_a_key_are_found_behind_what_programs_put_before_them(front: str) -> None:
     lines = [front.format(n) + line for n, line in enumerate(KEY_LINES.splitlines())]
     shown = redacted("\n".join(lines))
@@ -158,7 +158,7 @@ def test_the_lines_of_a_key_are_found_behind_what_programs_put_before_them(front
         assert line[-20:] not in shown
 
 
-@pytest.mark.parametrize("before", ["", "a", "ab", "ada:"])
+@each_row("before", ["", "a", "ab", "ada:"])
 def test_a_known_value_is_found_as_others_write_it(before: str) -> None:
     value = 'sword/fish "23" & more'
     encoded = base64.b64encode(f"{before}{value} x".encode()).decode()
@@ -168,7 +168,7 @@ def test_a_known_value_is_found_as_others_write_it(before: str) -> None:
     assert "sword" not in shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "PASS: tests/test_pass.py",
@@ -214,9 +214,7 @@ def test_a_known_value_never_stays(value: str) -> None:
     assert value not in redacted(f"one {value} two {value}", [value]) or value in TAG
 
 
-@pytest.mark.parametrize(
-    "text", ["a." * 15_000, "." * 30_000, ("A" * 64 + "\n") * 450, "a_" * 15_000]
-)
+@each_row("text", ["a." * 15_000, "." * 30_000, ("A" * 64 + "\n") * 450, "a_" * 15_000])
 def test_no_output_takes_for_ever(text: str) -> None:
     # In another process, which can be ended: a regular expression listens to nothing.
     code = "import sys; from clawctl.shell.redact import redacted; redacted(sys.stdin.read())"

@@ -7,6 +7,7 @@ import pytest
 
 from clawctl.shell.session_file import NAME, read_session, write_session
 from clawd.errors import ClawError
+from tests.support.rows import each_row
 
 
 def test_what_is_written_is_read_and_private(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_no_file_is_no_conversation(tmp_path: Path) -> None:
     assert read_session(tmp_path / "gone") == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         b"",
@@ -67,7 +68,7 @@ def test_a_pipe_or_a_folder_is_refused_without_waiting(tmp_path: Path) -> None:
         write_session(tmp_path, "conv-1")
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
+@each_row("mode", [0o644, 0o660, 0o602])
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     write_session(tmp_path, "conv-1")
     (tmp_path / NAME).chmod(mode)

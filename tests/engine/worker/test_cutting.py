@@ -2,11 +2,11 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.engine.worker.cutting import LONG, Cutter
+from tests.support.rows import each_row
 
 SPECIAL = ("<|end|>", "<|e", "[x]", "")
 
@@ -67,7 +67,7 @@ def test_pieces_add_up_and_special_tokens_are_never_cut(parts: list[tuple[str, i
         assert borders.isdisjoint(range(match.start() + 1, match.end()))
 
 
-@pytest.mark.parametrize("special", ["^", "]", "\\", "-"])
+@each_row("special", ["^", "]", "\\", "-"])
 def test_special_tokens_may_begin_with_any_character(special: str) -> None:
     text = (special * 2) * LONG
     assert "".join(Cutter([special], cuts_runs=True).cut(text)) == text

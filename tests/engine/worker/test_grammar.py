@@ -10,6 +10,7 @@ from clawd.engine.worker.gbnf import SchemaError
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.trigger import Trigger
 from tests.support.grammar_text import GrammarText
+from tests.support.rows import each_row
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 BAD = {"type": "object", "not": {"required": ["x"]}}
@@ -156,7 +157,7 @@ def test_equal_requests_are_planned_once() -> None:
 THINK = ((b"<think>", b"</think>"), (b"[THINK]", b"[/THINK]"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("Look: <tool_call>\n{", "<tool_call>\n{"),
@@ -186,7 +187,7 @@ def test_a_marker_is_found_in_every_split_and_not_in_reasoning(text: str, found:
             assert got == found.encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         *("", "<", "<think>", "<tool_call", "<think><tool_call>", "<tool>", "[THINK]</think>[C]"),

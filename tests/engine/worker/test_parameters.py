@@ -9,6 +9,7 @@ from clawd.engine.call_frame import ParameterForm, StringForm
 from clawd.engine.worker.gbnf import Rules, SchemaError
 from clawd.engine.worker.parameters import arguments_rule
 from tests.support.grammar_sampler import GrammarSampler
+from tests.support.rows import each_row
 
 TAGS = ParameterForm(
     key="<%key%>", end="</p>", separator="%ws%", strings=(StringForm(key="<%key%>", stop="</p>"),)
@@ -32,7 +33,7 @@ def having(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("form", "schema", "yes", "no"),
     [
         (TAGS, having({"a": FREE}, "a"), "<a>x < y</ p></p>", "<a>x</p></p>"),
@@ -72,7 +73,7 @@ def test_arguments_are_held_one_by_one(form: ParameterForm, schema: Any, yes: st
     assert not takes(form, schema, no)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         7,
@@ -87,7 +88,7 @@ def test_what_cannot_be_held_is_refused(schema: Any) -> None:
         arguments_rule(Rules(), TAGS, schema)
 
 
-@pytest.mark.parametrize("form", [TAGS, KEYWORDS, QUOTED])
+@each_row("form", [TAGS, KEYWORDS, QUOTED])
 def test_references_that_multiply_end_in_a_grammar_or_a_reason(form: ParameterForm) -> None:
     again = {"$ref": "#/$defs/d"}
     for node in (

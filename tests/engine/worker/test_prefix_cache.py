@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from clawd.engine.worker.scheduler import Scheduler
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
 from tests.engine.worker.fake_backend import FakeBackend, expected_text
+from tests.support.rows import each_row
 
 MEGABYTE = 1024 * 1024
 MAX_STEPS = 5000
@@ -282,7 +282,7 @@ def test_no_time_to_save_saves_nothing_and_harms_nothing(tmp_path: Path) -> None
     assert Run(folder=tmp_path).ask(prompt(1, 60)).cached_tokens == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "garbage", "gone"])
+@each_row("damage", ["cut", "flipped", "garbage", "gone"])
 def test_damaged_files_cost_the_cache_only(damage: str, tmp_path: Path) -> None:
     run = Run(folder=tmp_path)
     run.ask(prompt(1, 60))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawd.engine.worker.process import OOM_SCORE_ADJ, memory_bound
+from tests.support.rows import each_row
 
 HARDENED = (
     "from pathlib import Path\n"
@@ -20,7 +21,7 @@ HARDENED = (
 )
 
 
-@pytest.mark.parametrize("before", [0, 900])
+@each_row("before", [0, 900])
 def test_out_of_memory_the_kernel_takes_a_worker_before_others(before: int) -> None:
     # Anybody may raise it; to lower it takes a right that a test need not have.
     argv = [sys.executable, "-c", HARDENED.format(before=before)]

@@ -18,6 +18,7 @@ from clawd.engine.worker.prompt import (
     tokens_of,
 )
 from clawd.engine.worker.template import ChatTemplate
+from tests.support.rows import each_row
 
 START, END, CALL, BOS, PAIR = 1, 2, 3, 4, 5
 
@@ -128,7 +129,7 @@ def test_raw_tokens_are_taken_as_they_are() -> None:
     assert builder().build_raw((), []) == ()
 
 
-@pytest.mark.parametrize("token", [-1, 0x110000])
+@each_row("token", [-1, 0x110000])
 def test_a_number_that_is_no_token_is_refused(token: int) -> None:
     with pytest.raises(UnknownTokenError, match=str(token)):
         builder().build_raw((1, token), [])

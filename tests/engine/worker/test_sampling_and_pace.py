@@ -21,6 +21,7 @@ from clawd.engine.worker.sampling import (
     plan_stages,
     remembered_tokens,
 )
+from tests.support.rows import each_row
 
 
 def test_all_stages_come_in_llama_cpps_order() -> None:
@@ -72,7 +73,7 @@ def test_penalties_over_no_tokens_are_none() -> None:
     assert plan_stages(config) == (Greedy(),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "count"),
     [
         (SamplingConfig(), 0),
@@ -89,7 +90,7 @@ def test_samplers_are_shown_as_much_of_the_prompt_as_they_look_back_on(
     assert remembered_tokens(config) == count
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "gap"),
     [
         (SamplingConfig(temperature=0), 0.0),
@@ -112,7 +113,7 @@ def test_the_models_seed_serves_requests_without_one() -> None:
     assert len(drawn) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     "config",
     [
         SamplingConfig(repeat_penalty=0),

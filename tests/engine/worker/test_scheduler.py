@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, expected_text
+from tests.support.rows import each_row
 
 MAX_STEPS = 5000
 
@@ -215,7 +215,7 @@ def test_a_stop_string_over_several_tokens_ends_the_answer_before_it() -> None:
     assert run.text(1) == text[: text.index(text[4:7])]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3, 12])
+@each_row("steps", [0, 1, 3, 12])
 def test_cancel_ends_a_generation_wherever_it_is(steps: int) -> None:
     run = Run(FakeBackend(n_batch=8), n_parallel=1)
     run.submit(1, prompt(1, 40), max_tokens=20)

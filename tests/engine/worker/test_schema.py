@@ -13,6 +13,7 @@ from clawd.engine.worker.gbnf import MAX_REPETITIONS, Rules, SchemaError
 from clawd.engine.worker.ranges import integer_between, number_between
 from clawd.engine.worker.schema import schema_rule
 from tests.support.grammar_text import GrammarText
+from tests.support.rows import each_row
 from tests.support.schema_check import is_valid
 
 ANYTHING = [
@@ -65,7 +66,7 @@ def test_any_value_is_any_json_and_nothing_else() -> None:
     assert [one for one in NO_JSON if text.describes(one)] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "yes", "no"),
     [
         ({"type": "integer"}, ["0", "-5"], ["1.5", '"1"']),
@@ -174,7 +175,7 @@ def test_a_schema_may_refer_to_itself() -> None:
     assert not text.describes('{"kids": [1]}')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "reason"),
     [
         ({"not": {"type": "null"}}, "not cannot"),
@@ -235,7 +236,7 @@ def test_a_huge_enum_shares_its_beginnings() -> None:
     assert not GrammarText(text).describes('"value5000"')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "yes", "no"),
     [
         (r"^[a-z]+-\d{2}$", ["ab-12"], ["ab-1", "-12", "ab-123"]),
@@ -307,7 +308,7 @@ def doubling(keyword: str) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": parts | {"d40": {"type": "integer"}}}
 
 
-@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+@each_row("keyword", ["allOf", "anyOf", "oneOf"])
 def test_references_that_multiply_end_in_a_grammar_or_a_reason(keyword: str) -> None:
     started = time.process_time()
     try:

@@ -32,6 +32,7 @@ from clawd.engine.worker.statefile import (
     write_slices,
 )
 from clawd.engine.worker.statefolder import STALE_S, StateFolder, StoredState
+from tests.support.rows import each_row
 
 PRINT = "ab" * 32
 OTHER = "cd" * 32
@@ -98,7 +99,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
             read_state(path, header(40), into)
 
 
-@pytest.mark.parametrize("data", [b"", b"GGUF", b"CLAWDKV1" + b"\xff" * 64, os.urandom(5000)])
+@each_row("data", [b"", b"GGUF", b"CLAWDKV1" + b"\xff" * 64, os.urandom(5000)])
 def test_garbage_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "state"
     path.write_bytes(data)

@@ -7,6 +7,7 @@ import pytest
 
 from clawd.engine.protocol import ChatCall, ChatMessage
 from clawd.engine.worker.template import MAX_EXTRA_BYTES, ChatTemplate, RenderInput
+from tests.support.rows import each_row
 
 USER = ChatMessage(role="user", content="hi")
 SYSTEM = ChatMessage(role="system", content="be brief")
@@ -28,7 +29,7 @@ def render(source: str, *messages: ChatMessage, tools: bool = False, **variables
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "expected"),
     [
         ("{{ bos_token }}|{{ eos_token }}", "<s>|</s>"),
@@ -73,7 +74,7 @@ def test_a_call_without_text_has_no_content_where_a_template_asks_for_none() -> 
     assert render(source, USER, CALL).startswith("call look")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "{{ 'x' * 100000000 }}",

@@ -1,6 +1,5 @@
 """The format of an entry: what is written is read back, and no body is taken for a header."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from clawd.memory.knowledge.entry import (
     render,
     snippet,
 )
+from tests.support.rows import each_row
 
 KEYWORD = st.from_regex(r"[a-z0-9][a-z0-9.+-]{0,10}[a-z0-9]", fullmatch=True)
 LINE = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60).map(str.strip)
@@ -59,7 +59,7 @@ def test_any_file_can_be_read(data: bytes) -> None:
     parse(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "keywords", "body"),
     [
         ("keywords: server, Backup\n\nnas2\n", ("backup", "server"), "nas2"),
@@ -75,7 +75,7 @@ def test_a_header_by_hand_is_read(text: str, keywords: tuple[str, ...], body: st
     assert (parsed.header.keywords, parsed.body) == (keywords, body)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

@@ -18,11 +18,12 @@ from clawd.memory.knowledge.keywords import (
     searched_keywords,
     wanted_entries,
 )
+from tests.support.rows import each_row
 
 FILE = re.compile(r"(fix-)?[a-z0-9+][a-z0-9._+-]{0,31}(_[a-z0-9+][a-z0-9._+-]{0,31}){0,7}\.md")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "file"),
     [
         ("server backup", "backup_server.md"),
@@ -47,7 +48,7 @@ def test_what_is_meant_in_one_way_names_an_entry(text: str, file: str) -> None:
     assert entry_name(text).file == file
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("", '"backup server"'),

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.toolcalls.bare_values import Arguments
+from tests.support.rows import each_row
 
 STRING = {"type": "string"}
 
@@ -18,7 +18,7 @@ def typed(text: str, schema: Any, **more: Any) -> Any:
     return json.loads(arguments.text())["key"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "schema", "value"),
     [
         ("5", STRING, "5"),

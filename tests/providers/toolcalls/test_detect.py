@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from clawd.engine.embedded import embedded_model_path
 from clawd.providers.base import Reasoning, Text
 from clawd.providers.toolcalls.base import ParserOptions
@@ -16,6 +14,7 @@ from clawd.providers.toolcalls.detect import (
 )
 from clawd.providers.toolcalls.prompt_end import prompt_end
 from tests.providers.toolcalls.feeding import parse
+from tests.support.rows import each_row
 
 GENERATION = "{%- if add_generation_prompt %}"
 
@@ -25,7 +24,7 @@ def test_every_family_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "family"),
     [
         ("", "hermes"),
@@ -47,7 +46,7 @@ def test_the_embedded_model_is_parsed_as_hermes() -> None:
     assert family_of(template) == "hermes"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("end", "begins_in_reasoning"),
     [
         ("<|im_start|>assistant\n<think>\n", True),
@@ -79,7 +78,7 @@ def test_an_answer_begins_in_reasoning_only_where_the_prompt_opens_it(
     assert isinstance(first, Reasoning if begins_in_reasoning else Text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "begins_in_reasoning"),
     [
         ("{% set enable_thinking = enable_thinking | default(true) %}", True),
@@ -96,7 +95,7 @@ def test_what_the_template_sets_is_known_at_its_end(before: str, begins_in_reaso
     assert habits_of(f"{before}<tool_call>{end}").starts_in_reasoning is begins_in_reasoning
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "opening", "closing"),
     [
         ("[TOOL_CALLS]", "[THINK]", "[/THINK]"),
@@ -126,7 +125,7 @@ def test_reasoning_that_the_prompt_opens_is_split_off_whatever_its_markers(
     assert parse(closes, ["It is noon."]) == ("It is noon.", "", [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template",
     [
         "{% if %}",
@@ -145,7 +144,7 @@ def test_a_hostile_template_costs_nothing_and_is_not_run(template: str) -> None:
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("text", ['<tool_call>{"name"', "[TOOL_CALLS]x", "<|python_tag|>{"])
+@each_row("text", ['<tool_call>{"name"', "[TOOL_CALLS]x", "<|python_tag|>{"])
 def test_a_call_that_could_not_be_parsed_is_seen(text: str) -> None:
     assert looks_like_call(text)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from clawd.providers.base import CallDelta, Reasoning, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.families_a import FAMILIES_A, OPENINGS_A
+from tests.support.rows import each_row
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 TOOLS: dict[str, dict[str, Any]] = json.loads((FOLDER / "tools.json").read_text("utf-8"))
@@ -58,7 +59,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     return fold(deltas)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("family", "transcript"), TRANSCRIPTS, ids=[f"{name}: {t['name']}" for name, t in TRANSCRIPTS]
 )
 def test_a_transcript_gives_the_same_message_in_every_split(
@@ -148,7 +149,7 @@ def took_s(family: str, pieces: Sequence[str]) -> float:
         gc.enable()
 
 
-@pytest.mark.parametrize(("family", "start", "unit"), hostile())
+@each_row(("family", "start", "unit"), hostile())
 def test_hostile_text_takes_linear_time_and_raises_nothing(
     family: str, start: str, unit: str
 ) -> None:
@@ -158,7 +159,7 @@ def test_hostile_text_takes_linear_time_and_raises_nothing(
     assert took_s(family, in_characters) < 8 * took_s(family, in_characters[:3_000]) + 0.5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("family", "call"),
     [
         ("mistral", "[TOOL_CALLS]f[ARGS]{}"),
@@ -173,7 +174,7 @@ def test_arguments_nested_too_deeply_are_text(family: str, call: str) -> None:
     assert parse(MAKE[family](ParserOptions()), [text]) == (text, "", [])
 
 
-@pytest.mark.parametrize("family", MAKE)
+@each_row("family", MAKE)
 def test_a_lone_surrogate_raises_nothing(family: str) -> None:
     for text in TEXTS[family]:
         parser = MAKE[family](ParserOptions(schemas=TOOLS))
@@ -182,7 +183,7 @@ def test_a_lone_surrogate_raises_nothing(family: str) -> None:
         parser.finish()
 
 
-@pytest.mark.parametrize("family", MAKE)
+@each_row("family", MAKE)
 def test_text_flows_while_no_marker_may_begin(family: str) -> None:
     parser = MAKE[family](ParserOptions())
     assert fold(parser.feed("Hello wor")) == ("Hello wor", "", [])
@@ -198,7 +199,7 @@ def test_a_call_is_delivered_as_soon_as_it_is_whole() -> None:
     ]
 
 
-@pytest.mark.parametrize("family", MAKE)
+@each_row("family", MAKE)
 def test_without_tools_a_call_is_text_and_reasoning_is_still_split(family: str) -> None:
     opening, closing = {
         "seed-oss": ("<seed:think>", "</seed:think>"),
@@ -238,12 +239,12 @@ EXCERPTS = {
 }
 
 
-@pytest.mark.parametrize(("family", "template"), EXCERPTS.items())
+@each_row(("family", "template"), EXCERPTS.items())
 def test_a_template_belongs_to_one_family(family: str, template: str) -> None:
     assert [one.name for one in FAMILIES_A if one.matches(template)] == [family]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("family", "template"),
     [
         ("deepseek", "{%- set dsml_token = '｜DSML｜' %}<{{ dsml_token }}invoke name=\"x\">"),
@@ -256,7 +257,7 @@ def test_variants_of_a_family_are_known(family: str, template: str) -> None:
     assert [one.name for one in FAMILIES_A if one.matches(template)] == [family]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template",
     [
         "",

@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-import pytest
-
 from clawd.providers.base import CallDelta, Reasoning, Text
 from clawd.providers.toolcalls import functionary, gemma, granite, harmony, lfm2, nemotron
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
 from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, PARSERS, options, parse
+from tests.support.rows import each_row
 
 
 def load() -> list[tuple[ParserFactory, dict[str, Any]]]:
@@ -24,9 +23,7 @@ def load() -> list[tuple[ParserFactory, dict[str, Any]]]:
 TRANSCRIPTS = load()
 
 
-@pytest.mark.parametrize(
-    ("make", "transcript"), TRANSCRIPTS, ids=[t["name"] for _, t in TRANSCRIPTS]
-)
+@each_row(("make", "transcript"), TRANSCRIPTS, ids=[t["name"] for _, t in TRANSCRIPTS])
 def test_a_transcript_gives_the_same_message_in_every_split(
     make: ParserFactory, transcript: dict[str, Any]
 ) -> None:
@@ -40,11 +37,6 @@ def test_a_transcript_gives_the_same_message_in_every_split(
     assert parse(make(options(transcript)), list(text)) == expected
     for cut in range(len(text) + 1):
         assert parse(make(options(transcript)), [text[:cut], text[cut:]]) == expected
-
-
-def test_each_family_has_at_least_fifteen_transcripts() -> None:
-    for name in {file for file, _ in PARSERS}:
-        assert len(json.loads((FOLDER / f"{name}.json").read_text("utf-8"))) >= 15, name
 
 
 def test_a_call_that_could_not_be_parsed_is_told_by_its_marker() -> None:
@@ -71,7 +63,7 @@ def test_text_is_not_held_back_longer_than_a_marker_may_begin(make: ParserFactor
     assert told == "Hello world, it is <b>noon"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "whole"),
     [
         (nemotron.make, '<TOOLCALL>[{"name": "f"}]</TOOLCALL>'),
@@ -88,7 +80,7 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
     assert parser.feed(whole[-1]) == [CallDelta(index=0, name="f", arguments="{}")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "name"),
     [
         ("<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>", "harmony"),

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from clawd.engine.protocol import Grammar
 from clawd.engine.worker.frames import calls_rule
 from clawd.engine.worker.gbnf import Rules
@@ -14,6 +12,7 @@ from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import FAMILIES, detect, family_of, habits_of
 from tests.providers.toolcalls.feeding import Folded, parse
 from tests.support.grammar_sampler import GrammarSampler
+from tests.support.rows import each_row
 from tests.support.schema_check import is_valid
 
 SHORT = {"type": "string", "maxLength": 8}
@@ -89,7 +88,7 @@ TEMPLATES = {
     "functionary 3.1": "<function=</function>",
     "generic": "nothing about tools",
 }
-EVERY = pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+EVERY = each_row("template", TEMPLATES.values(), ids=TEMPLATES)
 IN_PARALLEL = {name for name in TEMPLATES if name != "harmony"}
 
 
@@ -185,7 +184,7 @@ PLAIN = [
 
 
 @EVERY
-@pytest.mark.parametrize("text", PLAIN, ids=range(len(PLAIN)))
+@each_row("text", PLAIN, ids=range(len(PLAIN)))
 def test_a_plain_answer_is_left_alone(template: str, text: str) -> None:
     plan = plan_of(template, lazy=True)
     if text.startswith("time\n") and "recipient" in template:

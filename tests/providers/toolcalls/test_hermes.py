@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
 from clawd.providers.toolcalls import hermes
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, looks_like_call
+from tests.support.rows import each_row
 
 TRANSCRIPTS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "transcripts" / "hermes.json").read_text("utf-8")
@@ -73,7 +73,7 @@ def parser_of(transcript: dict[str, Any]) -> ToolCallParser:
     return hermes.make(ParserOptions(starts_in_reasoning=starts))
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda t: t["name"])
+@each_row("transcript", TRANSCRIPTS, ids=lambda t: t["name"])
 def test_a_transcript_gives_the_same_message_in_every_split(transcript: dict[str, Any]) -> None:
     text = transcript["text"]
     expected = (
@@ -119,7 +119,7 @@ def test_a_call_comes_whole_and_as_soon_as_its_tag_is_closed() -> None:
     assert parser.feed("</tool_call>") == [CallDelta(index=0, name="f", arguments='{"a": 1}')]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "<tool_call>" + "{" * 100_000,
@@ -147,7 +147,7 @@ def test_without_tools_a_call_is_text_and_reasoning_is_still_split() -> None:
     assert parse(parser, [text]) == ('<tool_call>{"name":"f"}</tool_call>', "hm", [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "starts"),
     [
         ("", False),

@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from clawd.providers.toolcalls import (
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B
 from tests.providers.toolcalls.feeding import EVERY_PARSER, parse
+from tests.support.rows import each_row
 
 PIECES = st.lists(
     st.sampled_from(
@@ -98,12 +98,12 @@ HOSTILE = {
 
 
 @EVERY_PARSER
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@each_row("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, text: str) -> None:
     expect_linear(make, text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "text"),
     [
         (nemotron.make, "<TOOLCALL>" * 10_000),

@@ -16,6 +16,7 @@ from clawd.security.network import NetworkRules
 from clawd.tools.builtin.deps import WebSettings
 from clawd.tools.builtin.page_ranges import LAST_PAGE, limited, page_ranges
 from clawd.tools.builtin.pdf_extract import _missing
+from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, Site, serving
@@ -72,7 +73,7 @@ async def test_pages_are_chosen_and_the_rest_is_told(bench: Bench) -> None:
     assert none.error == "paper.pdf has 10 pages, none of these pages"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "ranges"),
     [
         ("", ((1, 1_000_000),)),
@@ -95,7 +96,7 @@ def test_pages_are_understood_as_they_are_written(
     assert page_ranges(text) == ranges
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "0",

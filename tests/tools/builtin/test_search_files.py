@@ -11,6 +11,7 @@ from clawd.security.paths import path_rules
 from clawd.security.workspace import Workspace
 from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.globbing import glob_matcher
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 
@@ -91,7 +92,7 @@ async def test_a_name_that_is_no_utf8_does_not_end_a_search(tree: Bench) -> None
     assert found.output == "d\ufffdbut.py:1:found = 1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("glob", "yes", "no"),
     [
         ("*.py", ["a.py", "x/y/a.py", ".py"], ["a.pyc", "a.py/b"]),

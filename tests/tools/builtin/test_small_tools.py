@@ -8,6 +8,7 @@ import pytest
 
 from clawd.tools.builtin import ask_user
 from clawd.tools.builtin.arithmetic import ArithmeticFailure, evaluate
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 
@@ -20,7 +21,7 @@ async def test_time_says_local_utc_and_zone(bench: Bench) -> None:
     assert zone.startswith("zone: ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "value"),
     [
         ("12 * 7", "84"), ("0.1 + 0.2", "0.3"), ("1/3", "0.333333333333333"), ("2^10", "1024"),
@@ -38,7 +39,7 @@ def test_sums_are_exact(expression: str, value: str) -> None:
     assert evaluate(expression) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "expression",
     [
         "", " ", "1/0", "5 % 0", "1 // 0", "0^-1", "(1+2", "1+", "2 3", "import os", "a.b",

@@ -14,6 +14,7 @@ from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.builtin.transfer import Request, Response, Trouble
 from clawd.tools.builtin.web_search import WebSearchTool, engine_request
 from tests.security.canary import Names, canary
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.recorded_search import CAPTCHAS, PAGES, WIKIPEDIA
 
@@ -269,7 +270,7 @@ async def test_a_parser_that_takes_too_long_is_a_problem_of_that_engine(bench: B
     assert engines.seen == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw",
     [
         None,

@@ -1,13 +1,13 @@
 """What bytes of the web are: kinds, charsets, and text without what is there to deceive."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.tools.builtin.web_text import cleaned, decoded, is_readable, kind_of, one_line
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "claimed", "kind"),
     [
         (b"%PDF-1.7", "text/html", "application/pdf"),
@@ -28,7 +28,7 @@ def test_the_kind_is_what_the_beginning_shows_else_what_is_claimed(
     assert kind_of(body, claimed) == kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "expected"),
     [
         ("text/html", True), ("text/css", True), ("application/json", True),
@@ -41,7 +41,7 @@ def test_only_media_types_of_text_are_readable(kind: str, expected: bool) -> Non
     assert is_readable(kind) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "charset", "declared"),
     [
         ("Gr\u00fc\u00dfe", "utf-8", ""),
@@ -65,7 +65,7 @@ def test_text_is_decoded_whatever_is_said_of_it(text: str, charset: str, declare
     assert decoded(text.encode(charset), declared) == text
 
 
-@pytest.mark.parametrize("charset", ["rot13", "base64", "zip", "idna", "unicode_escape", "utf-7"])
+@each_row("charset", ["rot13", "base64", "zip", "idna", "unicode_escape", "utf-7"])
 def test_a_codec_that_is_no_charset_of_the_web_is_not_used(charset: str) -> None:
     text = "uryyb \\x41 +AGE-"
     assert decoded(text.encode(), charset) == text

@@ -7,6 +7,7 @@ import pytest
 from clawd.channels.http.anthropic.request import request_of, shows_thoughts
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
+from tests.support.rows import each_row
 
 WEATHER = {"name": "weather", "description": "how it is", "input_schema": {"type": "object"}}
 SPEC = ToolSpec(name="weather", description="how it is", parameters={"type": "object"})
@@ -48,7 +49,7 @@ CALLED = Message(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [
         (None, None),
@@ -66,7 +67,7 @@ def test_system_is_a_text_or_blocks_without_notes_to_the_vendor(
     assert request_of(body(user("hi"), system=given)).system == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "expected"),
     [
         ("hi", (ASKED,)),
@@ -86,7 +87,7 @@ def test_no_messages_are_a_request_too() -> None:
     assert not request_of(body(user("hi"))).is_plain
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [
         (result("warm"), (tool_message("warm"),)),
@@ -158,7 +159,7 @@ def test_tools_of_the_client_are_taken_and_those_of_foreign_servers_passed_over(
     assert bare[0].parameters == {"type": "object", "properties": {}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "expected"),
     [
         (None, ("auto", None)),
@@ -187,7 +188,7 @@ def test_sampling_is_taken_and_the_length_clamped() -> None:
     assert request_of(body(user("hi"), max_tokens=None)).sampling.max_tokens is None
 
 
-@pytest.mark.parametrize("place", ["output_config", "output_format"])
+@each_row("place", ["output_config", "output_format"])
 def test_an_answer_may_be_held_to_a_schema(place: str) -> None:
     wanted = {"type": "json_schema", "schema": {"type": "object"}}
     given = {"format": wanted, "effort": "high"} if place == "output_config" else wanted
@@ -199,7 +200,7 @@ def test_an_answer_may_be_held_to_a_schema(place: str) -> None:
     assert request_of(body(user("hi"), output_config={"effort": "low"})).response_format is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("thinking", "expected"),
     [
         (None, True),
@@ -228,7 +229,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "place"),
     [
         (body(user([text("see"), IMAGE])), "messages[0].content[1]"),

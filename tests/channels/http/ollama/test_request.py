@@ -13,6 +13,7 @@ from clawd.channels.http.ollama.request import (
 )
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
+from tests.support.rows import each_row
 
 HI = {"role": "user", "content": "hi"}
 ASKED = Message(role="user", content="hi")
@@ -178,7 +179,7 @@ def test_a_prompt_is_what_a_user_says_unless_it_is_raw() -> None:
     assert generate_request(empty).messages == (Message(role="user", content="p"),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [({"model": "m"}, "m"), ({"name": "n"}, "n"), ({"model": "m:latest"}, "m")],
 )
@@ -186,7 +187,7 @@ def test_a_models_name_stands_under_either_key(given: Any, expected: str) -> Non
     assert model_of(given) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [(None, True), (True, True), (False, False), ("low", True), ("high", True)],
 )
@@ -194,7 +195,7 @@ def test_thoughts_are_shown_unless_nobody_wants_them(given: Any, expected: bool)
     assert shows_thoughts({"think": given}) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [
         (None, None),
@@ -216,13 +217,13 @@ def test_a_model_stays_for_seconds_or_a_duration(given: Any, expected: float | N
     assert keep_alive_s({"keep_alive": given}) == expected
 
 
-@pytest.mark.parametrize("given", ["soon", "5 minutes", "m", [1], {}, True])
+@each_row("given", ["soon", "5 minutes", "m", [1], {}, True])
 def test_what_is_no_duration_is_refused(given: Any) -> None:
     with pytest.raises(InvalidRequestError, match="keep_alive"):
         keep_alive_s({"keep_alive": given})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "place"),
     [
         (chat(HI | {"images": ["aGk="]}), "messages[0].images"),
@@ -255,7 +256,7 @@ def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, place: str) 
     assert str(refused.value).startswith(place)
 
 
-@pytest.mark.parametrize("name", ["suffix", "template", "images"])
+@each_row("name", ["suffix", "template", "images"])
 def test_what_is_not_done_here_is_refused_by_name(name: str) -> None:
     value: Any = ["aGk="] if name == "images" else "x"
     with pytest.raises(InvalidRequestError, match=name):

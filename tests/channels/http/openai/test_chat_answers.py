@@ -23,6 +23,7 @@ from clawd.providers.base import (
 from clawd.wire.events import Notice, ToolFinished, ToolRequested
 from tests.channels.http.openai.recorded import OPENCODE_FIRST, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, door
+from tests.support.rows import each_row
 
 CALLING: tuple[GatewayEvent, ...] = (
     Text(text="Let me see."),
@@ -176,7 +177,7 @@ async def test_a_call_is_not_opened_before_its_name_is_known() -> None:
     assert answer.data()[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_an_answer_that_was_cut_says_length_also_with_calls(stream: bool) -> None:
     async with door((*CALLING[:-1], Finished(reason="length"))) as at:
         answer = await at.chat({"stream": stream, "tools": [WEATHER]})
@@ -191,8 +192,8 @@ async def test_reasoning_travels_beside_the_content() -> None:
     assert (thought, said(answer)) == ("I think.", "Hello")
 
 
-@pytest.mark.parametrize("by_text", [True, False])
-@pytest.mark.parametrize("stream", [True, False])
+@each_row("by_text", [True, False])
+@each_row("stream", [True, False])
 async def test_log_probabilities_join_to_the_content(by_text: bool, stream: bool) -> None:
     he, llo = token("He"), token("llo", float("-inf"))
     markers = (token("<think>"), token("x"), token("</think>"))
@@ -327,7 +328,7 @@ async def test_what_clawd_does_beside_the_answer_is_told_only_to_who_asks() -> N
     }
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
     full = ContextFullError("too long", data={"n_prompt_tokens": 900, "n_ctx": 512})
     async with door((Failed(error=full),)) as at:

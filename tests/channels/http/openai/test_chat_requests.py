@@ -10,6 +10,7 @@ from clawd.channels.http.openai.chat_request import ChatAsked, read_chat
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 from tests.channels.http.openai.recorded import LITELLM_HISTORY, OPENCODE_FIRST, WEATHER
+from tests.support.rows import each_row
 
 USER = {"role": "user", "content": "hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
@@ -124,7 +125,7 @@ def test_every_sampling_field_arrives() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "limit"),
     [
         ({"max_tokens": 5}, 5),
@@ -139,7 +140,7 @@ def test_the_answer_is_bounded_by_either_name(body: dict[str, Any], limit: int |
     assert request(body).sampling.max_tokens == limit
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stop", "stops"),
     [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), ("", ()), (["", "x"], ("x",))],
 )
@@ -255,7 +256,7 @@ def test_functions_are_taken_and_tools_of_other_kinds_passed_over() -> None:
     assert not asked.is_plain
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "expected"),
     [
         ("auto", "auto"),

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from clawd import __version__
 from clawd.errors import ProviderError
 from clawd.providers.base import Failed, Finished, Progress, Sampling, Text, TokenLogprob
 from tests.channels.http.openai.rig import HELLO, USAGE, Answer, Door, door
+from tests.support.rows import each_row
 
 
 async def complete(at: Door, **body: Any) -> Answer:
@@ -23,7 +22,7 @@ def said(answer: Answer, index: int = 0) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prompt", "prompts"),
     [
         ("Say", ["Say"]),
@@ -73,7 +72,7 @@ async def test_a_stream_has_chunks_of_the_same_kind_and_usage_if_asked_for() -> 
     assert counted.data()[-1]["usage"]["total_tokens"] == 14
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_an_echo_puts_the_prompt_before_each_answer(stream: bool) -> None:
     async with door() as at:
         answer = await complete(at, prompt=["A: ", "B: "], n=2, echo=True, stream=stream)
@@ -85,7 +84,7 @@ async def test_an_echo_puts_the_prompt_before_each_answer(stream: bool) -> None:
     assert texts == ["A: Hello", "A: Hello", "B: Hello", "B: Hello"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_each_prompt_is_counted_once_however_many_choices_it_has(stream: bool) -> None:
     options = {"stream_options": {"include_usage": True}} if stream else {}
     async with door() as at:
@@ -95,7 +94,7 @@ async def test_each_prompt_is_counted_once_however_many_choices_it_has(stream: b
     assert usage["prompt_tokens_details"] == {"cached_tokens": 8}
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
     tokens = (
         TokenLogprob(text="Hé", piece="Hé".encode(), logprob=-0.25),

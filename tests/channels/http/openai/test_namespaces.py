@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from clawd.providers.base import CallDelta, Finished, ToolCall
 from tests.channels.http.openai.rig import USAGE, door
+from tests.support.rows import each_row
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
 READ = {"type": "function", "name": "read", "description": "Reads.", "parameters": PARAMETERS}
@@ -89,7 +88,7 @@ async def test_what_is_no_namespace_is_passed_over_and_what_is_no_function_refus
     assert await offered(PLAIN, *none) == ["plain"]
 
 
-@pytest.mark.parametrize("wrong", ["read", {"type": "function"}, {**READ, "parameters": 5}])
+@each_row("wrong", ["read", {"type": "function"}, {**READ, "parameters": 5}])
 async def test_a_wrong_function_in_a_namespace_is_named(wrong: Any) -> None:
     tool = {"type": "namespace", "name": "x", "tools": [READ, wrong]}
     async with door() as at:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from tests.channels.http.openai.recorded import WEATHER
 from tests.channels.http.openai.rig import Answer, door
+from tests.support.rows import each_row
 
 USER = {"role": "user", "content": "hello"}
 ASSISTANT = {"role": "assistant", "content": "a"}
@@ -186,7 +185,7 @@ def check(answer: Answer, field: str) -> None:
     assert error["message"].startswith(field)
 
 
-@pytest.mark.parametrize(("body", "field"), CHAT, ids=[field for _, field in CHAT])
+@each_row(("body", "field"), CHAT, ids=[field for _, field in CHAT])
 async def test_a_chat_body_is_refused(body: dict[str, Any], field: str) -> None:
     async with door() as at:
         check(await at.chat(body), field)
@@ -195,7 +194,7 @@ async def test_a_chat_body_is_refused(body: dict[str, Any], field: str) -> None:
         assert at.generations.opened == []
 
 
-@pytest.mark.parametrize(("body", "field"), COMPLETIONS, ids=[field for _, field in COMPLETIONS])
+@each_row(("body", "field"), COMPLETIONS, ids=[field for _, field in COMPLETIONS])
 async def test_a_completion_body_is_refused(body: dict[str, Any], field: str) -> None:
     async with door() as at:
         for stream in (False, True):
@@ -204,7 +203,7 @@ async def test_a_completion_body_is_refused(body: dict[str, Any], field: str) ->
         assert at.generations.opened == []
 
 
-@pytest.mark.parametrize(("body", "field"), RESPONSES, ids=[field for _, field in RESPONSES])
+@each_row(("body", "field"), RESPONSES, ids=[field for _, field in RESPONSES])
 async def test_a_response_body_is_refused(body: dict[str, Any], field: str) -> None:
     async with door() as at:
         for stream in (False, True):
@@ -220,8 +219,8 @@ async def test_an_earlier_response_is_refused_with_what_to_do_instead() -> None:
     assert "send the whole conversation" in message
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
-@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff\xfe", b"", b"[" * 300])
+@each_row("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+@each_row("body", [b"{", b"[]", b'"x"', b"\xff\xfe", b"", b"[" * 300])
 async def test_a_body_that_is_no_object_is_refused(path: str, body: bytes) -> None:
     async with door() as at:
         answer = await at.post(path, body)

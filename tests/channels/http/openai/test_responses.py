@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from clawd.channels.http.exchange import GatewayEvent
 from clawd.errors import ContextFullError, ProviderError
 from clawd.providers.base import (
@@ -23,6 +21,7 @@ from clawd.providers.base import (
 from clawd.wire.events import ToolRequested
 from tests.channels.http.openai.recorded import CODEX_FIRST, CODEX_SECOND, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, Door, door
+from tests.support.rows import each_row
 
 FLAT = {"type": "function", **WEATHER["function"]}
 EVERYTHING: tuple[GatewayEvent, ...] = (
@@ -283,7 +282,7 @@ async def test_reasoning_is_a_summary_for_who_asks_for_one() -> None:
     assert item["summary"] == [{"type": "summary_text", "text": "I think."}]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_an_answer_that_was_cut_is_incomplete(stream: bool) -> None:
     cut = (
         Text(text="He"),
@@ -299,7 +298,7 @@ async def test_an_answer_that_was_cut_is_incomplete(stream: bool) -> None:
     assert [item["status"] for item in told["output"]] == ["completed", "incomplete"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_an_answer_of_nothing_is_an_empty_message(stream: bool) -> None:
     async with door((DONE,)) as at:
         answer = await respond(at, stream=stream)
@@ -307,7 +306,7 @@ async def test_an_answer_of_nothing_is_an_empty_message(stream: bool) -> None:
     assert [item["content"][0]["text"] for item in told["output"]] == [""]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_log_probabilities_come_where_they_are_included(stream: bool) -> None:
     likely = LikelyToken(text="H", piece=b"H", logprob=-1.0)
     token = TokenLogprob(text="Hello", piece=b"Hello", logprob=-0.5, top=(likely,))
@@ -321,7 +320,7 @@ async def test_log_probabilities_come_where_they_are_included(stream: bool) -> N
     assert "".join(one["token"] for one in part["logprobs"]) == part["text"] == "Hello"
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
     full = ContextFullError("too long", data={"n_prompt_tokens": 900, "n_ctx": 512})
     async with door((Failed(error=full),)) as at:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from clawd.channels.http.openai.completion_request import read_completion
 from clawd.channels.http.openai.response_request import read_response
 from clawd.errors import InvalidRequestError
 from tests.channels.http.openai.recorded import CODEX_SECOND, LITELLM_HISTORY, OPENCODE_FIRST
+from tests.support.rows import each_row
 
 Read = Callable[[dict[str, Any], web.Request], Any]
 
@@ -97,7 +97,7 @@ def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
     return copy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("read", "body"),
     [(read_chat, CHAT), (read_completion, COMPLETION), (read_response, RESPONSE)],
     ids=["chat", "completion", "response"],

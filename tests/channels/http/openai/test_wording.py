@@ -2,12 +2,12 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.channels.http.openai.wording import of_content, sse
 from clawd.providers.base import TokenLogprob
+from tests.support.rows import each_row
 
 
 def tokens(*pieces: bytes) -> tuple[TokenLogprob, ...]:
@@ -17,7 +17,7 @@ def tokens(*pieces: bytes) -> tuple[TokenLogprob, ...]:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pieces", "text", "found"),
     [
         ((b"a", b"b"), "ab", (b"a", b"b")),
