@@ -1,9 +1,11 @@
 """What the options of `clawctl agent` chose, for one message and for the REPL alike."""
 
+from typing import Literal
+
 import msgspec
 
 from clawctl.client import Client
-from clawd.wire.methods import OpenConversation, SendMessage
+from clawd.wire.methods import OpenConversation, SamplingWishes, SendMessage
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +16,13 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         resume: go on with the newest conversation of the workspace.
         interactive: whether a person may be asked.
         hints: what a router is asked for.
+        sampling: goes before the preset.
+        tools_allow: patterns of the tools that may be used; () is all that are offered.
+        tool_mode: how they are offered, "" for the configured way.
+        retry: whether incomplete answers are asked for again; None is as configured.
+        url: of an API to ask instead of a configured provider.
+        verbose: tell every event in a line.
+        log_file: where every event is appended as a line of JSON; "" for nowhere.
     """
 
     conversation_id: str = ""
@@ -27,6 +36,13 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     progress: bool = True
     quiet: bool = False
     hints: dict[str, str] = {}
+    sampling: SamplingWishes | None = None
+    tools_allow: tuple[str, ...] = ()
+    tool_mode: Literal["", "split", "unified", "both"] = ""
+    retry: bool | None = None
+    url: str = ""
+    verbose: bool = False
+    log_file: str = ""
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
@@ -40,6 +56,11 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             preset=self.preset,
             interactive=interactive,
             hints=self.hints,
+            sampling=self.sampling,
+            tools_allow=self.tools_allow,
+            tool_mode=self.tool_mode,
+            retry=self.retry,
+            url=self.url,
         )
 
     def resumed(self, client: Client) -> str:

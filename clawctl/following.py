@@ -1,19 +1,35 @@
 """Follows one request to its end: shows its events, asks what has to be asked, takes Ctrl-C."""
 
 import contextlib
+import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+import msgspec
 
 from clawctl.approve import Terminal, answer_question, approve
 from clawctl.client import Stream
 from clawd.errors import ClawError
-from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
+from clawd.wire.events import (
+    ApprovalRequested,
+    Event,
+    PromptProgress,
+    QuestionAsked,
+    ReasoningDelta,
+    TextDelta,
+    TurnFinished,
+)
+from clawd.wire.safe_text import visible_line
 
 TICK_S = 0.1
+WIDEST = 2_000  # of a line about an event
 
 R = TypeVar("R")
+
+Hear = Callable[[Event], None]
 
 
 class View(Protocol):
@@ -54,11 +70,13 @@ def follow(
     view: View,
     terminal: Terminal | None,
     presses: list[float] | None = None,
+    *,
+    heard: Hear | None = None,
 ) -> R:
     """Show a request's events, ask what has to be asked, and return its result.
 
     The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
-    of each is appended to `presses`.
+    of each is appended to `presses`. `heard` is told every event before it is shown.
 
     Raises:
         ClawError: the request failed; code `cancelled` when it was cancelled.
@@ -66,6 +84,8 @@ def follow(
     with _interrupts(stream, [] if presses is None else presses):
         while not stream.is_done:
             event = stream.wait(TICK_S if view.animates else None)
+            if event is not None and heard is not None:
+                heard(event)
             match event:
                 case None:
                     view.tick()
@@ -87,6 +107,39 @@ def follow(
     if stream.is_cancelled:
         raise ClawError("interrupted", code="cancelled")
     return stream.result
+
+
+@contextlib.contextmanager
+def listening(log_file: str, *, verbose: bool = False) -> Iterator[Hear]:
+    """Return what appends every event to a file as a line of JSON, and tells most in a line.
+
+    Raises:
+        ClawError: the file cannot be written.
+    """
+    try:
+        # It holds what was said: nobody else's to read, as the daemon's log.
+        log = _private(log_file) if log_file else None
+    except OSError as error:
+        raise ClawError(
+            f"the log file {log_file} cannot be written: {error.strerror}",
+            hint="Give --log-file a file in a folder of yours.",
+        ) from error
+
+    def hear(event: Event) -> None:
+        if log is not None:
+            log.write(msgspec.json.encode(event) + b"\n")
+        if verbose and not isinstance(event, TextDelta | ReasoningDelta | PromptProgress):
+            told = msgspec.to_builtins(event)
+            fields = (f"{name}={value}" for name, value in told.items() if name != "type")
+            print(visible_line(f"· {told['type']} {' '.join(fields)}", WIDEST), file=sys.stderr)
+
+    with log or contextlib.nullcontext():
+        yield hear
+
+
+def _private(log_file: str) -> BinaryIO:
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "ab", buffering=0)
 
 
 @contextlib.contextmanager

@@ -4,24 +4,29 @@ import os
 import select
 import stat
 import sys
-from typing import TextIO
+from typing import Literal, TextIO
 
 import click
+import msgspec
 from typing_extensions import override
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
-from clawctl.following import follow
+from clawctl.following import follow, listening
 from clawctl.prompt_view import show_prompt, workspace_of
 from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished
+from clawd.wire.methods import SamplingWishes
 
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
+
+ToolMode = Literal["", "split", "unified", "both"]
 
 
 class AgentGroup(click.Group):
@@ -64,6 +69,32 @@ class AgentGroup(click.Group):
 @click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
 @click.option("--model", metavar="NAME", default="", help="A model of the provider.")
 @click.option("--preset", metavar="NAME", default="", help="How it samples, as precise or wild.")
+@click.option("--temperature", type=float, help="How freely it samples, 0 to 5.")
+@click.option("--top-p", type=float, help="Sample from the likeliest tokens of that share.")
+@click.option("--top-k", type=int, help="Sample from that many tokens; 0 is all.")
+@click.option("--min-p", type=float, help="Leave out what is less likely than that share.")
+@click.option("--seed", type=int, help="The same seed samples the same.")
+@click.option("--max-tokens", type=int, help="The longest answer of the model.")
+@click.option("--url", metavar="URL", default="", help="Ask the API at this address instead.")
+@click.option(
+    "--tools",
+    "tools_allow",
+    metavar="PATTERN",
+    multiple=True,
+    help='Offer these tools only, as "file_*"; "-evaluate" takes one out.',
+)
+@click.option("--no-plan", is_flag=True, help="Offer no plan, as --tools=-plan.")
+@click.option(
+    "--tools-mode",
+    type=click.Choice(["split", "unified", "both"]),
+    default=None,
+    help="How tools are offered, instead of [tools] mode.",
+)
+@click.option(
+    "--retry/--no-retry",
+    default=None,
+    help="Ask again for empty and broken-off answers, or do not.",
+)
 @click.option(
     "--hint",
     "hints",
@@ -75,6 +106,10 @@ class AgentGroup(click.Group):
 @click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @click.option("--no-prompt-progress", is_flag=True, help="Hide progress and speed.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell every event of the turn in a line.")
+@click.option(
+    "--log-file", metavar="FILE", default="", help="Append every event to FILE, as lines of JSON."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print the answer and errors only.")
 @json_option
 @pass_app
@@ -119,7 +154,28 @@ def _choice(options: dict[str, object]) -> Choice:
         progress=not options["no_prompt_progress"],
         quiet=bool(options["quiet"]),
         hints=_hints(options["hints"]),
+        sampling=_sampling(options),
+        tools_allow=_tools(options),
+        tool_mode=msgspec.convert(options["tools_mode"] or "", ToolMode),
+        retry=msgspec.convert(options["retry"], bool | None),
+        url=str(options["url"]),
+        verbose=bool(options["verbose"]),
+        log_file=str(options["log_file"]),
     )
+
+
+def _sampling(options: dict[str, object]) -> SamplingWishes | None:
+    given = {name: options[name] for name in SAMPLING if options[name] is not None}
+    try:
+        return msgspec.convert(given, SamplingWishes) if given else None
+    except msgspec.ValidationError as error:
+        told = str(error).replace("`$.", "`--").replace("_", "-")
+        raise click.UsageError(f"{told[:1].lower()}{told[1:]}") from error
+
+
+def _tools(options: dict[str, object]) -> tuple[str, ...]:
+    patterns = msgspec.convert(options["tools_allow"], tuple[str, ...])
+    return (*patterns, "-plan") if options["no_plan"] else patterns
 
 
 def _hints(given: object) -> dict[str, str]:
@@ -179,7 +235,8 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
         with app.client() as client:
             conversation_id = choice.resumed(client)
             request = choice.message(text, conversation_id, interactive=terminal is not None)
-            finished = follow(client.stream(request), view, terminal)
+            with listening(choice.log_file, verbose=choice.verbose) as heard:
+                finished = follow(client.stream(request), view, terminal, heard=heard)
     except (ClawError, KeyboardInterrupt) as error:
         view.finish(None)
         if as_json and isinstance(error, ClawError):

@@ -16,7 +16,7 @@ from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.choice import Choice
 from clawctl.client import Client
-from clawctl.following import View, follow
+from clawctl.following import View, follow, listening
 from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.host import Spent
@@ -287,7 +287,8 @@ class Session:
         started = time.monotonic()
         try:
             stream = self.client().stream(request)
-            finished = follow(stream, view, self._terminal, self._presses)
+            with listening(self.choice.log_file) as heard:
+                finished = follow(stream, view, self._terminal, self._presses, heard=heard)
         finally:
             self._has_begun = bool(view.conversation_id)
             self.conversation_id = view.conversation_id or self.conversation_id

@@ -218,7 +218,8 @@ class CliSection(Section):
     )
     tools_allow: Words = Field(
         default=("*",),
-        description='Tools offered to the model on this channel; "file_*" works too.',
+        description='Tools offered to the model on this channel; "file_*" works too, and '
+        '"-evaluate" takes one out.',
     )
 
 

@@ -29,6 +29,9 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         tool_choice: of the first request to the model; the later ones are free.
         untrusted: where text in the message came from that nobody vouches for; it taints.
         files: of the workspace, whose text is in the message; they taint as if they were read.
+        tools_allow: patterns that what is offered must match as well; () takes nothing out.
+        tool_mode: how they are offered; "" is the configured way.
+        retry: whether incomplete answers are asked for again; None is as configured.
     """
 
     text: str
@@ -47,6 +50,9 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
     untrusted: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    tools_allow: tuple[str, ...] = ()
+    tool_mode: Literal["", "split", "unified", "both"] = ""
+    retry: bool | None = None
 
     @property
     def may_be_cut(self) -> bool:

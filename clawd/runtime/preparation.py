@@ -19,7 +19,7 @@ from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import Beginning, TurnPlan, fixed_mark
+from clawd.runtime.turn_plan import Beginning, TurnLimits, TurnPlan, fixed_mark
 from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
@@ -124,7 +124,7 @@ class Preparation:
         workspace = _workspace(live, settings)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
-        offered = partial(self._offered, settings, agent, incoming.door)
+        offered = partial(self._offered, settings, agent, incoming)
         offer = _chosen_of(incoming, offered())
 
         def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
@@ -147,7 +147,7 @@ class Preparation:
             tools=offer.shown,
             provider=provider,
             model=model,
-            limits=settings.limits,
+            limits=_limits(incoming, settings),
             scope=msgspec.structs.replace(scope, mode=offer.mode),
             sampling=_sampling(incoming, agent),
             hints=hints,
@@ -232,7 +232,7 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        offer = self._offered(settings, chosen, door)
+        offer = self._offered(settings, chosen, IncomingMessage(text="", door=door))
         block = await self._block(live, principal, folder, offer.names)
         inputs = _inputs(settings, chosen, offer.shown, folder)
         provider = self._providers().get(settings.default_provider)
@@ -270,13 +270,25 @@ class Preparation:
         )
         return await self._facts.block(scope, live.shown if live else {})
 
-    def _offered(self, settings: RuntimeSettings, agent: AgentSettings, door: Door) -> Offer:
-        """Return what the channel and the agent both offer."""
-        channel = settings.http_tools_allow if door == "http" else settings.tools_allow
-        by_agent = {tool.name for tool in self._registry.allowed(agent.tools_allow)}
-        by_channel = self._registry.allowed(channel)
-        allowed = [tool for tool in by_channel if tool.name in by_agent]
-        return Offer(allowed, settings.tool_mode)
+    def _offered(
+        self, settings: RuntimeSettings, agent: AgentSettings, incoming: IncomingMessage
+    ) -> Offer:
+        """Return what the channel, the agent and the message all offer."""
+        channel = settings.http_tools_allow if incoming.door == "http" else settings.tools_allow
+        narrowing = (agent.tools_allow, incoming.tools_allow or ("*",))
+        names = [{tool.name for tool in self._registry.allowed(each)} for each in narrowing]
+        allowed = [
+            tool
+            for tool in self._registry.allowed(channel)
+            if all(tool.name in offered for offered in names)
+        ]
+        return Offer(allowed, incoming.tool_mode or settings.tool_mode)
+
+
+def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
+    if incoming.retry is None:
+        return settings.limits
+    return msgspec.structs.replace(settings.limits, retry_on_incomplete=incoming.retry)
 
 
 def _inputs(

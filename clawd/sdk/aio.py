@@ -6,10 +6,13 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from typing_extensions import Unpack
+
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
 from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
+from clawd.sdk.wishes import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipt_methods import VerifyReceipts
@@ -24,9 +27,10 @@ class AsyncReply:
     Breaking off cancels the turn; leaving `async with` says when that was taken.
     """
 
-    def __init__(self, session: "AsyncSession", text: str) -> None:
+    def __init__(self, session: "AsyncSession", text: str, options: TurnOptions) -> None:
         self._session = session
         self._text = text
+        self._options = options
         self._stack = AsyncExitStack()
         self._result: ChatResult | None = None
         self._is_sent = False
@@ -59,7 +63,7 @@ class AsyncReply:
         self._is_sent = True
         try:
             record = TurnRecord()
-            exchange = await self._session._begin(self._text)  # noqa: SLF001 - its other half
+            exchange = await self._session._begin(self._text, self._options)  # noqa: SLF001 - its other half
             await self._stack.enter_async_context(exchange)
             while (event := await exchange.next()) is not None:
                 piece = record.take(event)
@@ -98,20 +102,22 @@ class AsyncSession(Face):
         await self._core.init()
         return self
 
-    async def chat(self, text: str) -> ChatResult:
+    async def chat(self, text: str, **options: Unpack[TurnOptions]) -> ChatResult:
         """Send a message and return what came of it.
+
+        Options are for this message alone: `temperature=0.2`, `preset="precise"`, `model="…"`.
 
         Raises:
             ClawError: there is no answer; what was complete is kept.
         """
-        async with self.stream(text) as reply:
+        async with self.stream(text, **options) as reply:
             async for _ in reply:
                 pass
             return reply.result
 
-    def stream(self, text: str) -> AsyncReply:
+    def stream(self, text: str, **options: Unpack[TurnOptions]) -> AsyncReply:
         """Return the answer to a message, which is sent when it is iterated over."""
-        return AsyncReply(self, text)
+        return AsyncReply(self, text, options)
 
     async def refresh_system(self) -> None:
         """Compute the system prompt anew, with all that was set since; the history stays."""
@@ -152,8 +158,8 @@ class AsyncSession(Face):
         """Cancel what runs and end everything that the session began; idempotent."""
         await self._core.close()
 
-    async def _begin(self, text: str) -> Exchange[TurnFinished]:
-        return await self._core.begin_turn(text, interactive=self._is_interactive)
+    async def _begin(self, text: str, options: TurnOptions) -> Exchange[TurnFinished]:
+        return await self._core.begin_turn(text, options, interactive=self._is_interactive)
 
     async def _tell(self, event: Event, exchange: Exchange[TurnFinished]) -> None:
         for callback in self._on_event:

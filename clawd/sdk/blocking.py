@@ -6,12 +6,15 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from typing_extensions import Unpack
+
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
 from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.loop_thread import LoopThread
 from clawd.sdk.plans import DaemonPlan, LocalPlan
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
+from clawd.sdk.wishes import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipt_methods import VerifyReceipts
@@ -26,9 +29,10 @@ class Reply:
     Breaking off cancels the turn.
     """
 
-    def __init__(self, session: "Session", text: str) -> None:
+    def __init__(self, session: "Session", text: str, options: TurnOptions) -> None:
         self._session = session
         self._text = text
+        self._options = options
         self._result: ChatResult | None = None
         self._is_sent = False
 
@@ -49,7 +53,7 @@ class Reply:
         self._is_sent = True
         session, record = self._session, TurnRecord()
         with ExitStack() as stack:
-            exchange = session._begin(self._text)  # noqa: SLF001 - its other half
+            exchange = session._begin(self._text, self._options)  # noqa: SLF001 - its other half
             stack.callback(session._leave, exchange)  # noqa: SLF001 - its other half
             while (event := session.run(exchange.next())) is not None:
                 piece = record.take(event)
@@ -93,20 +97,22 @@ class Session(Face):
         self.run(self._core.init())
         return self
 
-    def chat(self, text: str) -> ChatResult:
+    def chat(self, text: str, **options: Unpack[TurnOptions]) -> ChatResult:
         """Send a message and return what came of it.
+
+        Options are for this message alone: `temperature=0.2`, `preset="precise"`, `model="…"`.
 
         Raises:
             ClawError: there is no answer; what was complete is kept.
         """
-        reply = self.stream(text)
+        reply = self.stream(text, **options)
         for _ in reply:
             pass
         return reply.result
 
-    def stream(self, text: str) -> Reply:
+    def stream(self, text: str, **options: Unpack[TurnOptions]) -> Reply:
         """Return the answer to a message, which is sent when it is iterated over."""
-        return Reply(self, text)
+        return Reply(self, text, options)
 
     def refresh_system(self) -> Self:
         """Compute the system prompt anew, with all that was set since; the history stays."""
@@ -155,9 +161,9 @@ class Session(Face):
         """Cancel what runs and end everything that the session began; idempotent."""
         self._thread.close()
 
-    def _begin(self, text: str) -> Exchange[TurnFinished]:
+    def _begin(self, text: str, options: TurnOptions) -> Exchange[TurnFinished]:
         async def begin() -> Exchange[TurnFinished]:
-            exchange = await self._core.begin_turn(text, interactive=self._is_interactive)
+            exchange = await self._core.begin_turn(text, options, interactive=self._is_interactive)
             return await exchange.__aenter__()
 
         return self.run(begin())

@@ -10,7 +10,7 @@ from clawd.sdk.client import Client, Exchange
 from clawd.sdk.joined import JoinedBackend, refuse_wish
 from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
 from clawd.sdk.results import Said
-from clawd.sdk.wishes import Prompt, Wishes
+from clawd.sdk.wishes import Prompt, TurnOptions, Wishes, message_fields
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.methods import OpenConversation, SendMessage, ShowConversation
@@ -99,8 +99,15 @@ class Core:
             raise
         self.conversation_id = ""
 
-    async def begin_turn(self, text: str, *, interactive: bool) -> Exchange[TurnFinished]:
-        """Return the exchange that a message begins; it begins when it is entered."""
+    async def begin_turn(
+        self, text: str, options: TurnOptions, *, interactive: bool
+    ) -> Exchange[TurnFinished]:
+        """Return the exchange that a message begins; it begins when it is entered.
+
+        Raises:
+            InvalidRequestError: an option is none.
+        """
+        fields = message_fields({**self.wishes.sampling, **options})
         client = await self.init()
         await self._open_conversation(client)
         message = SendMessage(
@@ -108,6 +115,7 @@ class Core:
             conversation_id=self.conversation_id,
             agent=self._agent,
             interactive=interactive,
+            **fields,
         )
         return client.exchange(message)
 

@@ -18,7 +18,7 @@ from clawd.sdk.plans import (
     remote_plan,
 )
 from clawd.sdk.results import ApprovalWord
-from clawd.sdk.wishes import PreambleFlags, Text
+from clawd.sdk.wishes import PreambleFlags, Text, TurnOptions, message_fields
 from clawd.security.risk import Risk
 from clawd.tools.base import Tool
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked
@@ -116,6 +116,19 @@ class Face:
         """Leave all of clawd's own text out of the system prompt."""
         self._core.check_wish(OWNED)
         self._core.wishes.own_text_only = True
+        return self
+
+    def set_sampling(self, **options: Unpack[TurnOptions]) -> Self:
+        """Say how every message from now on is answered, as in `temperature=0.2`; live.
+
+        What `chat` is given goes before it; what is set to None is as configured again.
+
+        Raises:
+            InvalidRequestError: there is no such option, or it cannot have this value.
+        """
+        merged: TurnOptions = {**self._core.wishes.sampling, **options}
+        message_fields(merged)
+        self._core.wishes.sampling = merged
         return self
 
     def system_append(self, text: Text) -> Self:

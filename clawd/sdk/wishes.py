@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TypedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypedDict
 
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.tools.base import Tool
+from clawd.wire.methods import SendMessage
 
 APPEND_LIMIT_BYTES = 16 * 1024
 
@@ -27,6 +28,47 @@ class PreambleFlags(TypedDict, total=False):
     agent: bool
     environment: bool
     guidance: bool
+
+
+class TurnOptions(TypedDict, total=False):
+    """How turns are answered: `model` and `preset` by name, the rest as `SamplingWishes`.
+
+    `tools_allow` are patterns of the tools that may be used; `"-evaluate"` takes one out. None
+    leaves it as it is configured.
+    """
+
+    model: str | None
+    preset: str | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    seed: int | None
+    max_tokens: int | None
+    stop: Sequence[str] | None
+    tools_allow: Sequence[str] | None
+
+
+def message_fields(options: TurnOptions) -> dict[str, Any]:
+    """Return what a message says for these options.
+
+    Raises:
+        InvalidRequestError: there is no such option, or it cannot have this value.
+    """
+    if unknown := set(options) - set(TurnOptions.__annotations__):
+        raise InvalidRequestError(
+            f"a message takes no {', '.join(sorted(unknown))}",
+            hint=f"It takes {', '.join(TurnOptions.__annotations__)}.",
+        )
+    given: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
+    by_name = ("model", "preset", "tools_allow")
+    fields: dict[str, Any] = {name: given.pop(name) for name in by_name if name in given}
+    fields["sampling"] = given or None
+    try:
+        checked = msgspec.convert(fields | {"text": ""}, SendMessage)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"the options of a message: {error}") from error
+    return {name: getattr(checked, name) for name in fields}
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +94,7 @@ class Wishes:
         tools: the program's own, in the order in which they came.
         default_tools: whether clawd's tools are offered beside them.
         generation: grows with every change of the tools.
+        sampling: of every message from now on.
     """
 
     def __init__(self) -> None:
@@ -62,6 +105,7 @@ class Wishes:
         self.tools: list[Tool] = []
         self.default_tools = True
         self.generation = 0
+        self.sampling: TurnOptions = {}
 
     def set_base(self, text: str) -> None:
         """Replace the base.

@@ -297,6 +297,7 @@ class Daemon:
             estop=self.estop,
             engine=self.engine,
             providers=lambda: self.state.providers,
+            provider_at=self.state.provider_at,
             provider_lines=lambda: self.state.provider_lines(),
             erase_soon=self.keeper.erase_soon,
             models=lambda: LocalModels(self.state.loaded).listed(),

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from clawd.config.adapters import split_adapter
 from clawd.config.engine import EngineSection
@@ -35,6 +36,7 @@ from clawd.service.remote import REMOTE_KINDS, remote_provider
 from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
 MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
+MAX_ADDRESSES = 16  # that messages named
 EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
 
 _log = logging.getLogger(__name__)
@@ -108,6 +110,28 @@ class State:
             )
             for name, section in sorted(config.providers.models.items())
         )
+
+    def provider_at(self, url: str) -> str:
+        """Return the name of the provider at an address as OpenAI's; it lasts until a reload.
+
+        Raises:
+            ConfigError: it is no address, or holds a password.
+        """
+        if url in self.providers:
+            return url
+        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+            raise ConfigError(
+                f"{url[:200]!r} is no address of an API",
+                hint="Give it as http://localhost:8080/v1",
+            )
+        section = ProviderSection(kind="openai-compatible", base_url=url)
+        retry = RetrySettings(extra_attempts=self.loaded.config.providers.retries)
+        made = remote_provider(url, section, self.environ, retry)
+        known = self.loaded.config.providers.models
+        if len(others := [name for name in self.providers if name not in known]) >= MAX_ADDRESSES:
+            self._retired.append(self.providers.pop(others[0]))
+        self.providers[url] = made
+        return url
 
     async def close(self) -> None:
         """Close every provider."""

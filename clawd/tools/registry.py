@@ -83,15 +83,27 @@ class Registry:
         return [self._tools[name] for name in sorted(self._tools)]
 
     def allowed(self, patterns: Iterable[str]) -> list[Tool]:
-        """Return the tools whose name matches one of the patterns (`*`, `file_*`), by name."""
-        wanted = tuple(patterns)
+        """Return the tools whose name matches one of the patterns (`*`, `file_*`), by name.
+
+        A pattern with `-` in front (`-evaluate`) takes out, wherever it stands; where there are no
+        others it takes out of all.
+        """
+        given = tuple(patterns)
+        refused = [pattern.removeprefix("-") for pattern in given if pattern.startswith("-")]
+        wanted = [pattern for pattern in given if not pattern.startswith("-")]
+        if refused and not wanted:
+            wanted = ["*"]
         return [
             tool
             for tool in self.all()
-            if any(fnmatch.fnmatchcase(tool.name, pattern) for pattern in wanted)
+            if _matches(tool.name, wanted) and not _matches(tool.name, refused)
         ]
 
     def _changed(self) -> None:
         self.generation += 1
         for listener in list(self._listeners.values()):
             listener()
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

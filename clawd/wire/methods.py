@@ -6,7 +6,7 @@ The type argument of the base is the result's type (`wire.reports`). Lists are p
 `cursor` of the page before.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -97,6 +97,18 @@ class OpenConversation(Method[ConversationLine], frozen=True, kw_only=True):
     conversation_id: str = ""
 
 
+class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one turn samples; None leaves a value as it is configured."""
+
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
+    stop: tuple[str, ...] = ()
+
+
 class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     """Send a message and stream the turn's events.
 
@@ -107,7 +119,12 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     keeps them until an empty one takes its name back. `system` goes in place of clawd's own system
     prompt, for this message. `untrusted` names where text in the message came from that nobody
     vouches for, as `terminal output`: the conversation counts as holding it. `files` are those of
-    the workspace whose text is in the message: what is known of them counts as well.
+    the workspace whose text is in the message: what is known of them counts as well. `sampling`
+    goes before the preset. `tools_allow` are patterns of the tools that this message may use, of
+    those that the channel and the agent offer; one with `-` in front takes out. `tool_mode` is how
+    they are offered, `retry` whether empty and broken-off answers are asked for again; empty and
+    None are as configured. `url` is the address of an API as OpenAI's to ask instead of a provider
+    of the config: for admins.
     """
 
     streams: ClassVar[bool] = True
@@ -124,6 +141,11 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     system: str | None = None
     untrusted: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    sampling: SamplingWishes | None = None
+    tools_allow: tuple[str, ...] = ()
+    tool_mode: Literal["", "split", "unified", "both"] = ""
+    retry: bool | None = None
+    url: str = ""
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from clawd.wire.events import (
     TurnStarted,
     TurnUsage,
 )
-from clawd.wire.methods import OpenConversation, SendMessage
+from clawd.wire.methods import OpenConversation, SamplingWishes, SendMessage
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 
@@ -413,3 +413,45 @@ def test_an_interrupt_in_a_piped_conversation_ends_it_with_130(
         child.communicate(timeout=60)
         assert child.returncode == 130
     assert len(daemon.calls_of(SendMessage)) == 1
+
+
+def test_m1_flags_of_one_run_go_with_its_message_and_its_events_to_a_file(
+    daemon: FakeDaemon, clawctl: Run, tmp_path: Path
+) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    log = tmp_path / "events.jsonl"
+    sampling = ("--temperature", "0.2", "--top-p", "0.5", "--seed", "7", "--max-tokens", "9")
+    tools = ("--tools", "file_*", "--tools=-file_write", "--no-plan", "--tools-mode", "unified")
+    rest = ("--no-retry", "--url", "http://127.0.0.1:1/v1", "-v", "--log-file", str(log))
+    done = clawctl("agent", *sampling, *tools, *rest, "-m", "go")
+    assert done.returncode == 0
+    (request,) = daemon.calls_of(SendMessage)
+    assert request == SendMessage(
+        text="go",
+        sampling=SamplingWishes(temperature=0.2, top_p=0.5, seed=7, max_tokens=9),
+        tools_allow=("file_*", "-file_write", "-plan"),
+        tool_mode="unified",
+        retry=False,
+        url="http://127.0.0.1:1/v1",
+    )
+    assert "· tool_finished call_id=1 tool=file_list status=allowed" in done.stderr
+    kinds = [json.loads(line)["type"] for line in log.read_text().splitlines()]
+    assert kinds[:2] == ["turn_started", "prompt_progress"]
+    assert kinds.count("text") == 3
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--temperature", "99"), "temperature"),
+        (("--top-p", "2"), "top-p"),
+        (("--log-file", "/nowhere/at/all"), "/nowhere/at/all cannot be written"),
+    ],
+)
+def test_m1_flags_out_of_range_are_refused(
+    daemon: FakeDaemon, clawctl: Run, words: tuple[str, ...], why: str
+) -> None:
+    done = clawctl("agent", *words, "-m", "go")
+    assert done.returncode in {1, 2}
+    assert why in done.stderr

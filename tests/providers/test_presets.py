@@ -5,8 +5,10 @@ import pytest
 from clawd.engine.protocol import SamplingConfig
 from clawd.engine.worker.sampling import plan_stages
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import ChatRequest, Sampling
-from clawd.providers.local_request import resolve_sampling
+from clawd.providers.anthropic_request import Dialect
+from clawd.providers.anthropic_request import build_body as anthropic_body
+from clawd.providers.base import ChatRequest, Message, Sampling
+from clawd.providers.local_request import LocalOptions, generate_for, resolve_sampling
 from clawd.providers.openai_request import build_body
 from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
 from tests.support.rows import each_row
@@ -73,3 +75,19 @@ def test_a_server_elsewhere_gets_what_every_server_knows_of_a_preset() -> None:
 def test_a_bias_goes_elsewhere_with_ids_as_text() -> None:
     request = ChatRequest(messages=(), sampling=Sampling(logit_bias={5: -1.0}))
     assert build_body(request, model="m", stream=False)["logit_bias"] == {"5": -1.0}
+
+
+def test_m1_wishes_of_a_request_reach_every_kind_of_backend() -> None:
+    wishes = Sampling(temperature=0.2, top_p=0.5, top_k=7, max_tokens=9, stop=("END",))
+    request = ChatRequest(messages=(Message(role="user", content="hi"),), sampling=wishes)
+    local = generate_for(request, SamplingConfig(), LocalOptions()).sampling
+    assert (local.temperature, local.top_p, local.top_k) == (0.2, 0.5, 7)
+    assert (local.max_tokens, local.stop) == (9, ("END",))
+    openai = build_body(request, model="m", stream=True)
+    theirs = anthropic_body(
+        request, model="m", dialect=Dialect(thinking="disabled"), kept=lambda _: None
+    )
+    assert [openai[name] for name in ("temperature", "top_p", "top_k")] == [0.2, 0.5, 7]
+    assert (theirs["temperature"], theirs["top_k"]) == (0.2, 7)  # it takes no top_p beside
+    assert (openai["max_tokens"], openai["stop"]) == (9, ["END"])
+    assert (theirs["max_tokens"], theirs["stop_sequences"]) == (9, ["END"])

@@ -13,7 +13,7 @@ from clawd.errors import (
     ProviderError,
     StoppedError,
 )
-from clawd.providers.base import Text
+from clawd.providers.base import Sampling, Text
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.wire.events import (
     ApprovalRequested,
@@ -326,3 +326,16 @@ async def test_many_conversations_at_once_keep_apart(bench: Bench) -> None:
         live = await house.book.load(finished.conversation_id, ADA)
         assert (live.context.messages[0].content or "").endswith(f"number {number}")
         assert len(live.context.messages) == 2
+
+
+async def test_m1_a_message_says_how_it_samples_and_which_tools_it_may_use(bench: Bench) -> None:
+    empty = [DONE]
+    house = House(bench, empty, says("one"), says("two"))
+    wishes = Sampling(temperature=0.2, max_tokens=7)
+    first = await house.say("hello", sampling=wishes, tools_allow=("-other",), retry=False)
+    assert first.text == ""  # an empty answer is not asked for again
+    await house.say("and now", first.conversation_id)
+    asked, following = house.model.requests
+    assert (asked.sampling, [tool.name for tool in asked.tools]) == (wishes, ["probe"])
+    assert following.sampling != wishes
+    assert [tool.name for tool in following.tools] == ["other", "probe"]

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from clawd.errors import ClawError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.sdk import ApprovalRequested, AsyncSession
 from clawd.wire.events import ToolStarted
 from clawd.wire.methods import Status
 from tests.sdk.rig import ECHO, calling, receipt_lines, scripted
+from tests.support.chat_server import HELLO, ChatServer, serving, streamed
 
 LIMIT_S = 30.0
 WRITE = calling("file_write", {"path": "a.txt", "content": "words"})
@@ -121,7 +122,7 @@ async def test_who_leaves_while_a_wait_is_being_cancelled_waits_for_that(tmp_pat
         await asyncio.Event().wait()
 
     async with local(tmp_path, *calling("wait", {})).add_tool(wait) as session:
-        exchange = await session._begin("go")
+        exchange = await session._begin("go", {})
         await exchange.__aenter__()
         while not isinstance(await exchange.next(), ToolStarted):
             pass
@@ -158,3 +159,29 @@ async def test_a_beginning_that_failed_may_be_tried_again(tmp_path: Path) -> Non
         with pytest.raises(ClawError, match="not yet"):
             await session.init()
         assert (await session.chat("hello")).text == "hello"
+
+
+async def test_m1_sampling_is_said_for_one_message_or_for_all_that_follow(tmp_path: Path) -> None:
+    server = ChatServer(streamed(*HELLO))
+    async with (
+        serving(server) as url,
+        AsyncSession.remote(url, "m", home=tmp_path / "home") as session,
+    ):
+        await session.chat("a", temperature=0.25, model="other")
+        session.set_sampling(temperature=0.5, max_tokens=9)
+        await session.chat("b")
+        await session.chat("c", temperature=1.5, tools_allow=["file_*", "-file_write"])
+        session.set_sampling(temperature=None)
+        await session.chat("d")
+        for wrong in ({"heat": 1}, {"temperature": 99}, {"top_p": "x"}):
+            with pytest.raises(InvalidRequestError):
+                session.set_sampling(**wrong)
+            with pytest.raises(InvalidRequestError):
+                await session.chat("e", **wrong)
+    asked = [
+        (each["model"], each.get("temperature"), each.get("max_tokens")) for each in server.requests
+    ]
+    assert asked == [("other", 0.25, None), ("m", 0.5, 9), ("m", 1.5, 9), ("m", None, 9)]
+    names = {tool["function"]["name"] for tool in server.requests[2]["tools"]}
+    assert "file_read" in names
+    assert not names & {"file_write", "shell"}

@@ -8,11 +8,11 @@ import pytest
 
 from clawd.config.load import load
 from clawd.engine.supervisor import Engine
-from clawd.errors import ProviderError
+from clawd.errors import ConfigError, ProviderError
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.openai_compatible import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
-from clawd.service.state import LocalModels, State, runtime_of
+from clawd.service.state import MAX_ADDRESSES, LocalModels, State, runtime_of
 from tests.support.engines import Journal, fake_engine
 from tests.support.inprocess import daemon_in
 
@@ -172,3 +172,18 @@ async def test_m2_retries_and_the_limit_of_a_silent_stream_are_keys(tmp_path: Pa
     assert (far._settings.read_timeout_s, far._settings.retry.extra_attempts) == (9.5, 0)
     await made.close()
     await engine.close()
+
+
+async def test_m1_an_address_of_a_message_becomes_a_provider_and_only_so_many(
+    state: State,
+) -> None:
+    url = "http://127.0.0.1:9/v1"
+    assert state.provider_at(url) == state.provider_at(url) == url
+    assert state.providers[url].name() == url
+    for wrong in ("", "models", "ftp://x/v1", "file:///etc/passwd", "https://ada:word@x/v1"):
+        with pytest.raises(ConfigError):
+            state.provider_at(wrong)
+    for number in range(2 * MAX_ADDRESSES):
+        state.provider_at(f"http://127.0.0.1:{number + 10}/v1")
+    assert len([name for name in state.providers if "://" in name]) == MAX_ADDRESSES
+    assert {"fleet", "near", "far"} <= set(state.providers)

@@ -103,3 +103,20 @@ def test_tools_are_offered_with_their_short_text_and_schema() -> None:
     assert specs([Probe("a")]) == (
         ToolSpec(name="a", description="Probes.", parameters=parameters),
     )
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (["*", "-evaluate"], ["file_read", "file_write", "plan"]),
+        (["-evaluate", "*"], ["file_read", "file_write", "plan"]),
+        (["-file_*"], ["evaluate", "plan"]),
+        (["file_*", "-file_write"], ["file_read"]),
+        (["-*", "plan"], []),
+        (["-no_such"], ["evaluate", "file_read", "file_write", "plan"]),
+        ([], []),
+    ],
+)
+def test_m1_a_pattern_with_a_dash_takes_tools_out(patterns: list[str], expected: list[str]) -> None:
+    registry = named("evaluate", "file_read", "file_write", "plan")
+    assert [tool.name for tool in registry.allowed(patterns)] == expected

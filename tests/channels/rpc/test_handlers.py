@@ -46,6 +46,7 @@ from clawd.wire.methods import (
     ListTools,
     RevokeRule,
     RunTool,
+    SamplingWishes,
     SearchMemory,
     SendMessage,
     SetEstop,
@@ -101,6 +102,7 @@ class Front(Door):
             "estop": EmergencyStop(bench.workspace),
             "engine": None,
             "tool_problems": lambda: PROBLEMS,
+            "provider_at": lambda url: url,
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
@@ -492,3 +494,14 @@ async def test_changes_are_listed_to_their_owner_newest_first(front: Front) -> N
     assert (await front.ask(ListChanges(redo=True))).items == ()
     assert (await front.refused(ListChanges(limit=0))).code == "invalid_request"
     assert (await front.refused(ListChanges(workspace="/"))).code == "forbidden"
+
+
+async def test_m1_only_an_admin_names_an_address_to_ask(front: Front) -> None:
+    refusal = await front.refused(SendMessage(text="hi", url="http://127.0.0.1:9/v1"))
+    assert (refusal.code, refusal.message) == ("forbidden", "an address to ask is for admins")
+    admin = msgspec.structs.replace(ADA, role="admin")
+    asked = SendMessage(text="hi", url="mock", sampling=SamplingWishes(temperature=0.5))
+    await front.ask(asked, admin)
+    (sent,) = front.house.model.requests
+    assert sent.sampling is not None
+    assert sent.sampling.temperature == 0.5

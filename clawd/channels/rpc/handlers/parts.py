@@ -60,6 +60,7 @@ class Parts:
         mcp: the MCP servers and their tools.
         reload_tools: reads manifests and plugins again and puts the tools in force.
         providers: returns the providers by name.
+        provider_at: returns the name of one at an address, which is made if need be.
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
         erase_soon: says that something was deleted from memory.
@@ -100,6 +101,7 @@ class Parts:
     estop: EmergencyStop
     engine: Engine
     providers: Callable[[], Mapping[str, Provider]]
+    provider_at: Callable[[str], str]
     provider_lines: Callable[[], tuple[ProviderLine, ...]]
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]

@@ -6,7 +6,7 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
-from clawd.errors import InvalidRequestError
+from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.forks import FORKED_FROM
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
@@ -35,7 +35,10 @@ class TurnHandlers(Handler):
 
     async def send_message(self, params: SendMessage, call: Call) -> TurnFinished:
         """Run a turn, and stream its events; it ends with this request unless it is detached."""
-        given = msgspec.structs.asdict(params) | {"door": call.door}
+        wishes = msgspec.structs.asdict(params.sampling) if params.sampling else None
+        given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
+        if params.url:
+            given["provider"] = self._provider_at(params.url, call)
         incoming = msgspec.convert(given, IncomingMessage)
         ticket = await self.parts.inbox.submit(incoming, call.principal)
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
@@ -48,6 +51,20 @@ class TurnHandlers(Handler):
         finally:
             if not params.detach:
                 ticket.cancel()
+
+    def _provider_at(self, url: str, call: Call) -> str:
+        """Return the name of the provider at an address that a person gave.
+
+        Raises:
+            ForbiddenError: the daemon asks no address that somebody else names.
+            ConfigError: it is no address.
+        """
+        if call.door != "socket" or not call.principal.is_admin:
+            raise ForbiddenError(
+                "an address to ask is for admins",
+                hint="Name a provider of the config instead: clawctl provider list",
+            )
+        return self.parts.provider_at(url)
 
     async def follow_conversation(self, params: FollowConversation, call: Call) -> Done:
         """Stream the events of a conversation until the request is cancelled."""
