@@ -1,5 +1,6 @@
 """What is found without a daemon: all facts of `clawd --checkup`, judged, and the receipt chain."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,21 @@ def sandbox(level: str, layers: tuple[str, ...], reason: str) -> Found:
     return ok("sandbox", f"{level} ({named})")
 
 
+def user(pid: int) -> Found:
+    """Judge whom a daemon runs as, or would when it is started from here (pid 0)."""
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid if pid else os.getuid()
+    except OSError:
+        return ok("user", "that of another process namespace")
+    if uid != 0:
+        return ok("user", f"clawd runs as uid {uid}")
+    return noted(
+        "user",
+        "clawd runs as root: in its sandboxes, what the kernel allows root needs no capability",
+        "Run it as a user of your own, or by the system's unit, which makes a user for it.",
+    )
+
+
 def _facts() -> Checkup | None:
     done = run_clawd(["--checkup", "--json"], capture=True)
     try:
@@ -74,6 +90,8 @@ def _by_config(where: Layout, facts: Checkup, *, daemon_runs: bool) -> Iterator[
     if daemon_runs:
         return
     yield sandbox(facts.sandbox, facts.sandbox_layers, facts.sandbox_reason)
+    if not where.is_system:  # the system's daemon has a user of its own
+        yield user(0)
     yield machine.port(*facts.gateway)
     yield _chain(Path(facts.receipts), Path(facts.memory), is_on=facts.receipts_enabled)
     yield _stop(where)

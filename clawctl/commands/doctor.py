@@ -104,6 +104,7 @@ def _show(found: list[Finding], *, was_fixed: bool) -> None:
 def findings(report: StatusReport) -> Iterator[Finding]:
     """Judge what the daemon says of itself."""
     yield _daemon(report)
+    yield offline.user(report.pid).finding
     yield offline.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason).finding
     if report.sandbox_unbounded:
         yield Finding(

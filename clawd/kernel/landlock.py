@@ -32,7 +32,8 @@ CHANGE = _WRITE_FILE | _TRUNCATE
 WRITE = CHANGE | _REMOVE | (_MAKE & ~_MAKE_CHAR & ~_MAKE_BLOCK) | _REFER
 """Write files, make, move and remove all but devices."""
 
-_FILE_RIGHTS = EXECUTE | _READ_FILE | CHANGE | IOCTL_DEVICE
+FILE_RIGHTS = EXECUTE | _READ_FILE | CHANGE | IOCTL_DEVICE
+"""What can be granted at a file; the rest is for folders."""
 _ALL_FILES = (1 << 16) - 1
 _ALL_TCP, _CONNECT_TCP = 0b11, 0b10  # the other bit is to bind
 _SCOPES = 0b11  # abstract Unix sockets, signals
@@ -71,6 +72,16 @@ def abi() -> int:
         return 0
 
 
+def handled_rights(version: int) -> int:
+    """Return the rights to files that a version knows, as a mask."""
+    return _FILES_BY_ABI.get(version, _ALL_FILES)
+
+
+def scopes(version: int) -> int:
+    """Return what a version can keep within: abstract Unix sockets and signals, or nothing."""
+    return _SCOPES if version >= _ABI_SCOPES else 0
+
+
 def restrict(rules: Iterable[Rule], version: int, *, ports: Iterable[int] | None = ()) -> None:
     """Leave this thread, and what it starts from now on, the access that the rules name.
 
@@ -81,13 +92,9 @@ def restrict(rules: Iterable[Rule], version: int, *, ports: Iterable[int] | None
     Raises:
         OSError: the kernel refused; nothing is restricted, or a rule is missing and all ends here.
     """
-    handled = _FILES_BY_ABI.get(version, _ALL_FILES)
+    handled = handled_rights(version)
     has_ports = version >= _ABI_TCP and ports is not None
-    wanted = _Ruleset(
-        files=handled,
-        network=_ALL_TCP if has_ports else 0,
-        scoped=_SCOPES if version >= _ABI_SCOPES else 0,
-    )
+    wanted = _Ruleset(files=handled, network=_ALL_TCP if has_ports else 0, scoped=scopes(version))
     # A kernel that knows fewer fields refuses longer structures, unless the rest is zero.
     ruleset = system_call(_CREATE_RULESET, ctypes.byref(wanted), ctypes.sizeof(wanted), 0)
     try:
@@ -111,7 +118,7 @@ def _add(ruleset: int, rule: Rule, handled: int) -> None:
     try:
         rights = wanted & handled
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= _FILE_RIGHTS
+            rights &= FILE_RIGHTS
         if rights:
             beneath = _PathBeneath(rights=rights, folder=descriptor)
             system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(beneath), 0)

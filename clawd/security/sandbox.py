@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.kernel import landlock, landlock_exec
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.security.sandbox_child import KillRegistry
@@ -33,7 +34,6 @@ from clawd.security.sandbox_landlock import (
 )
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_open import OpenChild
-from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
@@ -43,6 +43,7 @@ from clawd.security.sandbox_plan import (
     Surroundings,
     bare_plan,
     bubblewrap_plan,
+    closed_files,
 )
 from clawd.security.sandbox_process import Ended, run_plan
 from clawd.security.sandbox_result import ChildResult, Level
@@ -232,7 +233,6 @@ class Sandbox:
         return msgspec.structs.replace(result, put_aside=put_aside)
 
     async def _find_out(self) -> SandboxStatus:
-        await asyncio.to_thread(end_orphans, self._settings.home)
         prlimit = shutil.which("prlimit", path=DEFAULT_PATH)
         if prlimit is None:
             return SandboxStatus(level="none", reason="prlimit (util-linux) is not installed")
@@ -265,19 +265,27 @@ class Sandbox:
         if bwrap is None:
             return SandboxStatus(level="none", reason="bubblewrap is not installed")
         # Trying is the only sure way: distributions forbid user namespaces by many means.
-        program = filter_program(platform.machine())
         reason = ""
-        for seccomp in (program, b"") if program else (b"",):
-            for disables_userns in (True, False):
-                host = self._surroundings(
-                    bwrap, prlimit, disables_userns=disables_userns, seccomp=seccomp
-                )
-                reason = await self._try("bwrap", host)
-                if not reason:
-                    self._host = host
-                    lacking = "" if seccomp else "without a system call filter"
-                    return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
+        for host in self._bwrap_surroundings(bwrap, prlimit):
+            reason = await self._try("bwrap", host)
+            if not reason:
+                self._host = host
+                lacking = "" if host.seccomp else "without a system call filter"
+                return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
         return SandboxStatus(level="none", reason=f"bubblewrap does not work: {reason}")
+
+    def _bwrap_surroundings(self, bwrap: str, prlimit: str) -> Iterator[Surroundings]:
+        """Return what may work, best first: older bubblewraps and kernels have less of it."""
+        machine = platform.machine()
+        program, version = filter_program(machine), landlock.abi()
+        wall = (version, machine) if version >= landlock_exec.MIN_ABI else (0, "")
+        for seccomp in (program, b"") if program else (b"",):
+            for wanted in dict.fromkeys((wall, (0, ""))):
+                for disables_userns in (True, False):
+                    host = self._surroundings(
+                        bwrap, prlimit, disables_userns=disables_userns, seccomp=seccomp
+                    )
+                    yield msgspec.structs.replace(host, landlock=wanted, closed=closed_files())
 
     async def _find_landlock(self, prlimit: str) -> SandboxStatus:
         problem = landlock_problem(platform.machine())
@@ -292,13 +300,15 @@ class Sandbox:
     def _layers(self, level: Level) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if level == "none" or self._host is None:
             return (), ()
-        first = "namespaces" if level == "bwrap" else "landlock"
+        walls = ["namespaces"] if level == "bwrap" else ["landlock"]
+        if level == "bwrap" and self._host.landlock[0]:
+            walls.append("landlock")
         seccomp = ("seccomp",) if self._host.seccomp else ()
         cgroup = self._settings.tools_cgroup
         unbounded = unbounded_by(cgroup, has_namespace=level == "bwrap")
         if level == "landlock":
             unbounded = (*unbounded, "its /tmp")
-        return (first, *seccomp, "rlimits", *bounds_of(cgroup)), unbounded
+        return (*walls, *seccomp, "rlimits", *bounds_of(cgroup)), unbounded
 
     async def _try(self, level: Level, host: Surroundings) -> str:
         """Run `true`; return why it failed, or nothing."""

@@ -147,6 +147,8 @@ class Child(ABC):
             for name, data in plan.files.items():
                 given[name] = memory_file(data)
             given["args"] = memory_file(joined(plan.options, given))
+            if plan.starter:
+                argv = [f"/proc/self/fd/{given[plan.starter]}", *argv]
             argv = [*plan.interpreter, plan.bwrap, "--args", str(given["args"]), "--", *argv]
             passed = [fd for name, fd in given.items() if name not in {"stdin", "out", "err"}]
         self._process = subprocess.Popen(  # noqa: S603 - an argument vector, judged before, no shell

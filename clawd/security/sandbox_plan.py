@@ -12,11 +12,14 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.kernel import landlock, landlock_exec
 from clawd.security.sandbox_etc import etc_files, inner_id
 from clawd.security.sandbox_neighbours import check_place
 from clawd.security.sandbox_orphans import marked
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_WALL = "landlock"
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -40,6 +43,9 @@ ETC_PARTS = (
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
 )
+_COPIED_BYTES = 1 << 20
+# What bubblewrap's --dev shows of the host's own /dev.
+_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 _RESERVED = tuple(
     Path(p) for p in ("/usr", "/etc", "/proc", "/sys", "/dev", "/boot", "/run", *USR_LINKS)
 )
@@ -132,6 +138,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         is_group: the command and all that it starts stay in one process group, its own, and no
             namespace ends with it.
         interpreter: what runs `bwrap` where that is a script.
+        starter: which of `files` is the program that starts `argv` in the sandbox; empty for none.
     """
 
     argv: tuple[str, ...]
@@ -143,6 +150,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     is_group: bool = False
     interpreter: tuple[str, ...] = ()
+    starter: str = ""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +164,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         forbidden_paths: absolute paths that no command may see.
         limits: what a command may use.
         seccomp: the filter program for this machine; empty for none.
+        landlock: the version of Landlock that holds a command within bubblewrap as well, and the
+            machine that it is for; 0 for none.
+        closed: files of /proc that only the daemon's user may read, and that tell of the host.
     """
 
     bwrap: str
@@ -165,6 +176,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     forbidden_paths: tuple[Path, ...] = ()
     limits: ResourceLimits = ResourceLimits()
     seccomp: bytes = b""
+    landlock: tuple[int, str] = (0, "")
+    closed: tuple[str, ...] = ()
 
 
 def bubblewrap_plan(
@@ -184,11 +197,12 @@ def bubblewrap_plan(
     """
     workspace = checked_workspace(command, host)
     bind = "--bind" if command.workspace_writable else "--ro-bind"
-    options = [*_isolation(command, host), *_system(command, host.limits)]
+    files: dict[str, bytes] = {}
+    options = [*_isolation(command, host), *_system(host), *_etc(command, files)]
     for path in command.readonly_paths:
         options += ["--ro-bind", str(path), str(path)]
     options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
-    files = etc_files()
+    files |= etc_files()
     for name in files:
         options += ["--perms", "0644", "--file", Slot(name=name), name]
     if host.seccomp:
@@ -198,13 +212,18 @@ def bubblewrap_plan(
     options += ["--chdir", str(command.cwd or workspace)]
     # While a set-user-ID bubblewrap is at work it is root's, and its limits are not ours to set.
     is_inside = _is_setuid(host.bwrap)
+    argv = limited_argv(command, host) if is_inside else command.argv
+    if wall := _wall(command, workspace, host):
+        files[_WALL] = wall
+        argv = landlock_exec.start_words(argv, environment(command)["PATH"])
     return Plan(
-        argv=limited_argv(command, host) if is_inside else command.argv,
+        argv=argv,
         limits={} if is_inside else _limits(host.limits),
         bwrap=host.bwrap,
         options=tuple(options),
         files=files,
         env=marked(host.home),
+        starter=_WALL if wall else "",
     )
 
 
@@ -257,7 +276,34 @@ def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
     return words
 
 
-def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
+def _wall(command: ChildCommand, workspace: Path, host: Surroundings) -> bytes:
+    """Return the program that lets a command write where it may by the mounts, and nowhere else.
+
+    A mount that shows too much is no way out then: the kernel would have to fail twice.
+    """
+    version, machine = host.landlock
+    if not version:
+        return b""
+    rules = [(path, landlock.WRITE) for path in ("/tmp", "/dev/shm", "/dev/pts", *_DEVICES)]  # noqa: S108 - the sandbox's own
+    rules += [(str(workspace), landlock.WRITE)] if command.workspace_writable else []
+    name = command.argv[0]
+    return landlock_exec.starter(machine, rules, landlock.WRITE, version, name=name)
+
+
+def _etc(command: ChildCommand, files: dict[str, bytes]) -> Iterator[str]:
+    """Show parts of the host's /etc. Small files are copied into `files`: a mount takes time."""
+    for name in (*ETC_PARTS, *(("/etc/resolv.conf",) if command.network else ())):
+        path = Path(name)
+        target = os.path.realpath(name)
+        if path.is_symlink() and any(_is_under(Path(target), Path(t)) for t in SYSTEM_TREES):
+            yield from ("--symlink", target, name)
+        elif path.is_file() and path.stat().st_size <= _COPIED_BYTES:
+            files[name] = path.read_bytes()
+        else:
+            yield from ("--ro-bind-try", name, name)
+
+
+def _system(host: Surroundings) -> list[str]:
     words: list[str] = []
     for tree in SYSTEM_TREES:
         words += ["--ro-bind-try", tree, tree]
@@ -267,11 +313,12 @@ def _system(command: ChildCommand, limits: ResourceLimits) -> list[str]:
             words += ["--symlink", str(path.readlink()), name]
         elif path.is_dir():
             words += ["--ro-bind", name, name]
-    for part in ETC_PARTS:
-        words += ["--ro-bind-try", part, part]
-    if command.network:
-        words += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
-    words += ["--proc", "/proc", "--dev", "/dev"]
+    # The kernel lets the host's root write below /proc/sys without any capability; to it a command
+    # of a daemon that runs as root is that root.
+    words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    for file in host.closed:
+        words += ["--ro-bind-try", "/dev/null", file]
+    limits = host.limits
     words += ["--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     words += ["--size", str(limits.shm_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108 - likewise
     return words
@@ -308,6 +355,21 @@ def _masks(
     for stays_writable, path in guarded:
         yield from ("--bind" if stays_writable else "--ro-bind", path, path)
     yield from masked
+
+
+def closed_files() -> tuple[str, ...]:
+    """Return the files right below /proc that root reads and others do not, where we are root."""
+    if os.getuid() != 0:
+        return ()
+    with os.scandir("/proc") as entries:
+        found = [
+            entry.path
+            for entry in entries
+            if not entry.name.isdigit()
+            and entry.is_file(follow_symlinks=False)
+            and not entry.stat(follow_symlinks=False).st_mode & stat.S_IROTH
+        ]
+    return tuple(sorted(found))
 
 
 def hidden_paths(host: Surroundings) -> list[Path]:

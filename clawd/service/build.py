@@ -39,6 +39,7 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
+from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
@@ -180,6 +181,8 @@ class Daemon:
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
+        # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
+        await asyncio.to_thread(end_orphans, layout.home)
         await self.sandbox.probe()
         await self._connect(redactor)
 

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -48,8 +49,27 @@ def doctor(
 def test_all_is_well(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = doctor(daemon, capsys)
     assert code == 0
-    assert {state for state, _, _ in found.values()} == {"ok"}
+    expected = {"ok", "note"} if os.getuid() == 0 else {"ok"}  # root's daemon is noted
+    assert {state for state, _, _ in found.values()} == expected
+    assert [check for check, (state, _, _) in found.items() if state == "note"] in ([], ["user"])
     assert found["sandbox"] == ("ok", "bwrap (namespaces, seccomp)", "")
+
+
+def test_s1_a_daemon_that_runs_as_root_is_noted(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = doctor(daemon, capsys, pid=1)  # root's, everywhere
+    assert code == 0
+    state, says, fix = found["user"]
+    assert (state, says.split(":")[0]) == ("note", "clawd runs as root")
+    assert "as a user of your own" in fix
+    other = 5001 if os.getuid() == 0 else None
+    with subprocess.Popen(["/usr/bin/sleep", "60"], user=other) as process:
+        try:
+            _, found = doctor(daemon, capsys, pid=process.pid)
+        finally:
+            process.kill()
+    assert found["user"][0] == "ok"
 
 
 @pytest.mark.parametrize(

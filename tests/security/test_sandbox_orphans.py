@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_orphans import end_orphans, marked
+from clawd.service.checkup import checkup
+from tests.support.inprocess import daemon_in
 
 pytestmark = pytest.mark.sandbox
 
@@ -56,13 +57,34 @@ async def test_what_a_killed_daemon_held_never_runs_and_ends_with_the_next(tmp_p
         assert not ends_within(init, 0.5)
         other = tmp_path / "other"
         other.mkdir()
-        await Sandbox(SandboxSettings(home=other)).probe()
+        assert end_orphans(other) == 0
         assert not ends_within(init, 0)
-        await Sandbox(SandboxSettings(home=home)).probe()
-        assert ends_within(init, 60)
+        async with daemon_in(tmp_path):
+            assert ends_within(init, 60)
     finally:
         os.close(init)
     assert not (workspace / "proof").exists()
+
+
+async def test_s8_a_checkup_ends_nothing_that_the_daemon_of_the_home_runs(tmp_path: Path) -> None:
+    home, workspace = tmp_path / "home", tmp_path / "workspace"
+    home.mkdir()
+    workspace.mkdir()
+    (home / "config.toml").write_text(f'workspace_dir = "{workspace}"\n')
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(home), str(workspace)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        init = os.pidfd_open(int(holder.stdout.readline()))
+        try:
+            environ = {"HOME": str(tmp_path), "CLAWD_HOME": str(home)}
+            found = await checkup(home / "config.toml", environ)
+            assert (found.problems, found.sandbox) == ((), "bwrap")
+            assert not ends_within(init, 0)
+        finally:
+            holder.kill()
+            end_orphans(home)
+            os.close(init)
 
 
 def test_without_a_home_nothing_is_marked_and_nothing_ended() -> None:
