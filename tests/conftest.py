@@ -140,6 +140,7 @@ def shares_a_fixture(item: pytest.Item) -> bool:
 def limit_examples(item: pytest.Item) -> None:
     """Hold a test that asks for a number of examples to what this run plays of each."""
     test = getattr(item, "obj", None)
+    test = getattr(test, "__func__", test)
     asked = getattr(test, "_hypothesis_internal_use_settings", None)
     if test is None or asked is None:
         return
