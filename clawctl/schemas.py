@@ -27,7 +27,7 @@ from clawd.wire.extension_reports import PluginLine, ToolProblem
 from clawd.wire.key_reports import KeyLine, NewKey
 from clawd.wire.knowledge_reports import KnowledgeOutcome
 from clawd.wire.log_reports import LogLine
-from clawd.wire.mcp_reports import McpServerLine, McpServerList, McpToolDetail, McpToolList
+from clawd.wire.mcp_reports import McpDiff, McpServerLine, McpServerList, McpToolDetail, McpToolList
 from clawd.wire.memory_methods import MemoryCheck
 from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.policy_reports import PolicyCaseLine, PolicyExplanation, PolicyReplay
@@ -239,7 +239,9 @@ TYPES: dict[str, Any] = {
     "knowledge save": KnowledgeOutcome,
     "knowledge search": KnowledgeOutcome,
     "logs": list[LogLine],
+    "mcp accept": McpServerLine,
     "mcp connect": McpServerLine,
+    "mcp diff": McpDiff,
     "mcp disconnect": McpServerLine,
     "mcp list": McpServerList,
     "mcp tool": McpToolDetail | ToolOutcome,

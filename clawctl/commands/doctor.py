@@ -220,8 +220,7 @@ def servers(listed: McpServerList) -> Iterator[Finding]:
                 check=check,
                 state="note",
                 says=f"it changed {', '.join(each.changed)} since they were first seen",
-                fix=f"Look at them (clawctl mcp tool {each.alias} TOOL), then say "
-                f"clawctl mcp connect {each.alias} --accept.",
+                fix=f"Look at them, which shows how to accept them: clawctl mcp diff {each.alias}.",
             )
         elif each.link == "ready":
             yield Finding(check=check, state="ok", says=f"{each.tools} tools")

@@ -1,5 +1,6 @@
 """`clawctl mcp`: the MCP servers of the daemon, their tools, and clawd as a server itself."""
 
+import difflib
 import shlex
 import sys
 import textwrap
@@ -13,13 +14,15 @@ from clawctl.client import Client
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_fields, show_table
 from clawd.wire.mcp_methods import (
+    AcceptMcp,
     ConnectMcp,
+    DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
     ShowMcpTool,
 )
-from clawd.wire.mcp_reports import McpServerLine, McpToolDetail
+from clawd.wire.mcp_reports import McpDifference, McpServerLine, McpToolDetail
 from clawd.wire.methods import RunTool
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
@@ -92,6 +95,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
                         ("approved", bool(t.approval)),
                         ("deferred", t.is_deferred),
                         ("changed", t.is_changed),
+                        ("new", t.is_new),
                         ("repaired", bool(t.repaired)),
                     )
                     if holds
@@ -140,13 +144,52 @@ def tool(
 
 @command.command()
 @click.argument("alias")
-@click.option("--accept", is_flag=True, help="Take the tools that it changed as they are now.")
+@click.option(
+    "--accept",
+    "offer",
+    default="",
+    metavar="HASH",
+    help="Take its tools as they are then, if that is what `mcp diff` showed under this hash.",
+)
 @json_option
 @pass_app
-def connect(app: App, alias: str, *, accept: bool, as_json: bool) -> int:
+def connect(app: App, alias: str, offer: str, *, as_json: bool) -> int:
     """Connect server ALIAS now (again), and say what came of it."""
+    request = ConnectMcp(alias=alias, accept=bool(offer), offer=offer)
     with app.client() as client:
-        return _show_line(client, ConnectMcp(alias=alias, accept=accept), as_json=as_json)
+        return _show_line(client, request, as_json=as_json)
+
+
+@command.command()
+@click.argument("alias")
+@json_option
+@pass_app
+def diff(app: App, alias: str, *, as_json: bool) -> None:
+    """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
+    with app.client() as client:
+        found = client.call(DiffMcp(alias=alias))
+    if as_json:
+        emit_json(found)
+        return
+    for each in found.items:
+        say(visible_line(f"{each.tool}: {each.kind}"))
+        for line in _difference(each):
+            say(terminal_safe(line))
+    if found.items:
+        note(visible_line(f"take it as it is: clawctl mcp accept {alias} {found.offer}"))
+    else:
+        say(visible_line(f"{alias} offers what was first seen of it ({found.offer or 'nothing'})"))
+
+
+@command.command()
+@click.argument("alias")
+@click.argument("offer", metavar="HASH")
+@json_option
+@pass_app
+def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
+    """Take the tools of server ALIAS as they are, if HASH is what `mcp diff` showed of them."""
+    with app.client() as client:
+        return _show_line(client, AcceptMcp(alias=alias, offer=offer), as_json=as_json)
 
 
 @command.command()
@@ -159,7 +202,24 @@ def disconnect(app: App, alias: str, *, as_json: bool) -> int:
         return _show_line(client, DisconnectMcp(alias=alias), as_json=as_json)
 
 
-def _show_line(client: Client, request: ConnectMcp | DisconnectMcp, *, as_json: bool) -> int:
+def _difference(found: McpDifference) -> list[str]:
+    """Return the lines of a difference; all of it where what was there before is not known."""
+    was = _pretty(found.was)
+    if not was and found.kind == "changed":
+        return ["  (what it was is not kept)", *(f"+ {line}" for line in _pretty(found.now))]
+    lines = difflib.unified_diff(was, _pretty(found.now), lineterm="", n=2)
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _pretty(text: str) -> list[str]:
+    if not text:
+        return []
+    return msgspec.json.format(text, indent=2).splitlines()
+
+
+def _show_line(
+    client: Client, request: ConnectMcp | DisconnectMcp | AcceptMcp, *, as_json: bool
+) -> int:
     line = client.call(request)
     if as_json:
         emit_json(line)
@@ -167,7 +227,9 @@ def _show_line(client: Client, request: ConnectMcp | DisconnectMcp, *, as_json: 
         say(visible_line(f"{line.alias} is {line.link}, {line.tools} tools ({_about(line)})"))
         for remark in _remarks(line):
             note(visible_line(f"{line.alias}: {remark}"))
-    is_done = line.link == ("ready" if isinstance(request, ConnectMcp) else "off")
+    is_done = isinstance(request, AcceptMcp) or line.link == (
+        "ready" if isinstance(request, ConnectMcp) else "off"
+    )
     return Exit.DONE if is_done else Exit.FAILED
 
 
@@ -183,8 +245,14 @@ def _remarks(line: McpServerLine) -> list[str]:
     if line.changed:
         names = shortened(", ".join(line.changed), WIDTH)
         remarks.append(
-            f"changed since they were first seen: {names}; take them as they are with "
-            f"clawctl mcp connect {line.alias} --accept"
+            f"changed since they were first seen: {names}; look at them with "
+            f"clawctl mcp diff {line.alias}"
+        )
+    if line.waiting:
+        names = shortened(", ".join(line.waiting), WIDTH)
+        remarks.append(
+            f"came later, and are not approved yet: {names}; look at them with "
+            f"clawctl mcp diff {line.alias}"
         )
     return remarks
 

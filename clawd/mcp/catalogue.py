@@ -5,16 +5,37 @@ The same servers and the same settings give the same tools in the same order.
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import Literal
 
 import msgspec
 
 from clawd.mcp.deferring import Cost, cost_of, deferred_names
 from clawd.mcp.model import Quarantined, RemoteServers, ServerSettings, ServerState
 from clawd.mcp.naming import approval_of, is_matched, names_of
-from clawd.mcp.pins import Pins
-from clawd.mcp.tools import McpTool, ToolPlan, fingerprint_of, mcp_tool, settings_mark
+from clawd.mcp.pins import MAX_TOOLS, Judged, Pins, offer_of
+from clawd.mcp.tools import McpTool, ToolPlan, mcp_tool, settings_mark, text_of
 from clawd.tools.offer import specs
 from clawd.tools.session_files import SessionStore
+
+_TOO_MANY = (
+    f"the server has shown more than {MAX_TOOLS} different tools, and what a further one was "
+    "cannot be kept; look at what it offers now with clawctl mcp diff {}, and accept that"
+)
+
+DifferenceKind = Literal["changed", "new", "refused"]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that is not what was seen of its server.
+
+    Attributes:
+        was, now: all that the server said of it, as JSON; `was` is empty where it was not kept.
+    """
+
+    tool: str
+    kind: DifferenceKind
+    was: str = ""
+    now: str
 
 
 class CatalogueRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,23 +113,39 @@ class Maker:
             tokens=tokens,
         )
 
-    def note(self, rules: CatalogueRules) -> dict[str, frozenset[str]]:
-        """Keep the first sight of tools; return the changed ones of each server, by own name."""
-        changed: dict[str, frozenset[str]] = {}
+    def note(self, rules: CatalogueRules) -> dict[str, Judged]:
+        """Keep the first sight of tools; return how those of each server compare with it."""
+        judged: dict[str, Judged] = {}
         for state in self._servers.states():
             server = rules.servers.get(state.alias)
             if server is None:
                 continue
             mark, seen = settings_mark(server), _seen(state)
-            changed[state.alias] = self._pins.changed(state.alias, mark, seen)
+            judged[state.alias] = self._pins.judged(state.alias, mark, seen)
             self._pins.note(state.alias, mark, seen)
-        return changed
+        return judged
 
-    def accept(self, rules: CatalogueRules, alias: str) -> None:
+    def offer(self, state: ServerState) -> str:
+        """Return the hash of what a server offers; empty for nothing."""
+        return offer_of(_seen(state)) if state.tools else ""
+
+    def accept(self, server: ServerSettings, state: ServerState) -> None:
         """Take the tools of a server as they are now."""
-        for state in self._servers.states():
-            if state.alias == alias and alias in rules.servers:
-                self._pins.accept(alias, settings_mark(rules.servers[alias]), _seen(state))
+        self._pins.accept(state.alias, settings_mark(server), _seen(state))
+
+    def differences(self, server: ServerSettings, state: ServerState) -> tuple[Difference, ...]:
+        """Return the tools that are not what was seen of the server, or were not seen then."""
+        mark, seen = settings_mark(server), _seen(state)
+        judged = self._pins.judged(state.alias, mark, seen)
+        found: list[Difference] = []
+        for name, text in seen.items():
+            if name in judged.changed:
+                was = self._pins.text(state.alias, mark, name)
+                found.append(Difference(tool=name, kind="changed", was=was or "", now=text))
+            elif name in judged.new | judged.refused:
+                kind: DifferenceKind = "new" if name in judged.new else "refused"
+                found.append(Difference(tool=name, kind=kind, now=text))
+        return tuple(found)
 
     def _plans(
         self, server: ServerSettings, state: ServerState, taken: frozenset[str]
@@ -120,13 +157,16 @@ class Maker:
         }
         order = [tool.name for tool in state.tools if tool.name in wanted]
         named = names_of(server.alias, order)
-        changed = self._pins.changed(state.alias, settings_mark(server), _seen(state))
+        judged = self._pins.judged(state.alias, settings_mark(server), _seen(state))
         missing = [
             Quarantined(name=lost, reason="another tool of the server has the only name for it")
             for lost in named.lost
         ]
         plans: list[ToolPlan] = []
         for own, name in named.names.items():
+            if own in judged.refused:
+                missing.append(Quarantined(name=own, reason=_TOO_MANY.format(server.alias)))
+                continue
             if name in taken:
                 reason = f"a tool of this machine is called {name} already"
                 missing.append(Quarantined(name=own, reason=reason))
@@ -139,7 +179,8 @@ class Maker:
                     name=name,
                     others=tuple(others),
                     preapproved=approval_of(server.alias, own, name, server.auto_approve),
-                    is_changed=own in changed,
+                    is_changed=own in judged.changed,
+                    is_new=own in judged.new,
                 )
             )
         return plans, tuple(missing)
@@ -157,7 +198,7 @@ def _with_free_spellings(plans: list[ToolPlan]) -> list[ToolPlan]:
 
 
 def _seen(state: ServerState) -> dict[str, str]:
-    return {tool.name: fingerprint_of(tool) for tool in reversed(state.tools)}
+    return {tool.name: text_of(tool) for tool in reversed(state.tools)}
 
 
 def _cost(plan: ToolPlan, servers: RemoteServers) -> Cost:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
-from clawd.mcp.catalogue import Catalogue, CatalogueRules, Maker
+from clawd.mcp.catalogue import Catalogue, CatalogueRules, Difference, Maker
 from clawd.mcp.model import RemoteServers, ServerState
-from clawd.mcp.pins import Pins
+from clawd.mcp.pins import Judged, Pins
 from clawd.mcp.tools import McpTool
 from clawd.tools.session_files import SessionStore
 
@@ -58,7 +58,7 @@ class ServerDirectory:
         self._maker = Maker(servers, pins, sessions)
         self._on_tools: Callable[[], None] = lambda: None
         self._shown: object = ()
-        self._changed: dict[str, frozenset[str]] = {}
+        self._judged: dict[str, Judged] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_waiting = False
         self._due = 0.0
@@ -158,25 +158,59 @@ class ServerDirectory:
         why = f" ({state.problem})" if state.problem else ""
         raise NotFoundError(f"{alias} has no tool {tool[:64]!r}; it has: {known}{why}")
 
-    async def connect(self, alias: str, *, accept: bool = False) -> ServerState:
+    async def connect(self, alias: str, *, accept: str = "") -> ServerState:
         """Connect a server now (again), and wait for the outcome within its limits.
 
         Args:
             alias: of the server.
-            accept: take its tools as they are now, changed or not.
+            accept: the hash of an offer; it is accepted if it is what the server offers then.
 
         Raises:
             NotFoundError: there is no such server.
-            InvalidRequestError: it is not started; the message says why.
+            InvalidRequestError: it is not started, or offers something else; the message says why.
         """
         self._check_started(alias)
         state = await self._servers.connect(alias)
-        if accept:
-            self._maker.accept(self.wanted.rules, alias)
-            _log.warning("changed MCP tools were accepted", extra={"server": alias})
-            self._shown = ()
+        self._tell()
+        return self.accept(alias, accept) if accept else state
+
+    def accept(self, alias: str, offer: str) -> ServerState:
+        """Take the tools of a server as they are now.
+
+        Args:
+            alias: of the server.
+            offer: the hash of what was looked at.
+
+        Raises:
+            NotFoundError: there is no such server.
+            InvalidRequestError: it is not started, or offers something else than that.
+        """
+        self._check_started(alias)
+        state = self.state(alias)
+        now = self._maker.offer(state)
+        if not now or offer != now:
+            raise InvalidRequestError(
+                f"nothing was accepted: {offer[:64]!r} is not what {alias} offers now, {now!r}",
+                hint=f"Look at what it offers now: clawctl mcp diff {alias}",
+            )
+        self._maker.accept(self.wanted.rules.servers[alias], state)
+        _log.warning("MCP tools were accepted", extra={"server": alias, "offer": now})
+        self._shown = ()
         self._tell()
         return state
+
+    def differences(self, alias: str) -> tuple[str, tuple[Difference, ...]]:
+        """Return the hash of what a server offers, and what of that was not seen before.
+
+        Raises:
+            NotFoundError: there is no such server.
+            InvalidRequestError: it is not started.
+        """
+        self._check_started(alias)
+        state = self.state(alias)
+        return self._maker.offer(state), self._maker.differences(
+            self.wanted.rules.servers[alias], state
+        )
 
     async def disconnect(self, alias: str) -> ServerState:
         """Disconnect a server until it is connected by hand.
@@ -236,14 +270,20 @@ class ServerDirectory:
         )
 
     def _note(self) -> None:
-        changed = self._maker.note(self.wanted.rules)
-        for alias, names in changed.items():
-            for name in sorted(names - self._changed.get(alias, frozenset())):
+        judged = self._maker.note(self.wanted.rules)
+        for alias, now in judged.items():
+            before = self._judged.get(alias, Judged())
+            for name in sorted(now.changed - before.changed):
                 _log.warning(
                     "an MCP server changed a tool since it was first seen",
                     extra={"server": alias, "tool": name[:200]},
                 )
-        self._changed = changed
+            if now.refused and not before.refused:
+                _log.warning(
+                    "an MCP server shows more tools than are kept",
+                    extra={"server": alias, "refused": len(now.refused)},
+                )
+        self._judged = judged
         if self._pins.is_unsaved:
             self._spawn(self._save())
 

@@ -83,10 +83,12 @@ def is_matched(tool: str, patterns: Iterable[str]) -> bool:
 def approval_of(alias: str, tool: str, name: str, entries: Iterable[str]) -> str:
     """Return the entry of auto_approve that names a tool; "" where there is none.
 
-    An entry is `alias__*`, `alias__tool` with the tool's own name, or the name that it has here.
+    An entry is `alias__tool` with the tool's own name, the name that it has here, or `alias__*`;
+    one that names the tool goes before the pattern.
     """
-    wanted = {f"{alias}{SEPARATOR}*", f"{alias}{SEPARATOR}{tool}", name}
-    return next((entry for entry in entries if entry in wanted), "")
+    found = set(entries)
+    wanted = (f"{alias}{SEPARATOR}{tool}", name, f"{alias}{SEPARATOR}*")
+    return next((entry for entry in wanted if entry in found), "")
 
 
 def _fits(prefix: str, tool: str) -> bool:

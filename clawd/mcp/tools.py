@@ -14,6 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.mcp.model import Progress, RemoteServers, RemoteTool, ServerSettings
+from clawd.mcp.pins import digest
 from clawd.mcp.results import Keeper, told_of
 from clawd.security.risk import Assessment
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched
@@ -47,6 +48,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
         name: what it is called here; `others` lead to it as well.
         preapproved: the entry of auto_approve that names it; empty for none.
         is_changed: it is not what it was when it was first seen, and nobody accepted that.
+        is_new: it came after its server was first seen, and nobody accepted that.
         is_deferred: requests carry its name and line alone.
     """
 
@@ -56,7 +58,13 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
     preapproved: str = ""
     is_changed: bool = False
+    is_new: bool = False
     is_deferred: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether only a pattern approves it, which was written before the tool was there."""
+        return self.is_new and self.preapproved.endswith("*")
 
 
 class McpTool(Tool):
@@ -142,6 +150,9 @@ def assessment_of(plan: ToolPlan) -> Assessment:
     if plan.is_changed:
         reason += "; the server changed the tool since it was first seen"
         return Assessment(risk="medium", reason=reason)
+    if plan.waits:
+        reason += "; it came after the server was first seen, and nobody has accepted it yet"
+        return Assessment(risk="medium", reason=reason)
     granted = f"[mcp.auto_approve] {plan.preapproved}" if plan.preapproved else ""
     return Assessment(risk="medium", reason=reason, preapproved=granted)
 
@@ -161,9 +172,14 @@ def brings_text_from_outside(server: ServerSettings) -> bool:
     return not (server.trusted and is_local)
 
 
+def text_of(tool: RemoteTool) -> str:
+    """Return all that a server says of a tool, in one form."""
+    return msgspec.json.encode(tool, order="sorted").decode()
+
+
 def fingerprint_of(tool: RemoteTool) -> str:
     """Return the hash of all that a server says of a tool."""
-    return _hash(msgspec.json.encode(tool, order="sorted"))
+    return digest(text_of(tool))
 
 
 def identity_of(server: ServerSettings, tool: RemoteTool) -> str:

@@ -5,7 +5,13 @@ A tool of a server is called with `RunTool`, by what it is called here.
 
 from typing import ClassVar
 
-from clawd.wire.mcp_reports import McpServerLine, McpServerList, McpToolDetail, McpToolList
+from clawd.wire.mcp_reports import (
+    McpDiff,
+    McpServerLine,
+    McpServerList,
+    McpToolDetail,
+    McpToolList,
+)
 from clawd.wire.method import Method
 
 
@@ -29,12 +35,28 @@ class ShowMcpTool(Method[McpToolDetail], frozen=True, kw_only=True):
 class ConnectMcp(Method[McpServerLine], frozen=True, kw_only=True):
     """Connect a server now (again) and wait for the outcome.
 
-    `accept` takes its tools as they are now, also those that it changed since they were first seen.
+    With `accept` its tools are taken as they are then, also those that are changed or new; `offer`
+    is the hash of what was looked at, and nothing is taken where the server offers something else.
     """
 
     admin: ClassVar[bool] = True
     alias: str
     accept: bool = False
+    offer: str = ""
+
+
+class DiffMcp(Method[McpDiff], frozen=True, kw_only=True):
+    """Show how the tools of a server differ from what was first seen of them."""
+
+    alias: str
+
+
+class AcceptMcp(Method[McpServerLine], frozen=True, kw_only=True):
+    """Take the tools of a server as they are, if `offer` is the hash of what it offers now."""
+
+    admin: ClassVar[bool] = True
+    alias: str
+    offer: str
 
 
 class DisconnectMcp(Method[McpServerLine], frozen=True, kw_only=True):

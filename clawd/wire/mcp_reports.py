@@ -10,7 +10,8 @@ class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):
 
     `link` off: not wanted; waiting: it failed and is tried again. `problem` is what failed last.
     `tokens` is what its tools take of every request, estimated. `since` is when `link` became what
-    it is (UTC, ISO 8601), empty for unknown.
+    it is (UTC, ISO 8601), empty for unknown. `changed` and `waiting` are tools by their own names:
+    those that are not what they were, and those that came later and only a pattern approves.
     """
 
     alias: str
@@ -20,6 +21,7 @@ class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):
     tools: int = 0
     left_out: int = 0
     changed: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
     tokens: int = 0
     is_trusted: bool = False
     server: str = ""
@@ -43,7 +45,8 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is what it is called here, `tool` its own name; `approval` is the entry of auto_approve
     that names it and is in force. `is_deferred`: requests carry it without its schema.
-    `is_changed`: the server changed it since it was first seen. `repaired` is what was wrong.
+    `is_changed`: the server changed it since it was first seen. `is_new`: it came after the server
+    was first seen, and nobody accepted it. `repaired` is what was wrong.
     """
 
     name: str
@@ -54,6 +57,7 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
     approval: str = ""
     is_deferred: bool = False
     is_changed: bool = False
+    is_new: bool = False
     repaired: str = ""
 
 
@@ -70,6 +74,27 @@ class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[McpToolLine, ...]
     left_out: tuple[McpLeftOut, ...] = ()
+
+
+class McpDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of a server that is not what was first seen, or was not there then.
+
+    `was` and `now` are all that the server said of it, as JSON; `was` is empty where that was not
+    kept. `refused`: the server has shown so many tools that this one cannot be compared later.
+    """
+
+    tool: str
+    kind: Literal["changed", "new", "refused"]
+    was: str = ""
+    now: str
+
+
+class McpDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a server's tools is not what was first seen; `offer` is the hash to accept."""
+
+    alias: str
+    offer: str
+    items: tuple[McpDifference, ...] = ()
 
 
 class McpToolDetail(msgspec.Struct, frozen=True, kw_only=True):

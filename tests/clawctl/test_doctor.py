@@ -196,7 +196,7 @@ def test_mcp_servers_are_judged_one_by_one(
     assert found["MCP server away"][:2] == ("note", "refused")
     assert "clawctl mcp connect away" in found["MCP server away"][2]
     assert found["MCP server other"][0] == "note"
-    assert "mcp connect other --accept" in found["MCP server other"][2]
+    assert "mcp diff other" in found["MCP server other"][2]
 
 
 def test_people_get_a_line_for_each_and_the_way_out(

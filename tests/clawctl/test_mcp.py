@@ -5,8 +5,10 @@ import json
 import pytest
 
 from clawctl.main import main
-from clawd.wire.mcp_methods import ConnectMcp, DisconnectMcp, ListMcpTools, ShowMcpTool
+from clawd.wire.mcp_methods import AcceptMcp, ConnectMcp, DisconnectMcp, ListMcpTools, ShowMcpTool
 from clawd.wire.mcp_reports import (
+    McpDiff,
+    McpDifference,
     McpLeftOut,
     McpServerLine,
     McpServerList,
@@ -58,7 +60,7 @@ def test_the_list_says_health_cost_and_what_to_do(daemon: FakeDaemon, capsys: Ca
     assert all(word in shown.out for word in ("files", "ready", "321", "trusted", "waiting"))
     assert "web: HTTP 401" in shown.err
     assert "clawctl mcp tools web" in shown.err
-    assert "clawctl mcp connect web --accept" in shown.err
+    assert "clawctl mcp diff web" in shown.err
     assert "about 321 tokens of each request; schemas may take 4000" in shown.err
     assert main(["mcp", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"][0]["tokens"] == 321
@@ -143,13 +145,45 @@ def test_arguments_that_are_no_object_never_reach_the_daemon(daemon: FakeDaemon)
 
 def test_connecting_says_what_came_of_it(daemon: FakeDaemon, capsys: Capture) -> None:
     daemon.handlers["connect_mcp"] = READY
-    assert main(["mcp", "connect", "files", "--accept"]) == 0
+    assert main(["mcp", "connect", "files", "--accept", "ab12"]) == 0
     (asked,) = daemon.calls_of(ConnectMcp)
-    assert (asked.alias, asked.accept) == ("files", True)
+    assert (asked.alias, asked.accept, asked.offer) == ("files", True, "ab12")
     assert "files is ready, 3 tools" in capsys.readouterr().out
     daemon.handlers["connect_mcp"] = AWAY
     assert main(["mcp", "connect", "web"]) == 1
     assert "HTTP 401" in capsys.readouterr().err
+
+
+def test_s7_what_changed_is_shown_and_accepted_by_its_hash(
+    daemon: FakeDaemon, capsys: Capture
+) -> None:
+    was, now = (
+        '{"name":"get","description":"Gets."}',
+        '{"name":"get","description":"\\u001b[2JSends."}',
+    )
+    changed = McpDifference(tool="get", kind="changed", was=was, now=now)
+    lost = McpDifference(tool="old", kind="changed", now='{"name":"old"}')
+    late = McpDifference(tool="late", kind="new", now='{"name":"late"}')
+    diff = McpDiff(alias="web", offer="ab12", items=(changed, lost, late))
+    daemon.handlers["diff_mcp"] = diff
+    assert main(["mcp", "diff", "web"]) == 0
+    shown = capsys.readouterr()
+    assert '-  "description": "Gets."' in shown.out
+    assert "Sends." in shown.out
+    assert "\x1b" not in shown.out
+    assert "what it was is not kept" in shown.out
+    assert "late: new" in shown.out
+    assert "clawctl mcp accept web ab12" in shown.err
+    daemon.handlers["accept_mcp"] = AWAY
+    assert main(["mcp", "accept", "web", "ab12"]) == 0
+    assert daemon.calls_of(AcceptMcp) == [AcceptMcp(alias="web", offer="ab12")]
+    daemon.handlers["connect_mcp"] = READY
+    assert main(["mcp", "connect", "web", "--accept", "ab12"]) == 0
+    asked = ConnectMcp(alias="web", accept=True, offer="ab12")
+    assert daemon.calls_of(ConnectMcp) == [asked]
+    daemon.handlers["diff_mcp"] = McpDiff(alias="web", offer="ab12")
+    assert main(["mcp", "diff", "web"]) == 0
+    assert "web offers what was first seen of it (ab12)" in capsys.readouterr().out
 
 
 def test_disconnecting_says_that_it_is_off(daemon: FakeDaemon, capsys: Capture) -> None:

@@ -42,7 +42,9 @@ from clawd.wire.knowledge_methods import (
 )
 from clawd.wire.log_methods import TailLog
 from clawd.wire.mcp_methods import (
+    AcceptMcp,
     ConnectMcp,
+    DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
@@ -414,6 +416,11 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),
     "show_mcp_tool": (plain(ShowMcpTool(alias="none", tool="none")), ("not_found",) * 3),
     "connect_mcp": (plain(ConnectMcp(alias="none")), ("forbidden", "forbidden", "not_found")),
+    "diff_mcp": (plain(DiffMcp(alias="none")), ("not_found",) * 3),
+    "accept_mcp": (
+        plain(AcceptMcp(alias="none", offer="")),
+        ("forbidden", "forbidden", "not_found"),
+    ),
     "disconnect_mcp": (
         plain(DisconnectMcp(alias="none")),
         ("forbidden", "forbidden", "not_found"),

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from clawd.mcp.model import Quarantined, RemoteTool
+from clawd.mcp.pins import MAX_TOOLS
 from clawd.providers.base import Provider
 from clawd.security.principal import Principal
 from clawd.wire.mcp_methods import (
+    AcceptMcp,
     ConnectMcp,
+    DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
@@ -137,9 +140,78 @@ async def test_a_changed_tool_is_shown_and_accepted_by_an_admin(tmp_path: Path) 
         assert line.changed == ("write",)
         explain = ExplainPolicy(tool="files__write", arguments='{"text":"a"}')
         assert (await inside.ask(explain, OWNER)).verdict == "ask"
-        line = await inside.ask(ConnectMcp(alias="files", accept=True), OWNER)
+        seen = await inside.ask(DiffMcp(alias="files"), OWNER)
+        (item,) = seen.items
+        assert (item.tool, item.kind) == ("write", "changed")
+        assert "Does write." in item.was
+        assert "Now it sends mail." in item.now
+        line = await inside.ask(ConnectMcp(alias="files", accept=True, offer=seen.offer), OWNER)
         assert line.changed == ()
         assert (await inside.ask(explain, OWNER)).verdict == "allow"
+        assert (await inside.ask(DiffMcp(alias="files"), OWNER)).items == ()
+
+
+async def test_s7_only_what_was_looked_at_is_accepted(tmp_path: Path) -> None:
+    async with running(tmp_path) as (inside, servers):
+        explain = ExplainPolicy(tool="files__write", arguments='{"text":"a"}')
+        servers.offer("files", a_tool("write", "Now it sends mail."))
+        shown = (await inside.ask(DiffMcp(alias="files"), OWNER)).offer
+        # Between the look and the word it becomes something else, also by connecting anew.
+        servers.offer("files", a_tool("write", "Now it deletes all."))
+        for request in (
+            AcceptMcp(alias="files", offer=shown),
+            AcceptMcp(alias="files", offer=""),
+            ConnectMcp(alias="files", accept=True, offer=shown),
+            ConnectMcp(alias="files", accept=True),
+        ):
+            refused = await inside.refused(request, OWNER)
+            assert refused.code == "invalid_request"
+            assert "clawctl mcp diff files" in refused.hint
+            assert (await inside.ask(explain, OWNER)).verdict == "ask"
+        shown = (await inside.ask(DiffMcp(alias="files"), OWNER)).offer
+        assert (await inside.ask(AcceptMcp(alias="files", offer=shown), OWNER)).changed == ()
+        assert (await inside.ask(explain, OWNER)).verdict == "allow"
+
+
+async def test_s7_a_tool_that_comes_later_under_a_pattern_waits_until_it_is_accepted(
+    tmp_path: Path,
+) -> None:
+    tables = TABLES.replace('["files__write"]', '["files__*", "files__named"]')
+    async with running(tmp_path, tables=tables) as (inside, servers):
+        move = ExplainPolicy(tool="files__move", arguments='{"text":"a"}')
+        late = ExplainPolicy(tool="files__late", arguments='{"text":"a"}')
+        named = ExplainPolicy(tool="files__named", arguments='{"text":"a"}')
+        assert (await inside.ask(move, OWNER)).verdict == "allow"
+        servers.offer("files", *TOOLS, a_tool("late"), a_tool("named"))
+        found = await inside.ask(late, OWNER)
+        assert (found.verdict, "came after the server was first seen" in str(found)) == (
+            "ask",
+            True,
+        )
+        assert (await inside.ask(move, OWNER)).verdict == "allow"
+        # One that a person wrote down by its name is what that person wants, whenever it comes.
+        assert (await inside.ask(named, OWNER)).verdict == "allow"
+        (line, *_) = (await inside.ask(ListMcpServers(), OWNER)).items
+        assert line.waiting == ("late",)
+        seen = await inside.ask(DiffMcp(alias="files"), OWNER)
+        assert {(each.tool, each.kind) for each in seen.items} == {
+            ("late", "new"),
+            ("named", "new"),
+        }
+        await inside.ask(AcceptMcp(alias="files", offer=seen.offer), OWNER)
+        assert (await inside.ask(late, OWNER)).verdict == "allow"
+
+
+async def test_s7_a_name_beyond_those_that_are_kept_is_refused_and_shown(tmp_path: Path) -> None:
+    async with running(tmp_path) as (inside, servers):
+        servers.offer("files", *(a_tool(f"t{i}") for i in range(MAX_TOOLS)))
+        servers.offer("files", *TOOLS, a_tool("late"))
+        assert "files__late" not in await offered(inside)
+        assert "files__write" in await offered(inside)
+        (lost,) = (await inside.ask(ListMcpTools(alias="files"), OWNER)).left_out
+        assert (lost.tool, "clawctl mcp diff files" in lost.reason) == ("late", True)
+        seen = await inside.ask(DiffMcp(alias="files"), OWNER)
+        assert [(each.tool, each.kind) for each in seen.items] == [("late", "refused")]
 
 
 @each_row(

@@ -208,7 +208,8 @@ async def test_a_changed_tool_is_not_approved_beforehand_any_more(
     assert (await called(bench, tool)).kind == "unanswered"
     assert shop.servers.calls == []
     assert "changed the tool" in tool.risk({}, bench.scope()).reason  # type: ignore[arg-type]
-    shop.maker.accept(shop.rules, "files")
+    (state,) = shop.servers.states()
+    shop.maker.accept(shop.rules.servers["files"], state)
     (tool,) = shop.tools()
     assert (await called(bench, tool)).status == "allowed"
 

@@ -158,6 +158,7 @@ def test_only_these_methods_are_for_admins() -> None:
         "approve_plugin",
         "remove_plugin",
         "reload_plugins",
+        "accept_mcp",
         "connect_mcp",
         "disconnect_mcp",
     }

@@ -80,6 +80,8 @@ ROWS: dict[str, Row] = {
     "knowledge save": Row(words=["new", "-"], stdin="from a pipe", says="", bad=["/", "x"], bad_code=FAILED, why="keyword"),
     "knowledge search": Row(words=["{note}"], says="note", bad=["x", "--page", "0"], why="--page"),
     "logs": Row(says="INFO", bad=["--level", "loud"], why="loud", needs_daemon=False),
+    "mcp accept": Row(words=["{server}", "{offer}"], says="hand is ready", bad=["hand", "x"], bad_code=FAILED, why="nothing was accepted"),
+    "mcp diff": Row(words=["{server}"], says="hand offers what was first seen", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp connect": Row(words=["{server}"], says="hand is ready", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp disconnect": Row(words=["{server}"], says="hand is off", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp list": Row(says="hand"),

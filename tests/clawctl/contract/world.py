@@ -16,7 +16,7 @@ from clawctl.client import Client, connect
 from clawctl.main import main
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.key_methods import CreateKey
-from clawd.wire.mcp_methods import ConnectMcp, ListMcpServers
+from clawd.wire.mcp_methods import ConnectMcp, DiffMcp, ListMcpServers
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     AnswerApproval,
@@ -151,6 +151,12 @@ class World:
             if line.link == "off":
                 self.call(ConnectMcp(alias="hand"))
             time.sleep(0.05)
+
+    @property
+    def offer(self) -> str:
+        """The hash of what the MCP server offers."""
+        offer: str = self.call(DiffMcp(alias=self.server)).offer
+        return offer
 
     @property
     def backup(self) -> str:

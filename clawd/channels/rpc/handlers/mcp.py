@@ -4,18 +4,23 @@ from datetime import UTC, datetime
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
+from clawd.errors import InvalidRequestError
 from clawd.mcp.model import RemoteTool, ServerState
 from clawd.mcp.tools import McpTool, assessment_of
 from clawd.security.principal import Principal
 from clawd.tools.offer import aliases_of, example_of, short_of
 from clawd.wire.mcp_methods import (
+    AcceptMcp,
     ConnectMcp,
+    DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
     ShowMcpTool,
 )
 from clawd.wire.mcp_reports import (
+    McpDiff,
+    McpDifference,
     McpLeftOut,
     McpServerLine,
     McpServerList,
@@ -61,8 +66,28 @@ class McpHandlers(Handler):
 
     async def connect_mcp(self, params: ConnectMcp, call: Call) -> McpServerLine:
         """Connect a server now."""
-        state = await self.parts.mcp.connect(params.alias, accept=params.accept)
+        if params.accept and not params.offer:
+            self.parts.mcp.state(params.alias)
+            raise InvalidRequestError(
+                "what is accepted must be named: accept takes the hash of what was looked at",
+                hint=f"Look at it, which shows the hash: clawctl mcp diff {params.alias}",
+            )
+        accepted = params.offer if params.accept else ""
+        state = await self.parts.mcp.connect(params.alias, accept=accepted)
         return self._line(state, call.principal)
+
+    async def diff_mcp(self, params: DiffMcp, _call: Call) -> McpDiff:
+        """Show how the tools of a server differ from what was first seen of them."""
+        offer, found = self.parts.mcp.differences(params.alias)
+        items = tuple(
+            McpDifference(tool=each.tool, kind=each.kind, was=each.was, now=each.now)
+            for each in found
+        )
+        return McpDiff(alias=params.alias, offer=offer, items=items)
+
+    async def accept_mcp(self, params: AcceptMcp, call: Call) -> McpServerLine:
+        """Take the tools of a server as they are."""
+        return self._line(self.parts.mcp.accept(params.alias, params.offer), call.principal)
 
     async def disconnect_mcp(self, params: DisconnectMcp, call: Call) -> McpServerLine:
         """Disconnect a server until it is connected by hand."""
@@ -83,6 +108,7 @@ class McpHandlers(Handler):
             tools=len(tools),
             left_out=len(self._left_out(state)),
             changed=tuple(tool.plan.tool.name for tool in tools if tool.plan.is_changed),
+            waiting=tuple(tool.plan.tool.name for tool in tools if tool.plan.waits),
             tokens=mcp.catalogue.tokens.get(state.alias, 0),
             is_trusted=settings is not None and settings.trusted,
             server=f"{state.server_name} {state.server_version}".strip(),
@@ -113,6 +139,7 @@ def _tool_line(tool: McpTool) -> McpToolLine:
         approval=plan.preapproved if assessment.preapproved else "",
         is_deferred=plan.is_deferred,
         is_changed=plan.is_changed,
+        is_new=plan.is_new,
         repaired=plan.tool.repaired,
     )
 
