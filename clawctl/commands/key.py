@@ -19,10 +19,10 @@ def command() -> None:
 @click.option(
     "--scope",
     "scopes",
-    default="chat,tools",
+    default="models",
     show_default=True,
     metavar="LIST",
-    help="What it allows: chat, tools, admin.",
+    help="What it allows: models (the model alone, nothing kept), chat, tools, admin.",
 )
 @click.option("--expires-days", "days", type=click.IntRange(1), help="How long it works.")
 @json_option

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -13,6 +13,11 @@ from clawd.config.section import Section
 _NAME = re.compile(
     r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 )
+
+
+_ANY_PORT = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+):\*")
+_ANY_OF_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://\*")
+_OPEN = frozenset({"http", "https", "ws", "wss", "ftp", "file", "data", "blob", "about"})
 
 
 def is_host(text: str) -> bool:
@@ -33,6 +38,10 @@ def _host(text: str) -> str:
 
 
 def _origin(text: str) -> str:
+    lowered = text.lower()
+    any_port, any_of = _ANY_PORT.fullmatch(lowered), _ANY_OF_SCHEME.fullmatch(lowered)
+    if (any_port and is_host(any_port[1].strip("[]"))) or (any_of and any_of[1] not in _OPEN):
+        return lowered
     try:
         parts = urlsplit(text)
         is_whole = parts.port != 0 and parts.hostname is not None and is_host(parts.hostname)
@@ -42,7 +51,10 @@ def _origin(text: str) -> str:
     # A star would let every page in the world ask, and null is what any page can make itself.
     if not is_whole or text != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
         raise PydanticCustomError(
-            "origin", 'an origin as browsers send it, "http://localhost:3000"; neither * nor null'
+            "origin",
+            'an origin as browsers send it, "http://localhost:3000", or "http://localhost:*" for '
+            'any port, or "vscode-webview://*" for a scheme of programs; neither * nor null, nor '
+            'every page of the web ("https://*")',
         )
     return text.lower()
 
@@ -66,10 +78,25 @@ class HttpSection(Section):
         default=("*",),
         description='Tools offered to the model on this channel; "file_*" works too.',
     )
+    agent: bool = Field(
+        default=True,
+        description="Whether clawd's own agent, with its tools, answers chats that bring no tools "
+        "of their own (with a key of the scopes chat and tools); off, the model alone does.",
+    )
+    keep_conversations: bool = Field(
+        default=True,
+        description="Whether what the agent answers there is kept in memory; receipts always are.",
+    )
+    keyless: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether programs of the owner on this machine need no key: auto until the "
+        "first key is made, on at all times, off never.",
+    )
     mcp: bool = Field(default=True, description="Whether /mcp offers the tools to MCP clients.")
     cors_origins: Origins = Field(
         default=(),
-        description='Web pages that may ask, by origin, as "http://localhost:3000"; no others may.',
+        description='Web pages that may ask, by origin, as "http://localhost:3000"; no others may. '
+        '"http://localhost:*" is any port, "vscode-webview://*" every page of that scheme.',
     )
     allowed_hosts: Hosts = Field(
         default=(),

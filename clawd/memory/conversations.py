@@ -13,6 +13,7 @@ import msgspec
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
+    MADE_BY,
     MAX_PAGE,
     TITLED_BY,
     Conversation,
@@ -22,6 +23,7 @@ from clawd.memory.rows import (
     conversation_of,
     conversation_row,
     encode,
+    no_conversation,
     timestamp_now,
 )
 from clawd.memory.writer import Database
@@ -33,6 +35,7 @@ from clawd.receipts.record import new_ulid
 _INSERT = f"INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)"
 _SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 ERASE_DUE = "erase_due"  # a setting: the conversation that was deleted last and not erased yet
+OF_KEY = f"json_extract(metadata, '$.{MADE_BY}') = ?"
 _OWNED = ":owner IS NULL OR owner = :owner"
 
 
@@ -96,8 +99,12 @@ class Conversations:
             )
         return conversation_of(rows[0])
 
-    async def list(self, *, owner: int | None, limit: int = 50, cursor: str = "") -> Page:
+    async def list(
+        self, *, owner: int | None, made_by: str = "", limit: int = 50, cursor: str = ""
+    ) -> Page:
         """Return a page of conversations, the last active first.
+
+        `made_by` leaves those that were made with this key of the HTTP gateway; empty leaves all.
 
         Raises:
             InvalidRequestError: the limit is not 1..1000 or the cursor is none that this gave.
@@ -108,6 +115,9 @@ class Conversations:
         if owner is not None:
             where.append("owner = ?")
             values.append(owner)
+        if made_by:
+            where.append(OF_KEY)
+            values.append(made_by)
         if cursor:
             where.append("(updated_at, id) < (?, ?)")
             values += _position(cursor)
@@ -249,10 +259,7 @@ def find_conversation(
         f"{_SELECT} WHERE id = :id AND ({_OWNED})", {"id": clean(conversation_id), "owner": owner}
     ).fetchone()
     if row is None:
-        raise NotFoundError(
-            f"there is no conversation {conversation_id!r}",
-            hint="`clawctl memory list` shows those that there are.",
-        )
+        raise no_conversation(conversation_id)
     return conversation_of(row)
 
 

@@ -8,6 +8,8 @@ from clawd.memory.rows import clean, encode
 from clawd.memory.writer import Database
 from clawd.security.keys import ApiKey, Scope
 
+HAD_KEYS = "had_api_keys"  # a setting: there was a key of the HTTP gateway once
+
 _scopes: msgspec.json.Decoder[tuple[Scope, ...]] = msgspec.json.Decoder(tuple[Scope, ...])
 
 
@@ -65,6 +67,7 @@ class MemoryKeys:
                 connection.execute(query, (key.used_at, key.id))
                 return
             connection.execute("INSERT INTO api_keys VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            _note_one(connection)
 
         await self._database.write(act)
 
@@ -77,5 +80,20 @@ class MemoryKeys:
 
         def act(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM api_keys WHERE id = ?", (key_id,))
+            _note_one(connection)
 
         await self._database.write(act)
+
+    async def had_any(self) -> bool:
+        """Return whether a key was ever kept.
+
+        Raises:
+            StorageError: memory cannot be read.
+        """
+        query = "SELECT 1 FROM settings WHERE name = ?"
+        row = await self._database.read(lambda c: c.execute(query, (HAD_KEYS,)).fetchone())
+        return row is not None
+
+
+def _note_one(connection: sqlite3.Connection) -> None:
+    connection.execute("REPLACE INTO settings (name, value) VALUES (?, 'yes')", (HAD_KEYS,))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clawd.memory.rows import encode
+from clawd.memory.rows import MADE_BY, encode
 from clawd.memory.writer import Database
 
 # The f-string of SQL here is made of constants and marks; values go in as parameters.
@@ -83,8 +83,12 @@ class Points:
 
         await self._database.write(act)
 
-    async def find(self, histories: Sequence[str], *, owner: int) -> tuple[Point, ...]:
+    async def find(
+        self, histories: Sequence[str], *, owner: int, made_by: str = ""
+    ) -> tuple[Point, ...]:
         """Return the places in the owner's own conversations at any of these digests.
+
+        `made_by` leaves conversations that were made with this key; empty leaves all.
 
         Those noted last come first; of more than 2000 digests the first are looked for.
         """
@@ -94,9 +98,11 @@ class Points:
             "SELECT p.conversation_id, p.history, p.system, p.message_id, p.sources, "
             f"p.message_id = ({_LAST}) FROM points p JOIN conversations c "
             "ON c.id = p.conversation_id AND c.owner = p.owner "
-            f"WHERE p.owner = ? AND p.history IN ({marks}) ORDER BY p.number DESC"
+            f"WHERE p.owner = ? AND p.history IN ({marks}) "
+            f"AND (? = '' OR json_extract(c.metadata, '$.{MADE_BY}') = ?) ORDER BY p.number DESC"
         )
-        rows = await self._database.read(lambda c: c.execute(query, (owner, *asked)).fetchall())
+        values = (owner, *asked, made_by, made_by)
+        rows = await self._database.read(lambda c: c.execute(query, values).fetchall())
         return tuple(
             Point(
                 conversation_id=row[0],

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.providers.base import Message, ToolCall
 from clawd.security.principal import Principal
 
 MAX_PAGE = 1000
 TITLED_BY = "titled_by"  # a conversation's metadata: "hand" where a person gave the title
+MADE_BY = "made_by"  # a conversation's metadata: the key of the HTTP gateway it was made with
 TAINT = "untrusted_sources"  # a conversation's metadata: where its untrusted text came from
 
 
@@ -87,6 +88,30 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 def visible_to(principal: Principal) -> int | None:
     """Return the `owner` to read with: the principal's own rows, or None (all) for an admin."""
     return None if principal.is_admin else principal.uid
+
+
+def made_with(principal: Principal) -> dict[str, Any]:
+    """Return the facts of a new conversation about the key that it is made with."""
+    return {MADE_BY: principal.key_id} if principal.key_id else {}
+
+
+def check_shown(found: Conversation, principal: Principal) -> Conversation:
+    """Return the conversation, if it may be shown to the principal.
+
+    Raises:
+        NotFoundError: it may not; one that is not there reads the same.
+    """
+    if not principal.may_see(found.owner, str(found.metadata.get(MADE_BY, ""))):
+        raise no_conversation(found.id)
+    return found
+
+
+def no_conversation(name: str) -> NotFoundError:
+    """Return the error about a conversation that is not there."""
+    return NotFoundError(
+        f"there is no conversation {name!r}",
+        hint="`clawctl memory list` shows those that there are.",
+    )
 
 
 def timestamp_now() -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.memory.rows import MAX_PAGE, TAINT
+from clawd.memory.rows import MADE_BY, MAX_PAGE, TAINT
 from clawd.memory.writer import Database
 
 MAX_TERMS = 16
@@ -62,6 +62,13 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     snippet: str
     untrusted_sources: tuple[str, ...] = ()
+
+
+class _Whose(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose messages are searched; an owner of None, and an empty key, are anybody's."""
+
+    owner: int | None
+    made_by: str
 
 
 class _Watch:
@@ -108,13 +115,20 @@ class Search:
         self._limit_s = limit_s
 
     async def find(
-        self, query: str, *, owner: int | None, limit: int = 20, asked_in: str = ""
+        self,
+        query: str,
+        *,
+        owner: int | None,
+        made_by: str = "",
+        limit: int = 20,
+        asked_in: str = "",
     ) -> list[Hit]:
         """Return the best matches, at most three of one conversation; [] for an empty query.
 
         Args:
             query: words or parts of words, case-insensitive; no operators.
             owner: whose messages to search; None for everybody's.
+            made_by: of conversations made with this key of the HTTP gateway; empty for all.
             limit: how many hits, 1 to 1000.
             asked_in: the conversation whose running turn asks: what was said in this turn is not
                 found, or a question would find itself.
@@ -128,10 +142,10 @@ class Search:
         terms = split_query(query)
         if not terms:
             return []
-        watch = _Watch(self._limit_s)
+        watch, whose = _Watch(self._limit_s), _Whose(owner=owner, made_by=made_by)
         try:
             return await self._database.read(
-                lambda c: watch.over(c, _Hits(terms, owner, limit, _turn_of(c, asked_in)))
+                lambda c: watch.over(c, _Hits(terms, whose, limit, _turn_of(c, asked_in)))
             )
         finally:
             watch.is_unwanted = True
@@ -165,11 +179,11 @@ class _Hits:
     """The hits of one search so far, with the bounds that they keep."""
 
     def __init__(
-        self, terms: list[str], owner: int | None, limit: int, running: tuple[str, int]
+        self, terms: list[str], whose: _Whose, limit: int, running: tuple[str, int]
     ) -> None:
         self.found: list[Hit] = []
         self.terms = terms
-        self.owner = owner
+        self.whose = whose
         self.limit = limit
         self._running = running
         self._pattern = _any_of(terms)
@@ -189,7 +203,7 @@ class _Hits:
             if self.is_full:
                 return
             some = fresh[start : start + _READ_AT_ONCE]
-            rows = {row[0]: row for row in _rows(connection, some, self.owner)}
+            rows = {row[0]: row for row in _rows(connection, some, self.whose)}
             for identity in some:
                 if identity in rows and not self.is_full:
                     self._add(rows[identity])
@@ -223,7 +237,7 @@ def _turn_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[str,
 
 
 def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
-    for sql, values in _queries(connection, hits.terms, hits.owner):
+    for sql, values in _queries(connection, hits.terms, hits.whose.owner):
         # The index knows no owners and no conversations: so more is asked for, while it has more.
         count = hits.limit + _SPARE
         while True:
@@ -238,14 +252,15 @@ def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
 
 
 def _rows(
-    connection: sqlite3.Connection, ids: list[int], owner: int | None
+    connection: sqlite3.Connection, ids: list[int], whose: _Whose
 ) -> Iterator[tuple[Any, ...]]:
     marks = ",".join("?" * len(ids))
     return connection.execute(
         "SELECT m.id, m.conversation_id, c.title, m.timestamp, m.role, m.content, "  # noqa: S608
         "c.metadata FROM messages m JOIN conversations c ON c.id = m.conversation_id "
-        f"WHERE m.id IN ({marks}) AND (? IS NULL OR m.owner = ?)",
-        [*ids, owner, owner],
+        f"WHERE m.id IN ({marks}) AND (? IS NULL OR m.owner = ?) "
+        f"AND (? = '' OR json_extract(c.metadata, '$.{MADE_BY}') = ?)",
+        [*ids, whose.owner, whose.owner, whose.made_by, whose.made_by],
     )
 
 

@@ -48,9 +48,11 @@ class MemorySearch(Tool):
             return failed('the query is empty; give words to look for, e.g. {"query": "adapter"}')
         limit = int(arguments.get("limit", DEFAULT_LIMIT))
         try:
+            asking = context.principal
             hits = await self._search.find(
                 query,
-                owner=context.principal.uid,
+                owner=asking.uid,
+                made_by=asking.bound_to,
                 limit=limit,
                 asked_in=context.conversation_id,
             )

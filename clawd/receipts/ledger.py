@@ -20,6 +20,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         risk: low, medium or high.
         approval: auto, user, rule or none, and `approved_by` whom.
         sandbox: the level in force: `bwrap`, `none`, … (empty for a tool that starts nothing).
+        key: id of the key of the HTTP gateway that it came with; empty without one.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     approved_by: str = ""
     reason: str = ""
     sandbox: str = ""
+    key: str = ""
 
 
 class Ledger(Protocol):

@@ -6,7 +6,8 @@ The log holds one receipt a line, in the canonical form (RFC 8785: keys sorted, 
 
 `receipt_hash` is SHA-256 over the canonical form without `receipt_hash`. Values are strings,
 integers, booleans and null only, so that a sorted msgspec encoding is that form. `checkpoint_hash`
-stands in the first receipt after a checkpoint line (see `checkpoint`) and in no other.
+stands in the first receipt after a checkpoint line (see `checkpoint`) and in no other, `key` in
+those of calls that came with a key of the HTTP gateway.
 """
 
 import hashlib
@@ -46,6 +47,7 @@ class Receipt(
         exit_code: of the child process, or null.
         previous_hash: the receipt_hash before it; 64 zeros for the first.
         checkpoint_hash: of the checkpoint on the line directly before; left out without one.
+        key: id of the key of the HTTP gateway that the call came with; left out without one.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Receipt(
     receipt_hash: str
     format: Literal["clawd-receipt/1"]
     checkpoint_hash: str = ""
+    key: str = ""
 
 
 class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +93,10 @@ class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: str = ""
     duration_ms: int = 0
     exit_code: int | None = None
+    key: str = ""
 
 
+_LEFT_OUT = ("checkpoint_hash", "key")  # where they are empty
 _LARGEST_INT = (1 << 53) - 1  # RFC 8785, 3.2.2.3: beyond it, numbers are no longer exact
 
 _HASH_FIELD = b'"receipt_hash":"'
@@ -110,8 +115,9 @@ def compute_hash(receipt: Receipt) -> str:
     """Return the hash that the receipt must carry."""
     fields = msgspec.structs.asdict(receipt)
     del fields["receipt_hash"]
-    if not receipt.checkpoint_hash:
-        del fields["checkpoint_hash"]
+    for name in _LEFT_OUT:
+        if not fields[name]:
+            del fields[name]
     return hashlib.sha256(_encoder.encode(fields)).hexdigest()
 
 

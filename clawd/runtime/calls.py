@@ -80,7 +80,11 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        tell = self._hub.teller(owner=principal.uid, conversation_id=visit.conversation_id)
+        tell = self._hub.teller(
+            owner=principal.uid,
+            conversation_id=visit.conversation_id,
+            made_by=principal.key_id,
+        )
 
         def both(event: Event) -> None:
             tell(event)

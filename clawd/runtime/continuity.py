@@ -22,7 +22,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.points import Point
-from clawd.memory.rows import TAINT, Conversation, NewMessage
+from clawd.memory.rows import TAINT, Conversation, NewMessage, check_shown, made_with
 from clawd.memory.store import Memory
 from clawd.providers.base import Message
 from clawd.providers.preset_words import preset_word
@@ -39,10 +39,21 @@ _log = logging.getLogger(__name__)
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client tells of a chat before its newest message; a system of None is clawd's own."""
+    """What a client tells of a chat before its newest message.
+
+    Attributes:
+        history: as it tells it.
+        shown: as a model is shown it, where that is something else.
+        system: None for clawd's own.
+    """
 
     history: tuple[Message, ...]
+    shown: tuple[Message, ...] = ()
     system: str | None = None
+
+    def shown_from(self, number: int) -> tuple[Message, ...]:
+        """Return the history as a model is shown it, from this message on."""
+        return (self.shown or self.history)[number:]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,16 +89,25 @@ class Continuity:
         self._settings = settings
         self._held: set[str] = set()
 
-    async def place(self, brought: Brought, principal: Principal) -> Place:
+    async def place(self, brought: Brought, principal: Principal, *, is_new: bool = False) -> Place:
         """Return where the next message of a chat belongs; `release` lets go of it.
+
+        Args:
+            brought: what the client tells.
+            principal: who asks.
+            is_new: a conversation of its own, whatever is known of the chat.
 
         Raises:
             ClawError: memory failed.
         """
         if not brought.history:
             return Place(is_new=True)
+        if is_new:
+            return await self._whole(self._made(brought.shown_from(0), principal), principal)
         chain = digests(brought.history)
-        points = await self._memory.points.find(tuple(reversed(chain)), owner=principal.uid)
+        points = await self._memory.points.find(
+            tuple(reversed(chain)), owner=principal.uid, made_by=principal.bound_to
+        )
         if going_on := self._end_of(points, chain[-1], _digest(brought.system or "")):
             self._held.add(going_on)
             try:
@@ -101,12 +121,12 @@ class Continuity:
         if best is not None:
             known = chain.index(best.history) + 1
             try:
-                rest = brought.history[known:]
+                rest = brought.shown_from(known)
                 forking = self._forked(best, rest, _sources(points), principal)
                 return await self._whole(forking, principal)
             except (NotFoundError, InvalidRequestError) as error:
                 _log.info("a place in a conversation is gone: %s", error.message)
-        return await self._whole(self._made(brought.history, principal), principal)
+        return await self._whole(self._made(brought.shown_from(0), principal), principal)
 
     async def named(self, conversation_id: str, principal: Principal) -> Place:
         """Return a conversation of the principal's own.
@@ -115,7 +135,7 @@ class Continuity:
             NotFoundError: it has none of this name; those of others count as none, for everybody.
         """
         record = await self._memory.conversations.get(conversation_id, owner=principal.uid)
-        return Place(conversation_id=record.id)
+        return Place(conversation_id=check_shown(record, principal).id)
 
     async def note(self, conversation_id: str, seen: Brought, principal: Principal) -> None:
         """Note what a client has seen of a conversation as it stands now.
@@ -149,6 +169,14 @@ class Continuity:
             return
         if conversation_id in self._book.in_use_ids():
             return
+        await self.forget(conversation_id, principal)
+
+    async def forget(self, conversation_id: str, principal: Principal) -> None:
+        """Delete a conversation of which nothing is to be kept.
+
+        Raises:
+            StorageError: memory failed.
+        """
         try:
             await self._memory.conversations.delete(conversation_id, owner=principal.uid)
         except NotFoundError:
@@ -219,7 +247,8 @@ class Continuity:
                 workspace=str(settings.resolve_workspace("")),
                 provider=settings.default_provider,
                 title=title_of(first.content or "") if first else "",
-                metadata={TAINT: [BROUGHT]} if _is_foreign(history) else {},
+                metadata=made_with(principal)
+                | ({TAINT: [BROUGHT]} if _is_foreign(history) else {}),
             )
         )
         await self._append(made, history, principal)
@@ -229,7 +258,7 @@ class Continuity:
         self, made: Conversation, messages: Sequence[Message], principal: Principal
     ) -> None:
         if messages:
-            rows = [NewMessage(message=as_shown(message)) for message in messages]
+            rows = [NewMessage(message=message) for message in messages]
             await self._memory.messages.append(made.id, rows, owner=principal.uid, turn_id=SEED)
 
 

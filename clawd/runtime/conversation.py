@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from clawd.memory.checkpoints import Checkpoint, Shown
-from clawd.memory.rows import TAINT, Conversation, NewMessage
+from clawd.memory.rows import (
+    MADE_BY,
+    TAINT,
+    Conversation,
+    NewMessage,
+    check_shown,
+    made_with,
+)
 from clawd.memory.store import Memory
 from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
@@ -141,6 +148,7 @@ class ConversationBook:
                 workspace=str(folder),
                 provider=settings.default_provider,
                 agent=agent,
+                metadata=made_with(principal),
             )
         )
         live = self._live_of(record, Shown(messages=()))
@@ -157,7 +165,8 @@ class ConversationBook:
         """
         async with self._loading:
             owner = None if principal.is_admin else principal.uid
-            record = await self._conversations.get(conversation_id, owner=owner)
+            found_record = await self._conversations.get(conversation_id, owner=owner)
+            record = check_shown(found_record, principal)
             live = self._live.get(record.id)
             if live is None:
                 found = await self._checkpoints.shown(record.id, owner=owner)
@@ -198,6 +207,8 @@ class ConversationBook:
         if lasting:
             found = await self._conversations.with_fact(CLIENT, lasting, owner=principal.uid)
             if found is not None:
+                if facts := made_with(principal):  # one of before keys were noted is its by name
+                    await self._conversations.note(found.id, owner=principal.uid, facts=facts)
                 return await self.load(found.id, principal)
         live = await self.create(principal, settings, workspace="", agent="")
         live.record = await self._conversations.note(
@@ -298,9 +309,12 @@ class ConversationBook:
             self._taint.forget(conversation_id)
 
     def _live_of(self, record: Conversation, found: Shown) -> LiveConversation:
-        return LiveConversation(
-            record, found, self.hub.teller(owner=record.owner, conversation_id=record.id)
+        tell = self.hub.teller(
+            owner=record.owner,
+            conversation_id=record.id,
+            made_by=str(record.metadata.get(MADE_BY, "")),
         )
+        return LiveConversation(record, found, tell)
 
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)

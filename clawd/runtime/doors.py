@@ -34,7 +34,7 @@ class PersonAtDoor:
             return reachable
 
         async def ask(text: str, options: tuple[str, ...]) -> str | None:
-            return await self.questions.ask(text, options, owner=principal.uid, emit=emit)
+            return await self.questions.ask(text, options, asker=principal, emit=emit)
 
         return CallScope(
             conversation_id=conversation_id,

@@ -16,11 +16,13 @@ class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         owner: uid of whose conversation or call it is; None for what is everybody's.
         conversation_id: empty for a call outside of conversations.
+        made_by: id of the key of the HTTP gateway that it was made with; empty for none.
     """
 
     event: Event | EstopChanged
     owner: int | None = None
     conversation_id: str = ""
+    made_by: str = ""
 
 
 class HubSubscription(EventQueue[DaemonEvent]):
@@ -32,7 +34,7 @@ class HubSubscription(EventQueue[DaemonEvent]):
 
     def may_see(self, told: DaemonEvent) -> bool:
         """Tell whether an event is for this reader."""
-        return told.owner is None or self._principal.may_see(told.owner)
+        return told.owner is None or self._principal.may_see(told.owner, told.made_by)
 
 
 class Hub:
@@ -75,11 +77,16 @@ class Hub:
             if subscription.stalled:
                 self._subscriptions.discard(subscription)
 
-    def teller(self, *, owner: int, conversation_id: str = "") -> Callable[[Event], None]:
+    def teller(
+        self, *, owner: int, conversation_id: str = "", made_by: str = ""
+    ) -> Callable[[Event], None]:
         """Return what tells the events of one conversation, or of calls outside of them."""
 
         def tell(event: Event) -> None:
-            self.emit(DaemonEvent(event=event, owner=owner, conversation_id=conversation_id))
+            told = DaemonEvent(
+                event=event, owner=owner, conversation_id=conversation_id, made_by=made_by
+            )
+            self.emit(told)
 
         return tell
 

@@ -16,22 +16,22 @@ class Questions:
 
     def __init__(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._waiting: dict[str, tuple[int, asyncio.Future[str]]] = {}
+        self._waiting: dict[str, tuple[Principal, asyncio.Future[str]]] = {}
 
     async def ask(
         self,
         text: str,
         options: tuple[str, ...],
         *,
-        owner: int,
+        asker: Principal,
         emit: Callable[[Event], None],
     ) -> str | None:
-        """Ask and wait; None when nobody answered in time."""
+        """Ask whoever sees what the asker does, and wait; None when nobody answered in time."""
         if len(self._waiting) >= MAX_PENDING:
             return None
         question_id = f"question-{secrets.token_hex(8)}"
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting[question_id] = (owner, answer)
+        self._waiting[question_id] = (asker, answer)
         emit(
             QuestionAsked(
                 question_id=question_id,
@@ -50,8 +50,10 @@ class Questions:
 
     def answer(self, question_id: str, value: str, principal: Principal) -> bool:
         """Answer a question; tell whether it was waiting and the principal's to answer."""
-        owner, future = self._waiting.get(question_id, (-1, None))
-        if future is None or future.done() or not principal.may_see(owner):
+        if question_id not in self._waiting:
+            return False
+        asker, future = self._waiting[question_id]
+        if future.done() or not principal.may_see(asker.uid, asker.key_id):
             return False
         future.set_result(value)
         return True

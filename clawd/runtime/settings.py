@@ -29,6 +29,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         workspace_roots: a folder it names must lie under one of these.
         tools_allow: patterns of the names of flat tools that are offered on the socket.
         http_tools_allow: the same for the HTTP gateway.
+        http_agent: whether clawd's own loop answers there.
+        http_keeps: whether its conversations stay in memory.
         tool_mode: how they are offered: flat, as `fs` and `web`, or in both ways.
         max_queued_events: kept for a slow reader before its deltas are merged.
         follower_stall_s: a reader that takes nothing for that long is cut off.
@@ -47,6 +49,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_model: str
     tools_allow: tuple[str, ...] = ("*",)
     http_tools_allow: tuple[str, ...] = ("*",)
+    http_agent: bool = True
+    http_keeps: bool = True
     tool_mode: ToolMode = "split"
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()

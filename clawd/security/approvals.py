@@ -215,8 +215,7 @@ class Approvals:
         return [
             entry.pending
             for entry in self._pending.values()
-            if not entry.answered.done()
-            and principal.may_see(entry.pending.question.action.principal.uid)
+            if not entry.answered.done() and principal.may_see(_owner(entry), _key(entry))
         ]
 
     def deny_all(self, reason: str = ESTOP_REASON) -> int:
@@ -238,7 +237,7 @@ class Approvals:
     def _open_entry(self, approval_id: str, principal: Principal) -> _Entry:
         hint = "clawctl approval list shows what waits"
         entry = self._pending.get(approval_id)
-        if entry is not None and not principal.may_see(_owner(entry)):
+        if entry is not None and not principal.may_see(_owner(entry), _key(entry)):
             raise ForbiddenError(f"approval {approval_id} is somebody else's", hint=hint)
         if entry is not None and not entry.answered.done():
             return entry
@@ -329,3 +328,7 @@ def _ending(resolution: Resolution) -> str:
 
 def _owner(entry: _Entry) -> int:
     return entry.pending.question.action.principal.uid
+
+
+def _key(entry: _Entry) -> str:
+    return entry.pending.question.action.principal.key_id

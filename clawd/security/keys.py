@@ -20,14 +20,15 @@ from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoun
 from clawd.security.principal import Principal
 from clawd.wire.safe_text import single_line
 
-Scope = Literal["chat", "tools", "admin"]
+Scope = Literal["models", "chat", "tools", "admin"]
 
-SCOPES: tuple[Scope, ...] = ("chat", "tools", "admin")
+SCOPES: tuple[Scope, ...] = ("models", "chat", "tools", "admin")
 MAX_KEYS = 1_000
 MAX_DAYS = 3_650
 NAME_LIMIT = 64
 USED_EVERY = timedelta(hours=1)
 
+KEY_START = "clawd_"
 _FORM = re.compile(r"clawd_([a-z2-7]{10})_([0-9a-f]{64})")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
@@ -72,6 +73,10 @@ class KeyStore(Protocol):
         """Keep it no longer."""
         ...
 
+    async def had_any(self) -> bool:
+        """Return whether a key was ever kept, also one that is there no longer."""
+        ...
+
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
@@ -89,6 +94,7 @@ class KeyBook:
         self._store = store
         self._now = now
         self._keys: dict[str, ApiKey] = {}
+        self._had_any = False
         self._on_revoked: list[Callable[[str], None]] = []
 
     def add_listener(self, on_revoked: Callable[[str], None]) -> None:
@@ -102,10 +108,16 @@ class KeyBook:
             StorageError: it cannot be read.
         """
         self._keys = {key.id: key for key in await self._store.load()}
+        self._had_any = bool(self._keys) or await self._store.had_any()
 
     def __len__(self) -> int:
         """Return how many keys there are, expired ones too."""
         return len(self._keys)
+
+    @property
+    def had_any(self) -> bool:
+        """Whether there is a key, or ever was one."""
+        return self._had_any
 
     @property
     def in_force(self) -> int:
@@ -171,6 +183,7 @@ class KeyBook:
         )
         await self._store.put(key)
         self._keys[key.id] = key
+        self._had_any = True
         return key, f"clawd_{key.id}_{secret}"
 
     async def revoke(self, name: str, principal: Principal) -> ApiKey:

@@ -11,6 +11,7 @@ from clawd.service.build import Daemon
 from clawd.service.state import LocalModels
 
 LOADING = "Loading model"
+STOPPED = "the emergency stop is set: no request to a model is begun"
 
 
 def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
@@ -22,7 +23,8 @@ def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
         known = next((each for each in models if path and each.path == path), None)
         is_loading = known is not None and known.state == "loading"
         running, room = _slots(models)
-        problem = daemon.problem or (LOADING if is_loading else "")
+        stopped = STOPPED if daemon.estop.is_set() else ""
+        problem = daemon.problem or stopped or (LOADING if is_loading else "")
         return Health(
             problem=problem,
             model=model,

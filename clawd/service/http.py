@@ -91,7 +91,7 @@ async def start_gateway(
     check_exposure(http, addresses, keys=daemon.keys.in_force)
     tls = await asyncio.to_thread(tls_of, http)
     traffic = Traffic()
-    doorman = Doorman(daemon.keys, policy, is_keyless=is_loopback(addresses))
+    doorman = Doorman(daemon.keys, policy, is_local=is_loopback(addresses), keyless=http.keyless)
     app = make_app(
         gateway_of(daemon),
         routes_of() if routes is None else routes,
@@ -136,6 +136,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         Continuity(parts.memory, parts.inbox.book, lambda: daemon.state.runtime),
         lambda: daemon.state.runtime,
         daemon.activity.models,
+        is_stopped=daemon.estop.is_set,
     )
     daemon.estop.add_listener(_stopping(generations))
     return Gateway(
@@ -152,6 +153,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         models=parts.models,
         provider_lines=parts.provider_lines,
         ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
+        is_stopped=daemon.estop.is_set,
         mcp=mcp_served(daemon),
         version=__version__,
     )

@@ -67,4 +67,5 @@ def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
         approved_by=intent.approved_by,
         reason=INTERRUPTED,
         sandbox=intent.sandbox,
+        key=intent.key,
     )

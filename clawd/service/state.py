@@ -303,6 +303,8 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         default_model=config.default_model,
         tools_allow=config.channels.cli.tools_allow,
         http_tools_allow=config.channels.http.tools_allow,
+        http_agent=config.channels.http.agent,
+        http_keeps=config.channels.http.keep_conversations,
         tool_mode=config.tools.mode,
         prompt=PromptSettings(
             base=config.agent.system_prompt,

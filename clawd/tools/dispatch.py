@@ -97,6 +97,7 @@ class Dispatcher:
             tool=shortened(self._journal.without_secrets(_text(request.tool)), NAME_IN_RECEIPT),
             arguments=request.arguments.encode(errors="replace"),
             uid=scope.principal.uid,
+            key=scope.principal.key_id,
             workspace=str(scope.workspace),
         )
         prepared = self._prepare(request, scope, entry)

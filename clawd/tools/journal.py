@@ -27,6 +27,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
     Attributes:
         edited_by: who wrote the arguments in place of the model; empty for nobody.
+        key: id of the key of the HTTP gateway that the call came with; empty without one.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -41,6 +42,7 @@ class Entry(msgspec.Struct, kw_only=True):
     reason: str = ""
     edited_by: str = ""
     sandbox: str = ""
+    key: str = ""
     has_intent: bool = False
     started_at: float = msgspec.field(default_factory=time.monotonic)
 
@@ -109,6 +111,7 @@ class Journal:
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
+            key=entry.key,
         )
         await self._ledger.open_intent(intent, stored)
         entry.has_intent = True
@@ -143,6 +146,7 @@ class Journal:
             sandbox=entry.sandbox,
             duration_ms=entry.duration_ms,
             exit_code=exit_code,
+            key=entry.key,
         )
         # Before the receipt: after a crash in between, no receipt stands without what it hashed.
         if not entry.has_intent:

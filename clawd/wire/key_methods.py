@@ -8,11 +8,11 @@ from clawd.wire.reports import Done
 class CreateKey(Method[NewKey], frozen=True, kw_only=True):
     """Make a key that acts as the caller; `days` is how long it works, 0 for ever.
 
-    `scopes` are some of chat, tools and admin; the last is for admins only.
+    `scopes` are some of models, chat, tools and admin; the last is for admins only.
     """
 
     name: str = ""
-    scopes: tuple[str, ...] = ("chat", "tools")
+    scopes: tuple[str, ...] = ("models",)
     days: int = 0
 
 

@@ -50,7 +50,9 @@ class Gateway:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.url: str = home.json("status")["gateway"]
-        self.key: str = home.json("key", "create", "--name", "client")["key"]
+        self.key: str = home.json("key", "create", "--name", "client", "--scope", "chat,tools")[
+            "key"
+        ]
 
     def environ(self) -> dict[str, str]:
         """Return what a client finds in its environment: no keys, proxies or homes of others."""

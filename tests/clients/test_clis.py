@@ -80,7 +80,7 @@ class Desk:
             "MCP_TIMEOUT": "240000",
         }
 
-    def key(self, scope: str = "chat") -> str:
+    def key(self, scope: str = "models") -> str:
         """Make a key, and give it to the programs."""
         key = str(self.home.json("key", "create", "--name", "cli", "--scope", scope)["key"])
         self.environ["CLAWD_API_KEY"] = key

@@ -394,6 +394,9 @@ def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
         ('host = ""', 'host = "": expected a host name'),
         ("port = 70000", "port = 70000: expected a value of at most 65535"),
         ('cors_origins = ["*"]', 'cors_origins[0] = "*": expected an origin as browsers send it'),
+        ('cors_origins = ["https://*"]', 'cors_origins[0] = "https://*": expected an origin'),
+        ('cors_origins = ["http://*:1"]', 'cors_origins[0] = "http://*:1": expected an origin'),
+        ('cors_origins = ["file://*"]', 'cors_origins[0] = "file://*": expected an origin'),
         ('cors_origins = ["null"]', 'cors_origins[0] = "null": expected an origin'),
         ('cors_origins = ["http://a/"]', 'cors_origins[0] = "http://a/": expected an origin'),
         ('cors_origins = ["http://u@a"]', 'cors_origins[0] = "http://u@a": expected an origin'),
@@ -413,11 +416,16 @@ def test_the_gateway_is_off_and_on_loopback_until_it_is_told_otherwise(home: Pat
     assert (http.enabled, http.host, http.port) == (False, "127.0.0.1", 8686)
     assert (http.cors_origins, http.allowed_hosts, http.insecure_bind) == ((), (), False)
     text = (
-        '[channels.http]\ncors_origins = ["http://LOCALHOST:3000", "app://x"]\n'
+        '[channels.http]\ncors_origins = ["http://LOCALHOST:3000", "app://x", "http://Localhost:*", "app://*"]\n'
         'tls_cert = "cert.pem"\ntls_key = "~/k.pem"\nallowed_hosts = ["Clawd.Lan", "::1"]'
     )
     http = load_text(home, text).config.channels.http
-    assert http.cors_origins == ("http://localhost:3000", "app://x")
+    assert http.cors_origins == (
+        "http://localhost:3000",
+        "app://x",
+        "http://localhost:*",
+        "app://*",
+    )
     assert http.allowed_hosts == ("clawd.lan", "::1")
     assert (http.tls_cert, http.tls_key) == (str(home / "cert.pem"), "/home/ada/k.pem")
 

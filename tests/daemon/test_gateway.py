@@ -92,7 +92,7 @@ def test_keys_live_and_end_by_clawctl(home: Home) -> None:
     assert "laptop" in listed
     assert key not in listed
     (line,) = json.loads(home.ctl("key", "list", "--json").stdout)
-    assert line["scopes"] == ["chat", "tools"]
+    assert line["scopes"] == ["models"]
     assert line["used_at"]
     home.close()
     home.start()
@@ -106,7 +106,15 @@ def test_keys_live_and_end_by_clawctl(home: Home) -> None:
     assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 401
     last = home.ctl("key", "revoke", admin["line"]["id"])
     assert "no key is left" in last.stdout
+    assert ask(home, NOWHERE)[0] == 401
+    home.close()
+    home.start()
+    assert ask(home, NOWHERE)[0] == 401
+    home.close()
+    home.configure(tables=http('keyless = "on"'))
+    home.start()
     assert ask(home, NOWHERE)[0] == 404
+    assert ask(home, NOWHERE, Authorization=f"Bearer {key}")[0] == 401
     for secret in (key, admin["key"]):
         kept = [path for path in home.path.rglob("*") if path.is_file()]
         assert not [path for path in kept if secret[20:].encode() in path.read_bytes()]

@@ -92,7 +92,7 @@ class Storm:
             wait_for(lambda: not [each for each in self._gates if _is_running(each)], self._gates)
             self._gates.clear()
             if not self._key:
-                self._key = client.call(CreateKey(name="storm")).key
+                self._key = client.call(CreateKey(name="storm", scopes=("chat", "tools"))).key
             report = client.call(Status())
         self._place = Place(
             socket=report.socket,

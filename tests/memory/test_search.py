@@ -5,7 +5,15 @@ import asyncio
 import pytest
 
 from clawd.errors import InvalidRequestError, StorageError
-from clawd.memory.search import PER_CONVERSATION, Search, _Hits, _Watch, snippet, split_query
+from clawd.memory.search import (
+    PER_CONVERSATION,
+    Search,
+    _Hits,
+    _Watch,
+    _Whose,
+    snippet,
+    split_query,
+)
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
 
@@ -146,8 +154,9 @@ async def test_a_search_ends_at_its_limit_and_when_nobody_waits_for_it(memory: M
     assert caught.value.hint == "Look for fewer and longer words."
     unwanted = _Watch(1e9)
     unwanted.is_unwanted = True
+    whose = _Whose(owner=ANNA, made_by="")
     with pytest.raises(InvalidRequestError):
-        await memory._database.read(lambda c: unwanted.over(c, _Hits(["zz"], ANNA, 10, ("", 0))))
+        await memory._database.read(lambda c: unwanted.over(c, _Hits(["zz"], whose, 10, ("", 0))))
     assert len(await memory.search.find("so", owner=ANNA, limit=30)) == 30
 
 

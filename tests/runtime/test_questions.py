@@ -13,7 +13,7 @@ class Asked:
     def __init__(self, questions: Questions) -> None:
         self.events: list[Event] = []
         self.task = asyncio.create_task(
-            questions.ask("Which?", ("a", "b"), owner=ADA.uid, emit=self.events.append)
+            questions.ask("Which?", ("a", "b"), asker=ADA, emit=self.events.append)
         )
 
     async def id(self) -> str:
@@ -75,8 +75,8 @@ async def test_too_many_questions_are_not_asked() -> None:
     waiting = [Asked(questions) for _ in range(MAX_PENDING)]
     for asked in waiting:
         await asked.id()
-    assert await questions.ask("more?", (), owner=1, emit=lambda _event: None) is None
+    assert await questions.ask("more?", (), asker=ADA, emit=lambda _event: None) is None
     for asked in waiting:
         asked.task.cancel()
     await asyncio.wait([asked.task for asked in waiting])
-    assert await Questions(timeout_s=0.001).ask("?", (), owner=1, emit=lambda _e: None) is None
+    assert await Questions(timeout_s=0.001).ask("?", (), asker=ADA, emit=lambda _e: None) is None

@@ -161,6 +161,9 @@ class Full:
     async def drop(self, key_id: str) -> None:
         raise StorageError("full")
 
+    async def had_any(self) -> bool:
+        return False
+
 
 async def test_a_key_that_could_not_be_kept_is_none_and_a_revoked_one_stays_revoked() -> None:
     store: KeyStore = Full()
@@ -184,3 +187,16 @@ async def test_keys_are_bounded() -> None:
 async def test_a_key_in_a_text_is_taken_out_of_logs_and_receipts(book: KeyBook) -> None:
     _, text = await book.create(ADA, name="", scopes=("chat",))
     assert text not in Redactor([], b"k" * 32).text(f"use {text} please")
+
+
+async def test_s12_a_revoked_last_key_is_remembered_also_by_the_next_daemon(
+    memory: Memory, book: KeyBook
+) -> None:
+    assert not book.had_any
+    made, _ = await book.create(ADA, name="", scopes=("models",))
+    assert book.had_any
+    await book.revoke(made.id, ADA)
+    assert (len(book), book.had_any) == (0, True)
+    again = KeyBook(memory.keys)
+    await again.load()
+    assert (len(again), again.had_any) == (0, True)

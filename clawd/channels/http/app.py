@@ -11,11 +11,12 @@ from aiohttp import web
 from clawd.channels.http.caller import CALLER as CALLER
 from clawd.channels.http.caller import Handler as Handler
 from clawd.channels.http.caller import caller_of as caller_of
-from clawd.channels.http.errors import error_response
+from clawd.channels.http.errors import error_response, nothing_starts
 from clawd.channels.http.exchange import Caller, Generations
 from clawd.channels.http.facts import Health
 from clawd.channels.http.request_counts import count_in, count_requests
-from clawd.channels.http.scopes import hold_scopes
+from clawd.channels.http.routes_table import starts_work
+from clawd.channels.http.scopes import hold_scopes, route_of
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.mcp.door import ToolDoor
@@ -64,6 +65,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         models: reads the folder of local models; called off the loop.
         provider_lines: returns what the config says of the providers.
         ping_s: returns after how much silence a stream gets a sign of life.
+        is_stopped: returns whether the emergency stop is set.
         mcp: serves MCP clients; None where that is switched off.
         version: of clawd.
     """
@@ -81,6 +83,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], ModelList]
     provider_lines: Callable[[], tuple[ProviderLine, ...]] = lambda: ()
     ping_s: Callable[[], float] = lambda: 1.0
+    is_stopped: Callable[[], bool] = lambda: False
     mcp: McpServed | None = None
     version: str = ""
 
@@ -117,6 +120,14 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
 
 
+@web.middleware
+async def hold_stop(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let nothing that sets a model to work begin under the emergency stop."""
+    if starts_work(request.method, route_of(request)) and request.app[GATEWAY].is_stopped():
+        raise nothing_starts()
+    return await handler(request)
+
+
 async def _end(app: web.Application) -> None:
     served = app[GATEWAY].mcp
     if served is not None:
@@ -142,11 +153,11 @@ def make_app(
         max_body_bytes: a longer body is refused.
         is_scoped: ask for the scopes that the table of routes names, which knows clawd's own alone.
 
-    Requests are counted outside of them, and scopes are asked for inside.
+    Requests are counted outside of them, and scopes and the emergency stop are asked for inside.
     """
     around = [count_requests, *(outermost or []), tell_errors, *(middlewares or [])]
     if is_scoped:
-        around.append(hold_scopes)
+        around += [hold_scopes, hold_stop]
     app = web.Application(middlewares=around, client_max_size=max_body_bytes)
     count_in(app)
     app[GATEWAY] = gateway

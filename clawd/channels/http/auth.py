@@ -1,13 +1,14 @@
 """Whom a request acts as: by its key, or by the process that sent it.
 
-While there is no key, programs of the owner on this machine need none; whatever they send as one
-is ignored, because clients always send something. As soon as there is one, it takes a valid key.
+Until the first key is made, programs of the owner on this machine need none; whatever they send as
+one is ignored, because clients always send something. From then on it takes a valid key, also when
+the last one is revoked: who took it back did not mean to let everybody in.
 """
 
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -16,11 +17,13 @@ from clawd.channels.http.connections import Connection, connection_of
 from clawd.channels.http.exchange import Caller
 from clawd.channels.http.request_counts import IS_STREAM
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
-from clawd.security.keys import ApiKey, KeyBook
+from clawd.security.keys import KEY_START, ApiKey, KeyBook
 from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.principal import Principal
 from clawd.security.socket_diag import Address
 from clawd.security.tcp_peer import identify_all
+
+Keyless = Literal["auto", "on", "off"]
 
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
@@ -35,14 +38,17 @@ class Doorman:
     Args:
         keys: those there are.
         policy: who may talk to the daemon at all.
-        is_keyless: whether programs of the owner need no key while there is none: never where other
-            machines can reach us, and never in the system mode.
+        is_local: whether nobody but this machine can reach us; else everybody needs a key.
+        keyless: what the config says of programs of the owner without a key: `auto` lets them in
+            until the first key is made. Never in the system mode.
     """
 
-    def __init__(self, keys: KeyBook, policy: PeerPolicy, *, is_keyless: bool) -> None:
+    def __init__(
+        self, keys: KeyBook, policy: PeerPolicy, *, is_local: bool, keyless: Keyless = "auto"
+    ) -> None:
         self._keys = keys
         self._policy = policy
-        self._is_keyless = is_keyless and policy.mode == "user"
+        self._keyless: Keyless = keyless if is_local and policy.mode == "user" else "off"
         self._principals: dict[int, tuple[float, Principal]] = {}
         self._walking = asyncio.Lock()
         self._wanted: dict[Connection, tuple[Address, Address]] = {}
@@ -61,7 +67,9 @@ class Doorman:
             key = self._keys.find(text)
             if key is not None:
                 return await self._caller_by(key)
-        if len(self._keys) or not self._is_keyless:
+        is_ours = any(text.startswith(KEY_START) for text in shown)  # no key becomes none
+        closed = self._keyless == "off" or (self._keyless == "auto" and self._keys.had_any)
+        if closed or (self._keyless == "on" and is_ours):
             what = "the key is not known, revoked or expired" if shown else "there is no key"
             raise UnauthenticatedError(
                 what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
@@ -112,7 +120,13 @@ class Doorman:
         except StorageError as error:
             _log.warning("when a key was used is not kept: %s", error.message)
         return Caller(
-            principal=Principal(uid=principal.uid, gid=principal.gid, pid=0, role=role),
+            principal=Principal(
+                uid=principal.uid,
+                gid=principal.gid,
+                pid=0,
+                role=role,
+                key_id=key.id,
+            ),
             scopes=frozenset(scopes),
             key_id=key.id,
         )

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from clawd.errors import BusyError, ClawError, ContextFullError, ProviderError
+from clawd.errors import BusyError, ClawError, ContextFullError, ProviderError, StoppedError
 
 Envelope = Literal["openai", "anthropic", "ollama"]
 
@@ -49,6 +49,14 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+
+def nothing_starts() -> StoppedError:
+    """Return the error of a request that the emergency stop keeps from being begun."""
+    return StoppedError(
+        "the emergency stop is set: no request to a model is begun",
+        hint="an admin clears it with: clawctl estop --clear",
+    )
 
 
 def envelope_of(path: str) -> Envelope:

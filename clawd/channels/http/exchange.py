@@ -57,13 +57,15 @@ SideEvent = (
 
 GatewayEvent = Delta | SideEvent
 
+PRESET_WORDS = "words"
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who sent a request.
 
     Attributes:
         principal: as whom it acts.
-        scopes: what its key allows: `chat`, `tools`, `admin`.
+        scopes: what its key allows: `models`, `chat` (and so models), `tools`, `admin`.
         key_id: of the key it showed; empty for a keyless one.
     """
 
@@ -89,6 +91,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         conversation_id: of a conversation here that the message belongs to; empty to find it.
         wants_progress: the client asked to be told of prompt evaluation.
         metadata: hints for routers.
+        preset: to sample with; `words` where the messages of the user may begin with the name of
+            one, which is no part of their text then.
+        is_kept: whether a turn of clawd's own loop stays in memory.
     """
 
     messages: tuple[Message, ...] = ()
@@ -105,6 +110,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
     wants_progress: bool = False
     metadata: dict[str, str] = {}
+    preset: str = ""
+    is_kept: bool = True
 
 
 class Generation(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import msgspec
 
 from clawd.channels.http.catalogue import Choice
-from clawd.channels.http.exchange import Caller, GatewayEvent, ModelRequest
+from clawd.channels.http.exchange import PRESET_WORDS, Caller, GatewayEvent, ModelRequest
 from clawd.errors import StoppedError
 from clawd.providers.base import (
     CallDelta,
@@ -148,9 +148,8 @@ def chat_request(
     Raises:
         InvalidRequestError: it has hints, and the provider is no router.
     """
-    word = preset_word_of(request)
     messages = request.messages
-    if request.inject:
+    if request.preset == PRESET_WORDS:
         messages = tuple(map(as_shown, messages))
     hints = hints_for(choice.provider, {}, hints_of(request))
     if choice.provider.capabilities().heeds_hints:
@@ -162,7 +161,7 @@ def chat_request(
         tools=request.tools,
         model=choice.model,
         metadata=hints,
-        sampling=word.over(request.sampling),
+        sampling=wishes_of(request),
         tool_choice=request.tool_choice if request.tools else "auto",
         response_format=request.response_format,
         prompt=request.prompt,
@@ -185,11 +184,12 @@ def system_of(request: ModelRequest, prompt: PromptSettings) -> str:
 
 
 def preset_word_of(request: ModelRequest) -> PresetWord:
-    """Return what the last message of the user asks of the sampling; none without inject."""
-    if not request.inject:
-        return PresetWord(text="")
+    """Return the last message of the user, and the preset that it begins with where it may."""
     said = [each.content or "" for each in request.messages if each.role == "user"]
-    return preset_word(said[-1] if said else "")
+    last = said[-1] if said else ""
+    if request.preset == PRESET_WORDS:
+        return preset_word(last)
+    return PresetWord(text=last)
 
 
 def hints_of(request: ModelRequest) -> dict[str, str]:
@@ -211,5 +211,7 @@ def _chat_id(request: ModelRequest, caller: Caller) -> str:
 
 
 def wishes_of(request: ModelRequest) -> Sampling:
-    """Return the sampling of a request, with the preset that its last message names."""
-    return preset_word_of(request).over(request.sampling)
+    """Return the sampling of a request, with the preset that it asks for."""
+    if request.preset == PRESET_WORDS:
+        return preset_word_of(request).over(request.sampling)
+    return msgspec.structs.replace(request.sampling, preset=request.preset)

@@ -26,8 +26,8 @@ from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt
 from clawd.wire.reports import ToolLine, ToolList
 
 PRESET_NOTE = (
-    "a preset holds for one message: begin its text with the name, or name it in the field "
-    "`preset` of POST /chat"
+    "a preset holds for one message: name it in the field `preset` of a request, or in its header "
+    "X-Clawd-Preset"
 )
 
 

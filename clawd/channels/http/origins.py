@@ -11,6 +11,10 @@ import re
 import msgspec
 
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::(?P<port>\d{1,5}))?")
+_ORIGIN = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,40})://"
+    r"(?P<host>\[[0-9a-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::\d{1,5})?"
+)
 _OURSELVES = frozenset({"same-origin", "none"})
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
@@ -22,7 +26,8 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         hosts: names and addresses to be called by, beside localhost and loopback addresses.
-        origins: of the pages that may ask.
+        origins: of the pages that may ask; `http://localhost:*` with any port or none, and
+            `vscode-webview://*` every page of a scheme that is not the web's.
         is_tls: whether TLS is spoken here.
     """
 
@@ -58,7 +63,20 @@ def refusal(asked: Asked, rules: DoorRules) -> str:
 def cross_origin(asked: Asked, rules: DoorRules) -> str:
     """Return the configured origin that a request comes from, or "" for none."""
     origin = asked.origins[0] if len(asked.origins) == 1 else ""
-    return origin if origin in rules.origins else ""
+    return origin if is_listed(origin, rules.origins) else ""
+
+
+def is_listed(origin: str, listed: frozenset[str]) -> bool:
+    """Return whether an origin is one of those, or of their patterns."""
+    if origin in listed and "*" not in origin:
+        return True
+    match = _ORIGIN.fullmatch(origin)
+    if match is None:
+        return False
+    scheme = match["scheme"]
+    if scheme in {"http", "https"}:
+        return f"{scheme}://{match['host']}:*" in listed
+    return f"{scheme}://*" in listed
 
 
 def preflight_problem(method: str, headers: str) -> str:
@@ -115,7 +133,7 @@ def _origin_problem(asked: Asked, rules: DoorRules) -> str:
     if asked.origins:
         origin = asked.origins[0]
         own = f"{'https' if rules.is_tls else 'http'}://{asked.hosts[0].lower()}"
-        if origin in rules.origins or origin == own:
+        if is_listed(origin, rules.origins) or origin == own:
             return ""
         return (
             "pages of this origin may not ask; an admin can add it to [channels.http] cors_origins"

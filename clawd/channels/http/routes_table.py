@@ -39,6 +39,7 @@ Needs = frozenset[str] | None
 
 PUBLIC: Needs = None
 ANY: Needs = frozenset()
+MODELS: Needs = frozenset({"models"})
 CHAT: Needs = frozenset({"chat"})
 TOOLS: Needs = frozenset({"tools"})
 BOTH: Needs = frozenset({"chat", "tools"})
@@ -52,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: as the router writes it, `/tools/{name}/run`.
-        needs: scopes that the caller must have; empty: any caller; None: nobody is asked.
+        needs: scopes that the caller must have; empty: any beside models; None: nobody is asked.
         family: whose dialect it is.
         body: what the request carries, where it is known.
         answer: what comes back, where it is known.
@@ -149,7 +150,7 @@ _OWN = (
     _get("/estop", ANY, "Whether the emergency stop is set.", answer=EstopReport),
     _post(
         "/estop",
-        ANY,
+        TOOLS,
         "Set the emergency stop; to clear it (`set` is false) takes the scope admin.",
         body=StopBody,
         answer=EstopReport,
@@ -172,7 +173,7 @@ def _dialect(family: str, needs: Needs, *routes: tuple[str, str]) -> tuple[Row, 
 _OTHERS = (
     *_dialect(
         "openai",
-        CHAT,
+        MODELS,
         ("GET /v1/models", "List models."),
         ("GET /v1/models/{model}", "One model."),
         ("GET /models", "List models."),
@@ -189,13 +190,13 @@ _OTHERS = (
     ),
     *_dialect(
         "embeddings",
-        CHAT,
+        MODELS,
         ("POST /v1/embeddings", "Embed texts."),
         ("POST /embeddings", "Embed texts."),
     ),
     *_dialect(
         "llama.cpp",
-        CHAT,
+        MODELS,
         ("POST /tokenize", "Make tokens of a text."),
         ("POST /detokenize", "Make text of tokens."),
         ("POST /apply-template", "Return the prompt that messages become."),
@@ -204,13 +205,13 @@ _OTHERS = (
     ),
     *_dialect(
         "anthropic",
-        CHAT,
+        MODELS,
         ("POST /v1/messages", "Answer messages."),
         ("POST /v1/messages/count_tokens", "Count the tokens of a prompt."),
     ),
     *_dialect(
         "ollama",
-        CHAT,
+        MODELS,
         ("POST /api/chat", "Answer a chat."),
         ("POST /api/generate", "Complete a prompt."),
         ("POST /api/embed", "Embed texts."),
@@ -230,6 +231,34 @@ _OTHERS = (
         ("DELETE /mcp", "End an MCP session, where there are sessions."),
     ),
 )
+
+
+_STARTING = frozenset(
+    {
+        "/chat",
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/completions",
+        "/completions",
+        "/v1/responses",
+        "/responses",
+        "/v1/embeddings",
+        "/embeddings",
+        "/v1/messages",
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/embeddings",
+    }
+)
+
+
+def starts_work(method: str, path: str) -> bool:
+    """Return whether a route sets a model to work, which nothing may under the emergency stop.
+
+    Tool calls are not of them: dispatch refuses each, and writes its receipt.
+    """
+    return method == "POST" and path in _STARTING
 
 
 def key_of(method: str, path: str) -> tuple[str, str]:

@@ -7,6 +7,8 @@ from clawd.channels.http.exchange import Caller
 from clawd.channels.http.routes_table import ADMIN, PUBLIC, Needs, row_of
 from clawd.errors import ForbiddenError
 
+MODELS_SCOPE, CHAT_SCOPE = "models", "chat"
+
 
 def needs_of(method: str, path: str) -> Needs:
     """Return the scopes that a route needs: none at all (None) for a public one.
@@ -32,18 +34,23 @@ def is_public(request: web.Request) -> bool:
 
 
 def require(caller: Caller, *scopes: str) -> None:
-    """Make sure that a caller has scopes; without any named, that it has one at all.
+    """Make sure that a caller has scopes; without any named, that it has one beside models.
+
+    Who may chat may use models.
 
     Raises:
         ForbiddenError: it has not; says which is missing.
     """
-    missing = [scope for scope in sorted(scopes) if scope not in caller.scopes]
-    if missing or not caller.scopes:
-        named = " and ".join(missing) or "any"
+    held = caller.scopes | ({MODELS_SCOPE} if CHAT_SCOPE in caller.scopes else frozenset())
+    missing = [scope for scope in sorted(scopes) if scope not in held]
+    if not scopes and held <= {MODELS_SCOPE}:
+        missing = [CHAT_SCOPE]
+    if missing:
+        named = " and ".join(missing)
         whose = f"key {caller.key_id}" if caller.key_id else "a request without a key"
         raise ForbiddenError(
             f"{whose} has not the scope {named}",
-            hint=f"Make one: clawctl key create --scope {','.join(sorted(scopes) or ['chat'])}",
+            hint=f"Make one: clawctl key create --scope {','.join(sorted(scopes or missing))}",
         )
 
 

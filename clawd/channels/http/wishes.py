@@ -1,22 +1,60 @@
-"""What clients of any dialect ask for in headers.
+"""What clients of any dialect ask of clawd, in headers or in fields of the body.
 
 X-Clawd-Inject: off           without clawd's own system prompt and tools
 X-Clawd-Conversation: conv-…  the conversation here that the message belongs to
+X-Clawd-Preset: creative      sample as this preset does; or `preset` in the body
+X-Clawd-Preset: words         the message may begin with a preset's name
+X-Clawd-Store: off            keep nothing of it in memory; or `store: false` in the body
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from clawd.channels.http.answering import CONVERSATION_HEADER
-from clawd.channels.http.exchange import ModelRequest
+from clawd.channels.http.body import invalid
+from clawd.channels.http.exchange import PRESET_WORDS, ModelRequest
+from clawd.errors import InvalidRequestError
+from clawd.providers.presets import check_preset
 
 INJECT_HEADER = "X-Clawd-Inject"
+PRESET_HEADER = "X-Clawd-Preset"
+STORE_HEADER = "X-Clawd-Store"
 
 
-def with_headers(asked: ModelRequest, request: web.Request) -> ModelRequest:
-    """Return the request with what its headers ask for."""
+def with_wishes(
+    asked: ModelRequest, request: web.Request, body: Mapping[str, Any] | None = None
+) -> ModelRequest:
+    """Return the request with what its headers and its body ask of clawd.
+
+    Raises:
+        InvalidRequestError: there is no such preset; the error names the field.
+    """
+    given = body or {}
     return msgspec.structs.replace(
         asked,
-        inject=request.headers.get(INJECT_HEADER, "").strip().lower() != "off",
+        inject=not _is_off(request, INJECT_HEADER),
         conversation_id=request.headers.get(CONVERSATION_HEADER, "").strip(),
+        preset=_preset(request, given),
+        is_kept=not (_is_off(request, STORE_HEADER) or given.get("store") is False),
     )
+
+
+def _is_off(request: web.Request, header: str) -> bool:
+    return request.headers.get(header, "").strip().lower() == "off"
+
+
+def _preset(request: web.Request, body: Mapping[str, Any]) -> str:
+    named = request.headers.get(PRESET_HEADER, "").strip().lower()
+    where = PRESET_HEADER if named else "preset"
+    named = named or body.get("preset") or ""
+    if not isinstance(named, str):
+        raise invalid("preset", "expected the name of a preset")
+    if named != PRESET_WORDS:
+        try:
+            check_preset(named)
+        except InvalidRequestError as error:
+            raise invalid(where, f"{error.message}, or {PRESET_WORDS}") from error
+    return named

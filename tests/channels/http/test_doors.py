@@ -29,7 +29,7 @@ async def test_a_request_with_a_key_reaches_its_handler_as_the_owner_of_the_key(
         reply = await door.ask()
         assert reply.status == 200
         key_id = door.key.split("_")[1]
-        scopes = ["admin", "chat", "tools"]
+        scopes = ["admin", "chat", "models", "tools"]
         expected = {"uid": OWNER.uid, "role": "admin", "scopes": scopes, "key": key_id}
         assert reply.json() == expected
         assert reply.headers["x-request-id"].startswith("req_")
@@ -94,11 +94,36 @@ async def test_expired_and_revoked_keys_let_nobody_in_and_open_no_door(tmp_path:
         await keys.revoke(other.split("_")[1], OWNER)
         assert (await door.ask(key=other)).status == 401
         await keys.revoke(door.key.split("_")[1], OWNER)
-        # The test's process is the daemon's own: keyless it is refused, whatever it sends.
-        reply = await door.ask()
-        assert reply.status == 401
-        assert b"does not talk to itself" in reply.body
+        for key in (None, ""):
+            reply = await door.ask(key=key)
+            assert reply.status == 401
+            assert b"does not talk to itself" not in reply.body
         assert door.reached == ["/status"]
+
+
+async def test_s12_keyless_access_is_open_until_the_first_key_or_where_the_config_says_so(
+    tmp_path: Path,
+) -> None:
+    # The test's process is the daemon's own: the open door looks who it is, and refuses it then.
+    looked = b"does not talk to itself"
+    for number, (line, before, after) in enumerate(
+        (("", True, False), ('keyless = "on"', True, True), ('keyless = "off"', False, False))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with guarded(folder, line, with_key=False) as door:
+            assert (looked in (await door.ask()).body) is before, line
+            assert (looked in (await door.ask(key="anything")).body) is before, line
+            key = await door.make_key()
+            assert (await door.ask(path="/status", key=key)).status == 200
+            for _ in range(2):
+                assert (looked in (await door.ask()).body) is after, line
+                assert looked not in (await door.ask(key=key + "0")).body
+                await door.inside.daemon.keys.revoke(key.split("_")[1], OWNER)
+                key = await door.make_key()
+            await door.inside.daemon.keys.revoke(key.split("_")[1], OWNER)
+            assert (looked in (await door.ask()).body) is after, line
+            assert looked not in (await door.ask(key=key)).body
 
 
 async def test_a_stream_ends_at_once_when_its_key_is_revoked(tmp_path: Path) -> None:

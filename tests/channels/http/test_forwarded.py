@@ -79,16 +79,27 @@ def test_what_a_client_says_reaches_the_model() -> None:
     assert asked(tool_choice="none").tool_choice == "auto"
 
 
+WORDY = (user("wild one"), Message(role="assistant", content="precise two"), user("three"))
+
+
+def test_h3_a_users_words_stay_unless_the_client_asks_for_preset_words() -> None:
+    for inject in (True, False):
+        untouched = asked(messages=WORDY, inject=inject)
+        assert untouched.messages == WORDY
+        assert untouched.sampling == Sampling()
+    named = asked(messages=WORDY, preset="creative", sampling=Sampling(temperature=0.1))
+    assert named.messages == WORDY
+    assert named.sampling == Sampling(preset="creative", temperature=0.1)
+
+
 def test_a_preset_word_counts_for_the_last_message_and_is_shown_in_none() -> None:
-    messages = (user("wild one"), Message(role="assistant", content="precise two"), user("three"))
-    request = asked(messages=messages)
+    request = asked(messages=WORDY, preset="words")
     assert [each.content for each in request.messages] == ["one", "precise two", "three"]
     assert request.sampling == Sampling()
-    request = asked(messages=(*messages[:2], user("creative 0.9 three"), calls("a"), result("a")))
+    more = (*WORDY[:2], user("creative 0.9 three"), calls("a"), result("a"))
+    request = asked(messages=more, preset="words")
     assert request.sampling == Sampling(preset="creative", temperature=0.9)
     assert request.messages[2].content == "three"
-    untouched = asked(messages=(user("wild one"),), inject=False)
-    assert (untouched.messages[0].content, untouched.sampling) == ("wild one", Sampling())
 
 
 def test_hints_are_refused_where_no_router_is() -> None:
@@ -174,10 +185,75 @@ async def test_messages_that_cannot_be_meant_are_a_status(tmp_path: Path) -> Non
         assert (status, told["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_a_preset_word_applies_in_the_loop_and_is_not_shown(tmp_path: Path) -> None:
-    async with served(tmp_path, routes=ROUTES) as door:
-        _, told = await door.post("/say", {"messages": [["user", "creative 0.9 say this"]]})
-        assert told["text"] == "say this"
+KENYA = [{"role": "user", "content": "wild animals of Kenya"}]
+KENYA_IN: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {"messages": KENYA},
+    "/v1/messages": {"messages": KENYA, "max_tokens": 99},
+    "/api/chat": {"messages": KENYA, "stream": False},
+    "/v1/responses": {"input": "wild animals of Kenya"},
+}
+
+
+async def test_h3_every_dialect_leaves_the_users_words_alone_unless_it_is_asked(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as door:
+        for path, body in KENYA_IN.items():
+            asked = {"model": "clawd"} | body
+            assert "wild animals of Kenya" in str(await door.post(path, asked)), path
+            for way in ({"preset": "words"}, {}):
+                headers = {} if way else {"X-Clawd-Preset": "words"}
+                told = str(await door.post(path, asked | way, **headers))
+                assert "animals of Kenya" in told and "wild animals" not in told, path
+            named = str(await door.post(path, asked, **{"X-Clawd-Preset": "creative"}))
+            assert "wild animals of Kenya" in named, path
+            status, told_wrong = await door.post(path, asked | {"preset": "tame"})
+            assert status == 400 and "tame" in str(told_wrong), path
+
+
+STORE_OFF: tuple[tuple[dict[str, bool], dict[str, str]], ...] = (
+    ({"store": False}, {}),
+    ({}, {"X-Clawd-Store": "off"}),
+)
+
+
+async def test_h5_what_is_not_to_be_stored_is_gone_after_the_answer(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        memory = door.inside.daemon.memory
+        for path, body in KENYA_IN.items():
+            asked = {"model": "clawd"} | body
+            for more, headers in STORE_OFF:
+                status, told = await door.post(path, asked | more, **headers)
+                assert status == 200 and "Kenya" in str(told), path
+                counts = await memory.conversations.counts(owner=None)
+                assert (counts.conversations, counts.messages) == (0, 0), path
+        kept = {"model": "clawd"} | KENYA_IN["/v1/chat/completions"]
+        assert (await door.post("/v1/chat/completions", kept))[0] == 200
+        (line,) = (await memory.conversations.list(owner=None)).conversations
+        answer = {"role": "assistant", "content": "wild animals of Kenya"}
+        again = kept | {"messages": [*KENYA, answer, *KENYA], "store": False}
+        assert (await door.post("/v1/chat/completions", again))[0] == 200
+        assert (await memory.conversations.counts(owner=None)).conversations == 1
+        assert (await memory.conversations.get(line.id, owner=None)).updated_at == line.updated_at
+        named = {"X-Clawd-Conversation": line.id}
+        assert (await door.post("/v1/chat/completions", again, **named))[0] == 400
+
+
+async def test_h5_the_agent_and_memory_can_be_switched_off_for_the_gateway(
+    tmp_path: Path,
+) -> None:
+    call = {"tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "text": "I look."}
+    asked = {"model": "clawd", "messages": KENYA}
+    off = {"agent = false": [], "keep_conversations = false": ["file_list"]}
+    for number, (key, tools) in enumerate(off.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tables = f"[channels.http]\n{key}\n"
+        async with served(folder, call, {"text": "One file."}, tables=tables) as door:
+            assert (await door.post("/v1/chat/completions", asked))[0] == 200
+            assert [receipt.tool for receipt in door.inside.receipts()] == tools
+            counts = await door.inside.daemon.memory.conversations.counts(owner=None)
+            assert counts.conversations == 0, key
 
 
 async def test_tokens_are_counted_for_both_ways(tmp_path: Path) -> None:

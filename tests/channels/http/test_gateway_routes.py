@@ -333,12 +333,13 @@ async def test_another_users_conversation_is_not_there(tmp_path: Path) -> None:
         assert (await door.get("/receipts"))[1]["items"] == []
 
 
-async def test_anybody_stops_and_an_admin_clears(tmp_path: Path) -> None:
+async def test_whoever_may_use_tools_stops_and_an_admin_clears(tmp_path: Path) -> None:
     async with served(tmp_path) as door:
         as_user(door, OWNER, "chat")
+        assert (await door.post("/estop", {"reason": "smoke"}))[0] == 403
+        as_user(door, OWNER, "tools")
         status, told = await door.post("/estop", {"reason": "smoke"})
         assert status == 200 and told["is_set"]
-        as_user(door, OWNER, "tools")
         status, told = await door.post("/tools/time/run", {})
         assert told["status"] == "denied" and "emergency stop" in told["output"]
         assert (await door.post("/estop", {"set": False}))[0] == 403

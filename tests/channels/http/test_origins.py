@@ -194,3 +194,46 @@ def test_a_preflight_names_methods_and_headers(method: str, headers: str, is_tak
 
 def test_names_of_headers_are_taken_apart() -> None:
     assert asked_headers(" a ,b,, c") == ["a", "b", "c"]
+
+
+PATTERNS = DoorRules(
+    origins=frozenset(
+        {"http://localhost:*", "http://[::1]:*", "vscode-webview://*", "app://*", "tauri://*"}
+    )
+)
+# What each origin comes to with patterns in the list.
+LISTED = {
+    "http://localhost": True,
+    "http://localhost:1": True,
+    "http://localhost:65535": True,
+    "http://[::1]:5173": True,
+    "vscode-webview://1a2b3c-4d5e": True,
+    "app://obsidian.md": True,
+    "tauri://localhost": True,
+    "https://localhost:1": False,
+    "http://localhost.evil.example:1": False,
+    "http://evil.example#localhost:1": False,
+    "http://localhost:1@evil.example": False,
+    "http://localhost:*": False,
+    "http://127.0.0.1:1": False,
+    "vscode-webview://a/b": False,
+    "vscode-webview://": False,
+    "xapp://evil": False,
+    "app://evil http://x": False,
+    "chrome-extension://abc": False,
+    "null": False,
+    "*": False,
+}
+
+
+def test_h6_an_origin_may_be_any_port_of_a_host_or_any_page_of_a_programs_scheme() -> None:
+    found = {
+        origin: (refusal(asked(origin=origin), PATTERNS) == "")
+        and bool(cross_origin(asked(origin=origin), PATTERNS))
+        for origin in LISTED
+    }
+    assert found == LISTED
+    # Whatever is listed, a name that leads here from elsewhere is judged first.
+    for host in ("evil.example:8686", "localhost.evil.example"):
+        assert refusal(asked(host, origin="http://localhost:1"), PATTERNS) != ""
+    assert cross_origin(asked(origin="http://localhost:3001"), RULES) == ""

@@ -14,7 +14,7 @@ from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import field, read_object
 from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import ModelRequest
-from clawd.channels.http.wishes import with_headers
+from clawd.channels.http.wishes import with_wishes
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -23,7 +23,7 @@ async def post_messages(request: web.Request) -> web.StreamResponse:
     """Answer POST /v1/messages."""
     body = await read_object(request)
     stream = field(body, "stream", bool, default=False)
-    asked = with_headers(request_of(body), request)
+    asked = with_wishes(request_of(body), request, body)
     dialect = AnthropicAnswer(
         shows_thoughts=shows_thoughts(body),
         shows_events=wants_events(request),
@@ -35,7 +35,8 @@ async def post_messages(request: web.Request) -> web.StreamResponse:
 
 async def post_count_tokens(request: web.Request) -> web.Response:
     """Answer POST /v1/messages/count_tokens."""
-    asked = with_headers(request_of(await read_object(request)), request)
+    body = await read_object(request)
+    asked = with_wishes(request_of(body), request, body)
     tokens = await request.app[GATEWAY].generations.count(asked, caller_of(request))
     return web.json_response({"input_tokens": tokens})
 

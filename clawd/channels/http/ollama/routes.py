@@ -22,7 +22,7 @@ from clawd.channels.http.ollama.request import (
     model_of,
     shows_thoughts,
 )
-from clawd.channels.http.wishes import with_headers
+from clawd.channels.http.wishes import with_wishes
 
 _NS_PER_S = 1_000_000_000
 
@@ -86,7 +86,7 @@ async def _answered(
         model = model_of(body)
         done = await load_or_unload(gateway, caller, model, stays_s)
         return web.json_response(dialect.loaded(model, done))
-    generation = await gateway.generations.open(with_headers(asked, request), caller)
+    generation = await gateway.generations.open(with_wishes(asked, request, body), caller)
     return await answer(request, generation, dialect, stream=stream)
 
 

@@ -21,7 +21,7 @@ from clawd.channels.http.openai.fields import (
 from clawd.channels.http.openai.formats import read_format
 from clawd.channels.http.openai.messages import read_messages
 from clawd.channels.http.openai.tools import read_choice, read_tools
-from clawd.channels.http.wishes import with_headers
+from clawd.channels.http.wishes import with_wishes
 from clawd.providers.base import Sampling
 
 LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
@@ -82,7 +82,7 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
         metadata=read_metadata(body),
     )
     return ChatAsked(
-        request=with_headers(asked, request), choices=read_choices(body), telling=telling
+        request=with_wishes(asked, request, body), choices=read_choices(body), telling=telling
     )
 
 

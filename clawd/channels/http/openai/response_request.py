@@ -25,7 +25,7 @@ from clawd.channels.http.openai.formats import read_text_format
 from clawd.channels.http.openai.history import History
 from clawd.channels.http.openai.messages import read_arguments, read_content
 from clawd.channels.http.openai.tools import flat_name, read_choice, read_namespaces, read_tools
-from clawd.channels.http.wishes import with_headers
+from clawd.channels.http.wishes import with_wishes
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling, ToolCall
 
@@ -86,7 +86,7 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
         metadata=read_metadata(body),
     )
     return ResponseAsked(
-        request=with_headers(asked, request),
+        request=with_wishes(asked, request, body),
         stream=flag(body, "stream"),
         events=events,
         progress=progress,

@@ -6,6 +6,7 @@ from typing import Literal
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, streaming
 from clawd.errors import InvalidRequestError
+from clawd.memory.rows import check_shown
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Visit, new_call_id
 from clawd.runtime.doors import approval_event
@@ -123,7 +124,8 @@ class ActHandlers(Handler):
     async def _conversation(self, beginning: str, call: Call) -> tuple[str, str]:
         """Return workspace and id of a conversation of the caller's own."""
         owner = call.principal.uid
-        found = await self.parts.memory.conversations.match(beginning, owner=owner)
+        matched = await self.parts.memory.conversations.match(beginning, owner=owner)
+        found = check_shown(matched, call.principal)
         return found.workspace, found.id
 
     async def list_approvals(self, _params: ListApprovals, call: Call) -> ApprovalList:

@@ -34,7 +34,11 @@ class KeyHandlers(Handler):
         _log.info("a key was revoked", extra={"key": key.id, "by": call.principal.uid})
         told = f"revoked {key.id}"
         if not len(self.parts.keys):
-            told += "; no key is left: programs of the owner on this machine need none now"
+            told += (
+                "; no key is left, and the gateway goes on asking for one: make one with "
+                'clawctl key create, or set keyless = "on" in [channels.http] for programs of '
+                "the owner on this machine"
+            )
         return Done(message=told)
 
     def _key_line(self, key: ApiKey) -> KeyLine:

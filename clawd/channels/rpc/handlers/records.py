@@ -50,7 +50,10 @@ class RecordHandlers(Handler):
     async def search_memory(self, params: SearchMemory, call: Call) -> MemoryHits:
         """Search the stored messages."""
         hits = await self.parts.memory.search.find(
-            params.query, owner=visible_to(call.principal), limit=params.limit
+            params.query,
+            owner=visible_to(call.principal),
+            made_by=call.principal.bound_to,
+            limit=params.limit,
         )
         return MemoryHits(
             items=tuple(
@@ -162,7 +165,7 @@ class RecordHandlers(Handler):
             receipt
             for receipt in self._receipts()
             if (below is None or receipt.seq < below)
-            and principal.may_see(receipt.uid)
+            and principal.may_see(receipt.uid, receipt.key)
             and wanted(receipt)
         )
         return list(itertools.islice(fitting, params.limit + 1))
@@ -177,7 +180,7 @@ class RecordHandlers(Handler):
             is_exact = key in {receipt.id, str(receipt.seq)}
             if is_exact or (len(key) >= MIN_KEY and _is_part(key, receipt.id)):
                 found = _Found(receipt=receipt, next_hash=next_hash, head_seq=head_seq)
-                if principal.may_see(receipt.uid):
+                if principal.may_see(receipt.uid, receipt.key):
                     matches = [found] if is_exact else [*matches, found]
                 if is_exact:
                     break

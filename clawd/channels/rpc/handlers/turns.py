@@ -8,7 +8,7 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler, cursor_number
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.forks import FORKED_FROM
-from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
+from clawd.memory.rows import TAINT, Conversation, StoredMessage, check_shown, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.incoming import IncomingMessage
 from clawd.wire.conversation_reports import (
@@ -100,7 +100,10 @@ class TurnHandlers(Handler):
         """List conversations, newest first."""
         owner = visible_to(call.principal)
         page = await self.parts.memory.conversations.list(
-            owner=owner, limit=params.limit, cursor=params.cursor
+            owner=owner,
+            made_by=call.principal.bound_to,
+            limit=params.limit,
+            cursor=params.cursor,
         )
         items = await conversation_lines(self.parts.memory, page.conversations)
         return ConversationPage(items=items, cursor=page.cursor)
@@ -110,7 +113,8 @@ class TurnHandlers(Handler):
         memory, owner = self.parts.memory, visible_to(call.principal)
         if not 1 <= params.limit <= PAGE_LIMIT:
             raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
-        record = await memory.conversations.match(params.conversation_id, owner=owner)
+        found = await memory.conversations.match(params.conversation_id, owner=owner)
+        record = check_shown(found, call.principal)
         after = cursor_number(params.cursor) or 0
         rows = await memory.messages.history(
             record.id, owner=owner, after=after, limit=params.limit
