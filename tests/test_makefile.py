@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bootstrap import environment, peer, system
+from bootstrap.__main__ import TESTS
 from bootstrap.environment import part_key, prepare, satisfies
 from bootstrap.steps import Progress, SetupError, read_hint, run_step, stop_group
 from bootstrap.system import Interpreter, Need, find_interpreter, probe, tell_missing
@@ -405,6 +406,23 @@ def test_make_bench_measures_a_part_with_what_is_set_up(checkout: Path, name: st
     answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only some_row")
     expected = "--json|figures.json|--only|some_row\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
+
+
+@needs_make
+def test_make_test_plays_the_plain_tests_and_lets_python_cache_what_it_compiles(
+    checkout: Path,
+) -> None:
+    venv = make_ready(checkout, "project", "engine", "dev")
+    (venv / f"lib/python{MINOR}/site-packages/llama_cpp_python-0.3.36.dist-info").mkdir()
+    write_script(
+        checkout / "pytest.py",
+        "import os, sys\nprint(*sys.argv[1:], sep='|')\n"
+        "print(os.environ.get('PYTHONDONTWRITEBYTECODE', 'caches'))\n",
+    )
+    answer = make(checkout, "test", ARGS="-k word", PYTHONDONTWRITEBYTECODE="1")
+    words, caches = answer.stdout.splitlines()
+    assert words.endswith(f"|--dist|loadgroup|-m|{TESTS}|-k|word")
+    assert (answer.returncode, caches, answer.stderr) == (0, "caches", "")
 
 
 @needs_make

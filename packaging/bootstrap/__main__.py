@@ -251,9 +251,14 @@ def clean() -> int:
 
 
 def pytest(python: Path, *arguments: str) -> int:
-    """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one."""
-    asked = extra_arguments()
-    return subprocess.call([python, "-m", "pytest", *ON_ALL_CORES, *arguments, *asked])
+    """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one.
+
+    A machine that keeps Python from caching what it compiled would have each of some thousand
+    daemons and children compile clawd anew, which is most of their time.
+    """
+    words = [str(python), "-m", "pytest", *ON_ALL_CORES, *arguments, *extra_arguments()]
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.call(words, env=environ)
 
 
 if __name__ == "__main__":
