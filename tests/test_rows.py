@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,37 @@ def test_each_row_has_a_folder_and_patches_of_its_own(
     (tmp_path / "same").write_text(value)
     assert "CLAWD_TEST_ROW" not in os.environ
     monkeypatch.setenv("CLAWD_TEST_ROW", value)
+
+
+ENDED: list[str] = []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "place").mkdir()
+    yield tmp_path / "place"
+    ENDED.append("place")
+
+
+@pytest.fixture
+async def guest(place: Path) -> AsyncIterator[list[Path]]:
+    yield [place]
+    ENDED.append("guest")
+
+
+@each_row("value", ["a", "b"], fresh=["guest", "place"])
+async def test_a_fresh_fixture_is_made_and_ended_for_each_row(
+    guest: list[Path], place: Path, value: str
+) -> None:
+    assert guest == [place]
+    assert ([] if value == "a" else ["guest", "place"]) == ENDED
+    guest.append(place)
+
+
+@each_row("value", ["a", "b"], fresh=["place"])
+def test_so_is_one_of_a_plain_test(place: Path, value: str) -> None:
+    assert not list(place.iterdir())
+    (place / value).touch()
 
 
 def test_the_limit_of_the_whole_test_is_no_row_that_failed() -> None:

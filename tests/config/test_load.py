@@ -11,6 +11,7 @@ from clawd.config.problems import of_validation
 from clawd.config.schema import Config
 from clawd.errors import ConfigError
 from clawd.security import policy
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
     assert "clawctl init" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         (
@@ -216,6 +217,7 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
             'providers.models.x.labels = "local": expected a table',
         ),
     ],
+    fresh=["home"],
 )
 def test_a_wrong_value_is_named_with_what_was_expected(home: Path, text: str, problem: str) -> None:
     assert problems_of(home, text) == [problem]
@@ -387,7 +389,7 @@ def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
         config.security.autonomy = "full"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "problem"),
     [
         ('host = "0.0.0.0:80"', 'host = "0.0.0.0:80": expected a host name or an address'),
@@ -405,6 +407,7 @@ def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
         ("max_connections = 0", "max_connections = 0: expected a value of at least 1"),
         ("cors_origin = []", "cors_origin is not a known key: did you mean"),
     ],
+    fresh=["home"],
 )
 def test_what_the_gateway_cannot_be_told_is_refused(home: Path, line: str, problem: str) -> None:
     (found,) = problems_of(home, f"[channels.http]\n{line}")

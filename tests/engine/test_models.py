@@ -7,6 +7,7 @@ import pytest
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.models import ModelFolder, size_bytes
 from clawd.errors import ModelNotFoundError
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "file"),
     [
         ("Qwen3-4B", "Qwen3-4B.gguf"),
@@ -36,12 +37,13 @@ def folder(tmp_path: Path) -> Path:
         ("twin", "twin.gguf"),
         ("TWIN", "TWIN.gguf"),
     ],
+    fresh=["folder"],
 )
 def test_a_name_finds_its_file(folder: Path, name: str, file: str) -> None:
     assert ModelFolder(folder).find(name) == folder / file
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "Qwen3",
@@ -54,6 +56,7 @@ def test_a_name_finds_its_file(folder: Path, name: str, file: str) -> None:
         "../x",
         "/etc/passwd",
     ],
+    fresh=["folder"],
 )
 def test_no_other_model_answers_for_a_name(folder: Path, name: str) -> None:
     with pytest.raises(ModelNotFoundError) as caught:

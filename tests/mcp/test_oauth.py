@@ -17,6 +17,7 @@ from clawd.mcp.model import ServerSettings
 from clawd.mcp.oauth import Callback, TokenFile, sign_in_auth
 from tests.mcp.http_server import HttpServer, Request, reply
 from tests.mcp.world import World, told
+from tests.support.rows import each_row
 
 GIVEN = "access-for-tests"
 
@@ -132,7 +133,7 @@ async def test_a_person_signs_in_once_and_the_tokens_are_kept(
     assert server.granted == 1
 
 
-@pytest.mark.parametrize("word", ["", "word-for-tests"])
+@each_row("word", ["", "word-for-tests"], fresh=["world", "server"])
 async def test_who_was_registered_by_hand_does_not_register(
     world: World, server: SignInServer, word: str
 ) -> None:
@@ -190,7 +191,7 @@ async def test_tokens_of_another_url_are_not_sent(world: World, server: SignInSe
     assert "Bearer old" not in [each.headers.get("authorization") for each in server.requests]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 5}', '{"tokens": "x"}'])
+@each_row("text", ["", "{", "[]", '{"url": 5}', '{"tokens": "x"}'], fresh=["world", "server"])
 async def test_a_file_that_is_broken_is_as_none(
     world: World, server: SignInServer, text: str
 ) -> None:

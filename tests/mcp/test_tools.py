@@ -20,6 +20,7 @@ from clawd.wire.events import ToolProgress
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool, text
 from tests.support.dispatching import LIMIT_S, Bench
+from tests.support.rows import each_row
 
 HTTP = ServerSettings(alias="files", url="https://mcp.example/mcp")
 LOCAL = ServerSettings(alias="files", command=("server",), workspace="/w")
@@ -59,7 +60,7 @@ async def test_a_denied_call_reaches_no_server(shop: Shop, bench: Bench) -> None
     assert (await bench.only_receipt()).status == "denied"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("trusted", "hints", "risk"),
     [
         (True, {"read_only": True}, "low"),
@@ -69,6 +70,7 @@ async def test_a_denied_call_reaches_no_server(shop: Shop, bench: Bench) -> None
         (True, {}, "medium"),
         (False, {"read_only": True}, "medium"),
     ],
+    fresh=["shop", "bench"],
 )
 async def test_only_what_a_trusted_server_says_to_read_is_of_low_risk(
     shop: Shop, bench: Bench, trusted: bool, hints: dict[str, Any], risk: str
@@ -92,13 +94,14 @@ async def test_what_a_server_says_of_effects_counts_where_it_is_trusted(shop: Sh
     assert {traits_of(tool).effect for tool in strange} == {"acts"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "outward", "process"),
     [
         (HTTP, True, False),
         (LOCAL, False, True),
         (replaced(LOCAL, network=True), True, True),
     ],
+    fresh=["shop"],
 )
 async def test_what_can_send_data_out_says_so(
     shop: Shop, server: ServerSettings, outward: bool, process: bool
@@ -108,7 +111,7 @@ async def test_what_can_send_data_out_says_so(
     assert tool.source == "mcp:files"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "expected"),
     [
         (HTTP, Touched()),
@@ -119,6 +122,7 @@ async def test_what_can_send_data_out_says_so(
             Touched(reads=(Path("/w"), Path("/notes")), writes=(Path("/w"),)),
         ),
     ],
+    fresh=["shop", "bench"],
 )
 async def test_a_tool_touches_what_its_server_may_see(
     shop: Shop, bench: Bench, server: ServerSettings, expected: Touched
@@ -196,7 +200,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@each_row("what", CHANGES, fresh=["shop", "bench"])
 async def test_a_changed_tool_is_not_approved_beforehand_any_more(
     shop: Shop, bench: Bench, what: str
 ) -> None:
@@ -230,7 +234,7 @@ async def test_a_server_at_another_place_is_another_server(shop: Shop) -> None:
     assert not tool.plan.is_changed
 
 
-@pytest.mark.parametrize("word", ["conversation", "always"])
+@each_row("word", ["conversation", "always"], fresh=["shop", "bench"])
 async def test_a_rule_ends_where_the_tool_is_another(shop: Shop, bench: Bench, word: Any) -> None:
     (tool,) = await shop.stock(LOCAL, a_tool("read"))
     first = asyncio.create_task(called(bench, tool))
@@ -359,9 +363,10 @@ async def test_an_error_of_the_tool_is_advice(shop: Shop, bench: Bench) -> None:
     assert (outcome.kind, (await bench.only_receipt()).status) == ("failed", "failed")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "failure",
     ["tool dispatch failed: no such tool (-32601)", "tool transport error: HTTP 401"],
+    fresh=["shop", "bench"],
 )
 async def test_a_failure_is_told_as_it_is(shop: Shop, bench: Bench, failure: str) -> None:
     assert (await told(shop, bench, RemoteResult(failure=failure))).text == f"error: {failure}"
@@ -375,7 +380,7 @@ async def test_a_server_that_is_away_says_so_and_keeps_its_tools(shop: Shop, ben
     assert outcome.text == "error: tool transport error: files is not connected"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "sources"),
     [
         (HTTP, ("mcp files",)),
@@ -384,6 +389,7 @@ async def test_a_server_that_is_away_says_so_and_keeps_its_tools(shop: Shop, ben
         (replaced(LOCAL, network=True, trusted=True), ("mcp files",)),
         (replaced(LOCAL, trusted=True), ()),
     ],
+    fresh=["shop", "bench"],
 )
 async def test_results_are_untrusted_but_for_a_trusted_program_without_network(
     shop: Shop, bench: Bench, server: ServerSettings, sources: tuple[str, ...]

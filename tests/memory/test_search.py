@@ -16,20 +16,21 @@ from clawd.memory.search import (
 )
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
+from tests.support.rows import each_row
 
 
 async def _snippets(memory: Memory, query: str) -> list[str]:
     return [hit.snippet for hit in await memory.search.find(query, owner=ANNA)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "aardvark", "AARDVARK", "dvar", "DVAR", "ad", "aD", "k", "aardvark adapter",
         "adapter aardvark", "dvar dapt", "aard ad", "where is the aardvark", " aardvark ",
         "aardvark\0adapter", "aardvark aardvark",
     ],
-)  # fmt: skip
+ fresh=["memory"])  # fmt: skip
 async def test_words_and_parts_and_letters_are_found_in_any_case(
     memory: Memory, query: str
 ) -> None:
@@ -38,28 +39,29 @@ async def test_words_and_parts_and_letters_are_found_in_any_case(
     assert await _snippets(memory, query) == ["Aardvark adapter"]
 
 
-@pytest.mark.parametrize("query", ["zebra", "aardvarks", "dvr", "zz", "q", "ardv zq"])
+@each_row("query", ["zebra", "aardvarks", "dvr", "zz", "q", "ardv zq"], fresh=["memory"])
 async def test_what_is_not_there_is_not_found(memory: Memory, query: str) -> None:
     await begun(memory, "Aardvark adapter")
     assert await _snippets(memory, query) == []
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\0", "\ud800"])
+@each_row("query", ["", "   ", "\0", "\ud800"], fresh=["memory"])
 async def test_an_empty_query_finds_nothing(memory: Memory, query: str) -> None:
     await begun(memory, "Aardvark adapter")
     assert await _snippets(memory, query) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     ['"', '""', "*", "NEAR(", "a AND", "OR", "NOT x", "content:x", "^x", "'", "x'--", "(", "{x}"],
+    fresh=["memory"],
 )
 async def test_operators_are_only_text(memory: Memory, query: str) -> None:
     await begun(memory, f"before {query} after")
     assert await _snippets(memory, query) == [f"before {query} after"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "query"),
     [
         ("C++ and x->y", "c++"), ("C++ and x->y", "->"), ("100% sure", "0%"), ("a_b", "_b"),
@@ -67,7 +69,7 @@ async def test_operators_are_only_text(memory: Memory, query: str) -> None:
         ("Éclair", "é"), ("Éclair", "eclair"), ("日本語のテキスト", "本語の"), ("日本語", "本語"),
         ("Straße", "straße"), ("ЖУК", "жу"),
     ],
-)  # fmt: skip
+ fresh=["memory"])  # fmt: skip
 async def test_signs_and_other_alphabets_are_found(memory: Memory, text: str, query: str) -> None:
     await begun(memory, text)
     await begun(memory, "nothing of it here")
@@ -130,7 +132,7 @@ async def test_the_limit_is_kept_and_checked(memory: Memory) -> None:
             await memory.search.find("walrus", owner=ANNA, limit=limit)
 
 
-@pytest.mark.parametrize("query", ["aardvark", "dvar", "ad", "the aardvark then"])
+@each_row("query", ["aardvark", "dvar", "ad", "the aardvark then"], fresh=["memory"])
 async def test_nobody_finds_what_belongs_to_somebody_else(memory: Memory, query: str) -> None:
     hers = await begun(memory, "Aardvark adapter")
     his = await begun(memory, "Aardvark adapter", owner=BEN)

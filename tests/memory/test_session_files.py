@@ -115,7 +115,9 @@ async def test_there_are_only_so_many_files(memory: Memory) -> None:
         await files.save(conversation.id, "c", b"", owner=ANNA)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "a b", "a\0", ".a", "é", "a" * 101])
+@each_row(
+    "name", ["", ".", "..", "../a", "a/b", "a b", "a\0", ".a", "é", "a" * 101], fresh=["memory"]
+)
 async def test_hostile_names_are_refused(memory: Memory, name: str) -> None:
     conversation = await begun(memory)
     with pytest.raises(InvalidRequestError, match="no name of a session file"):

@@ -15,6 +15,7 @@ from clawd.memory.upkeep import KeepLimits
 from clawd.memory.writer import connect
 from clawd.receipts.record import sha256_hex
 from tests.memory.samples import ANNA, BEN, begun, said, texts_of
+from tests.support.rows import each_row
 
 OLD = "2020-01-01T00:00:00.000000Z"
 
@@ -157,7 +158,7 @@ async def test_nobody_loses_his_to_make_room_for_what_another_one_writes(memory:
     assert list(pruned.conversations) == flood[: len(pruned.conversations)]
 
 
-@pytest.mark.parametrize("limits", [KeepLimits(max_age_days=1), KeepLimits(max_bytes=1)])
+@each_row("limits", [KeepLimits(max_age_days=1), KeepLimits(max_bytes=1)], fresh=["memory"])
 async def test_a_conversation_that_is_taken_up_while_others_go_stays(
     memory: Memory, limits: KeepLimits
 ) -> None:

@@ -9,6 +9,7 @@ from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.plugins.loader import Installed, PluginStore
 from clawd.plugins.pins import Pins
 from tests.plugins.plugin_files import manifest_text, plugin
+from tests.support.rows import each_row
 
 
 class Bench:
@@ -128,7 +129,7 @@ def test_what_was_put_there_by_hand_is_unapproved_or_broken(bench: Bench) -> Non
         bench.store.review("other")
 
 
-@pytest.mark.parametrize("name", ["", "..", "../source", "link", "none", "a/b", ".new-1"])
+@each_row("name", ["", "..", "../source", "link", "none", "a/b", ".new-1"], fresh=["bench"])
 def test_only_names_of_plugins_are_taken(bench: Bench, name: str) -> None:
     bench.folder.mkdir()
     (bench.folder / "link").symlink_to(bench.source)
@@ -138,7 +139,7 @@ def test_only_names_of_plugins_are_taken(bench: Bench, name: str) -> None:
     assert bench.source.exists()
 
 
-@pytest.mark.parametrize("damage", ["other form", "open to others", "no JSON", "version"])
+@each_row("damage", ["other form", "open to others", "no JSON", "version"], fresh=["bench"])
 def test_without_sound_approvals_nothing_is_ready(bench: Bench, damage: str) -> None:
     bench.install()
     text = bench.pins.read_text()

@@ -24,6 +24,7 @@ from tests.runtime.inboxes import House
 from tests.runtime.models import PlannedModel, says
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench
+from tests.support.rows import each_row
 
 
 class Project:
@@ -112,7 +113,7 @@ def test_a_home_that_is_a_repository_is_no_project(
     assert folders_of(project.repository, rules, project.roots) == [project.repository]
 
 
-@pytest.mark.parametrize("kind", ["forbidden", "home"])
+@each_row("kind", ["forbidden", "home"], fresh=["project"])
 def test_forbidden_parents_and_clawds_home_are_not_read(project: Project, kind: str) -> None:
     pkg = project.repository / "pkg"
     changes = {"forbidden": (project.repository,)} if kind == "forbidden" else {"home": pkg}
@@ -140,8 +141,10 @@ def test_the_nearest_files_get_the_room(project: Project) -> None:
     assert near.text.count("é") == MAX_BYTES // 2
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x7fELF\0\0", b"a\xff\xfeb", b"f\xfcr Ada", os.urandom(4000) + b"\xff\xff"]
+@each_row(
+    "data",
+    [b"\x7fELF\0\0", b"a\xff\xfeb", b"f\xfcr Ada", os.urandom(4000) + b"\xff\xff"],
+    fresh=["project"],
 )
 async def test_what_is_no_text_is_not_shown(project: Project, data: bytes) -> None:
     path = project.write(project.workspace, data)
@@ -155,9 +158,10 @@ async def test_control_characters_are_dropped(project: Project) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind",
     ["link out", "link to a secret", "link to a hidden file", "dangling", "loop", "fifo", "folder"],
+    fresh=["project"],
 )
 async def test_nothing_but_a_plain_file_of_that_folder_is_read(project: Project, kind: str) -> None:
     path = project.workspace / "AGENTS.md"

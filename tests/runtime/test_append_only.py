@@ -4,13 +4,13 @@ import itertools
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import ChatRequest, Message
 from tests.runtime.inboxes import House
 from tests.runtime.models import calls, says
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 SEARCH = calls(("memory_search", '{"query": "adapter"}'), text="I look it up.")
 PROBE = calls(("probe", '{"text":"a"}'), ("probe", '{"text": "b" }'))
@@ -59,7 +59,7 @@ async def test_each_request_extends_the_one_before_byte_by_byte(bench: Bench) ->
     assert [tool.name for tool in requests[0].tools] == ["memory_search", "other", "probe"]
 
 
-@pytest.mark.parametrize("where", ["system", "tools", "message"])
+@each_row("where", ["system", "tools", "message"], fresh=["bench"])
 async def test_a_change_in_front_is_found_out(where: str, bench: Bench) -> None:
     requests = await converse(bench)
     changed = requests[4]

@@ -8,6 +8,7 @@ from clawd.errors import InvalidRequestError
 from tests.runtime.inboxes import House
 from tests.runtime.models import PlannedModel, says
 from tests.support.dispatching import Bench
+from tests.support.rows import each_row
 
 
 def house_of(bench: Bench) -> House:
@@ -38,7 +39,7 @@ async def test_a_file_in_a_message_taints_as_if_it_were_read(bench: Bench) -> No
     assert "web_fetch evil.example" in bench.taint.sources(done.conversation_id)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "out/passwd", "a\0b"])
+@each_row("name", ["../x", "/etc/passwd", "out/passwd", "a\0b"], fresh=["bench"])
 async def test_a_file_of_another_place_is_none_of_a_message(bench: Bench, name: str) -> None:
     house = house_of(bench)
     Path(bench.workspace, "out").symlink_to("/etc")

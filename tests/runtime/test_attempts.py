@@ -119,7 +119,7 @@ async def test_the_newest_text_of_attempts_that_all_broke_off_is_kept_and_shown(
     assert bench.events[-1] == TextDelta(text="second")
 
 
-@pytest.mark.parametrize("later", [" ", "<tool_call>\n{"])
+@each_row("later", [" ", "<tool_call>\n{"], fresh=["bench"])
 async def test_a_text_that_broke_off_outlives_attempts_that_said_nothing(
     bench: Bench, later: str
 ) -> None:
@@ -133,13 +133,14 @@ async def test_a_text_that_broke_off_outlives_attempts_that_said_nothing(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         ProviderError("slow", kind="timeout"),
         ProviderError("HTTP 500: x", kind="http", status=500),
         EngineError("the worker died"),
     ],
+    fresh=["bench"],
 )
 async def test_other_failures_in_mid_answer_are_not_asked_for_again(
     bench: Bench, error: Exception

@@ -4,7 +4,6 @@ import itertools
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,7 +168,7 @@ async def test_no_more_than_eight_commands_of_an_answer_are_run_and_that_is_said
     assert Notice(level="warning", text=told) in bench.events
 
 
-@pytest.mark.parametrize("reason", ["cancelled", "error"])
+@each_row("reason", ["cancelled", "error"], fresh=["bench"])
 async def test_commands_of_an_answer_that_somebody_ended_are_not_run(
     bench: Bench, reason: StopReason
 ) -> None:
@@ -232,7 +231,7 @@ def test_the_prompt_says_how_where_there_is_a_shell() -> None:
     assert list(commands_in(INSTRUCTIONS)) == ["ls -l"]
 
 
-@pytest.mark.parametrize("calls_tools", [True, False])
+@each_row("calls_tools", [True, False], fresh=["bench"])
 async def test_the_provider_says_whether_a_model_is_told_of_commands(
     bench: Bench,
     calls_tools: bool,

@@ -22,6 +22,7 @@ from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, SECRET, Bench, Probe
+from tests.support.rows import each_row
 
 Answer = Callable[[ChatRequest], Hop]
 SUMMARY = says("They talked about adapters.")
@@ -290,7 +291,7 @@ NO_SUMMARY = [
 ]
 
 
-@pytest.mark.parametrize(("hop", "why"), NO_SUMMARY)
+@each_row(("hop", "why"), NO_SUMMARY, fresh=["bench"])
 async def test_without_a_summary_the_turn_runs_and_nothing_is_left_out(
     hop: Hop, why: str, bench: Bench
 ) -> None:
@@ -342,7 +343,7 @@ async def test_r8_after_two_refused_summaries_the_turn_runs_on_first_words(bench
     assert max(model_of(house).sizes) <= BUDGET
 
 
-@pytest.mark.parametrize(("hop", "why"), NO_SUMMARY)
+@each_row(("hop", "why"), NO_SUMMARY, fresh=["bench"])
 async def test_a_full_context_is_cut_plainly_where_there_is_no_summary(
     hop: Hop, why: str, bench: Bench
 ) -> None:

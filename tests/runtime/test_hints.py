@@ -11,6 +11,7 @@ from clawd.providers.routing import Labels
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.support.dispatching import Bench
+from tests.support.rows import each_row
 
 CALL = calls(("probe", '{"text":"a"}'))
 
@@ -85,13 +86,14 @@ async def test_a_private_conversation_does_not_go_on_elsewhere(bench: Bench) -> 
     assert (await house.say("go on", private, hints={"privacy": ""})).text == "ok"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "told"),
     [
         ({"secrecy": "local"}, "no hint 'secrecy'; known: model, cost, privacy, size"),
         ({"conversation_id": "x"}, "no hint 'conversation_id'"),
         ({"size": "x" * 201}, "hint size has 201 characters; the limit is 200"),
     ],
+    fresh=["bench"],
 )
 async def test_a_hint_that_nobody_knows_is_refused(
     wrong: dict[str, str], told: str, bench: Bench

@@ -28,6 +28,7 @@ from tests.runtime.test_compressor import (
 )
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench
+from tests.support.rows import each_row
 
 ADMIN = Principal(uid=9, gid=9, pid=9, role="admin")
 
@@ -334,8 +335,10 @@ async def test_a_model_titles_a_conversation_once_after_its_first_answer(bench: 
     assert "answer to question 0" in (asked.messages[0].content or "")
 
 
-@pytest.mark.parametrize(
-    "hop", [fails(ProviderError("gone", kind="network")), says(" "), calls(("probe", "{}"))]
+@each_row(
+    "hop",
+    [fails(ProviderError("gone", kind="network")), says(" "), calls(("probe", "{}"))],
+    fresh=["bench"],
 )
 async def test_without_an_answer_the_first_words_stay(hop: Hop, bench: Bench) -> None:
     house = titling(bench, hop)
@@ -368,7 +371,7 @@ async def test_a_turn_does_not_wait_for_a_title_and_the_end_of_the_daemon_ends_i
     assert await title(house, conversation_id) == "question 0"
 
 
-@pytest.mark.parametrize(("parallel", "count"), [(0, 1), (1, 0), (2, 1)])
+@each_row(("parallel", "count"), [(0, 1), (1, 0), (2, 1)], fresh=["bench"])
 async def test_a_model_with_one_slot_is_not_asked(parallel: int, count: int, bench: Bench) -> None:
     house = titling(bench, says("t"), parallel=parallel)
     await talk(house, 1)

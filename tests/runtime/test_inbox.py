@@ -30,6 +30,7 @@ from tests.runtime.models import DONE, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench, Probe
 from tests.support.passing import pass_time
+from tests.support.rows import each_row
 
 CALL = calls(("probe", '{"text":"a"}'))
 
@@ -191,7 +192,7 @@ async def test_a_defect_fails_its_turn_and_nothing_else(
     assert (await house.say("again", ticket.conversation_id)).text == "fine"
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "x" * (MAX_MESSAGE_BYTES + 1)])
+@each_row("text", ["", " \n\t", "x" * (MAX_MESSAGE_BYTES + 1)], fresh=["bench"])
 async def test_a_message_that_cannot_be_meant_opens_nothing(bench: Bench, text: str) -> None:
     house = House(bench, says("ok"))
     with pytest.raises(InvalidRequestError):

@@ -23,6 +23,7 @@ from clawd.wire.events import (
     TurnStarted,
 )
 from clawd.wire.turn_reports import TurnLine
+from tests.support.rows import each_row
 
 ADMIN = Principal(uid=0, gid=0, pid=1, role="admin")
 ADA = Principal(uid=7, gid=7, pid=1, role="user")
@@ -68,7 +69,7 @@ def only(turns: OpenTurns) -> TurnLine:
     return line
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "doing", "detail"),
     [
         ([], "thinking", ""),
@@ -84,6 +85,7 @@ def only(turns: OpenTurns) -> TurnLine:
         ([ASKED, ApprovalResolved(approval_id="a", answer="once", by="")], "thinking", ""),
         ([QuestionAsked(question_id="q", text="?")], "question", ""),
     ],
+    fresh=["turns"],
 )
 def test_a_line_says_what_the_turn_does(
     turns: OpenTurns, events: list[Event], doing: str, detail: str

@@ -1,13 +1,12 @@
 """What show-prompt shows is what a turn would send, whatever the model can do."""
 
-import pytest
-
 from clawd.providers.base import Capabilities
 from clawd.runtime.prompt import PromptSettings
 from tests.runtime.inboxes import House
 from tests.runtime.models import PlannedModel, says
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 
 class Plain(PlannedModel):
@@ -17,7 +16,7 @@ class Plain(PlannedModel):
         return Capabilities(tools=False)
 
 
-@pytest.mark.parametrize("kind", [PlannedModel, Plain])
+@each_row("kind", [PlannedModel, Plain], fresh=["bench"])
 async def test_the_preview_is_what_the_next_turn_sends(
     bench: Bench, kind: type[PlannedModel]
 ) -> None:

@@ -24,6 +24,7 @@ from tests.runtime.models import calls, fails, says
 from tests.runtime.test_append_only import broken
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 CONTEXT = 50_000
 WORDS = "".join(f"word{number} é " for number in range(20_000)) + "zanzibar"
@@ -87,7 +88,7 @@ async def test_r9_a_message_that_does_not_fit_is_shown_by_both_ends_and_says_so(
     assert content == WORDS.encode()
 
 
-@pytest.mark.parametrize("context_tokens", [0, 80_000])
+@each_row("context_tokens", [0, 80_000], fresh=["bench"])
 async def test_r9_a_message_that_fits_is_whole_however_long(
     bench: Bench, context_tokens: int
 ) -> None:
@@ -122,7 +123,7 @@ async def test_r9_a_message_is_kept_once_though_older_ones_give_way_for_it(bench
     assert [file.name for file in found] == ["message-1.txt"]
 
 
-@pytest.mark.parametrize("text", ["é" * 9_000, "€" * 9_000, "x" * 9_000, "𝄞" * 9_000])
+@each_row("text", ["é" * 9_000, "€" * 9_000, "x" * 9_000, "𝄞" * 9_000])
 def test_r9_what_is_told_of_a_cut_adds_up_to_the_byte(text: str) -> None:
     for shown_bytes in (100, 101, 102, 103):
         cut = cut_message(text, shown_bytes=shown_bytes, file="message-1.txt", is_readable=False)
@@ -190,7 +191,7 @@ async def test_r9_a_model_that_cannot_read_is_told_so(bench: Bench) -> None:
     assert "message-1.txt, which you cannot read" in last_user(house.model.requests[0])
 
 
-@pytest.mark.parametrize(("length", "is_cut"), [(4_096 * 4, False), (CONTEXT * 4, True)])
+@each_row(("length", "is_cut"), [(4_096 * 4, False), (CONTEXT * 4, True)], fresh=["bench"])
 async def test_what_is_shown_of_a_cut_message_is_the_configured_length(
     bench: Bench, length: int, is_cut: bool
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -27,14 +28,14 @@ def test_no_folder_means_the_configured_one(settings: RuntimeSettings, tmp_path:
     assert settings.resolve_workspace("") == (tmp_path / "work").resolve()
 
 
-@pytest.mark.parametrize("name", ["work", "work/inner", "root", "root/a/b", "root/a/../a/b"])
+@each_row("name", ["work", "work/inner", "root", "root/a/b", "root/a/../a/b"], fresh=["settings"])
 def test_a_folder_under_a_root_is_taken(
     settings: RuntimeSettings, tmp_path: Path, name: str
 ) -> None:
     assert settings.resolve_workspace(f"{tmp_path}/{name}") == (tmp_path / name).resolve()
 
 
-@pytest.mark.parametrize("name", ["outside", "rooted", ".", "root/../outside", "root/.."])
+@each_row("name", ["outside", "rooted", ".", "root/../outside", "root/.."], fresh=["settings"])
 def test_a_folder_elsewhere_is_refused_with_what_would_allow_it(
     settings: RuntimeSettings, tmp_path: Path, name: str
 ) -> None:
@@ -65,7 +66,7 @@ def test_a_root_that_is_a_link_is_where_it_leads(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("inside", ["", "run", "models/deep"])
+@each_row("inside", ["", "run", "models/deep"], fresh=["settings"])
 def test_clawds_own_home_is_nobodys_workspace(
     settings: RuntimeSettings, tmp_path: Path, inside: str
 ) -> None:
@@ -83,7 +84,7 @@ def test_clawds_own_home_is_nobodys_workspace(
         msgspec.structs.replace(mine, workspace=home).resolve_workspace("")
 
 
-@pytest.mark.parametrize("asked", ["work", "./root", "~", "~/x", "\0", "/\0", " /tmp"])
+@each_row("asked", ["work", "./root", "~", "~/x", "\0", "/\0", " /tmp"], fresh=["settings"])
 def test_only_absolute_paths_are_taken(settings: RuntimeSettings, asked: str) -> None:
     with pytest.raises(InvalidRequestError, match="not an absolute path"):
         settings.resolve_workspace(asked)

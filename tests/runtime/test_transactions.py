@@ -5,8 +5,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 
-import pytest
-
 from clawd.errors import ClawError, ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -24,6 +22,7 @@ from clawd.tools.base import Arguments, ToolContext, ToolResult
 from tests.runtime.inboxes import House
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Probe
+from tests.support.rows import each_row
 
 MESSAGES = 12
 LOST = ProviderError("the line is dead", kind="network")
@@ -100,7 +99,7 @@ async def held(house: House, conversation_id: str) -> tuple[Message, ...]:
     return (await house.book.load(conversation_id, ADA)).context.messages
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_row("seed", range(8), fresh=["bench"])
 async def test_whatever_fails_the_last_whole_exchange_is_what_stays(
     seed: int, bench: Bench
 ) -> None:

@@ -24,6 +24,7 @@ from clawd.wire.events import (
 )
 from tests.runtime.models import DONE, EVALUATED, Hop, Pause, PlannedModel, calls, fails, says
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
+from tests.support.rows import each_row
 
 USER = Message(role="user", content="go")
 
@@ -218,7 +219,7 @@ async def test_an_answer_cut_by_the_model_says_so(bench: Bench) -> None:
     assert (finished.text, finished.stop_reason) == ("abc", "length")
 
 
-@pytest.mark.parametrize("pieces", [["é" * 4] * 10, ["é" * 40]])
+@each_row("pieces", [["é" * 4] * 10, ["é" * 40]], fresh=["bench"])
 async def test_an_endless_answer_is_cut_at_the_limit(bench: Bench, pieces: list[str]) -> None:
     table = Table(bench, [*(Text(text=piece) for piece in pieces), DONE])
     finished = await table.turn(max_response_bytes=21).run()

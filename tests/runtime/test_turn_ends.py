@@ -18,6 +18,7 @@ from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, texts
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
 from tests.support.passing import pass_time
+from tests.support.rows import each_row
 
 BUDGET_S = 60.0
 SPENT = "I stopped: 60 s are used up."
@@ -49,7 +50,7 @@ async def within_limit(turn: Turn) -> TurnFinished:
 # --- an answer that a limit cut
 
 
-@pytest.mark.parametrize("begun", ["", "{", '{"text":"a'])
+@each_row("begun", ["", "{", '{"text":"a'], fresh=["bench"])
 async def test_a_call_that_was_cut_in_its_arguments_does_not_run(bench: Bench, begun: str) -> None:
     class Easy(Probe):
         parameters: ClassVar[dict[str, Any]] = Probe.parameters | {"required": []}
@@ -167,9 +168,11 @@ class BrokenDispatcher:
         return await self._real.call(request, scope)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize(
-    "error", [StorageError("the disk is full"), ReceiptError("no chain"), RuntimeError("defect")]
+@each_row("number", [0, 1, 2])
+@each_row(
+    "error",
+    [StorageError("the disk is full"), ReceiptError("no chain"), RuntimeError("defect")],
+    fresh=["bench"],
 )
 async def test_a_dispatcher_that_fails_leaves_every_call_a_result_that_says_why(
     bench: Bench, number: int, error: Exception
@@ -186,7 +189,7 @@ async def test_a_dispatcher_that_fails_leaves_every_call_a_result_that_says_why(
     assert whole(table)
 
 
-@pytest.mark.parametrize("good", [0, 1, 2, 3])
+@each_row("good", [0, 1, 2, 3], fresh=["bench"])
 async def test_memory_that_fails_at_any_write_leaves_no_call_without_its_result(
     bench: Bench, good: int
 ) -> None:
@@ -215,7 +218,7 @@ async def test_memory_that_fails_at_any_write_leaves_no_call_without_its_result(
         assert [m.content for m in table.context.messages][-2:] == [lost, lost]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@each_row("number", [1, 2, 3], fresh=["bench"])
 async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
     bench: Bench, number: int
 ) -> None:
@@ -243,13 +246,14 @@ async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
     assert roles(table.context)[:2] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "second",
     [
         fails(ProviderError("gone", kind="network")),
         fails(ProviderError("gone", kind="timeout"), "half"),
         [Text(text="no end")],
     ],
+    fresh=["bench"],
 )
 async def test_a_provider_that_fails_after_a_round_keeps_it_whole(
     bench: Bench, second: Hop
@@ -261,7 +265,7 @@ async def test_a_provider_that_fails_after_a_round_keeps_it_whole(
     assert whole(table)
 
 
-@pytest.mark.parametrize("arguments", ["{oops", '{"text": "a', "[1]", "null and void", "\x00"])
+@each_row("arguments", ["{oops", '{"text": "a', "[1]", "null and void", "\x00"], fresh=["bench"])
 async def test_arguments_that_are_no_json_run_nothing_and_count_as_one_round(
     bench: Bench, arguments: str
 ) -> None:

@@ -9,6 +9,7 @@ from tests.runtime.models import says
 from tests.runtime.test_agents_md import Working
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench
+from tests.support.rows import each_row
 
 TERMINAL = "terminal output"
 
@@ -39,7 +40,7 @@ async def test_a_name_is_one_short_line(bench: Bench) -> None:
     assert len(source) == 200
 
 
-@pytest.mark.parametrize("untrusted", [(" ",), ("",), ("x",) * (MAX_UNTRUSTED + 1)])
+@each_row("untrusted", [(" ",), ("",), ("x",) * (MAX_UNTRUSTED + 1)], fresh=["bench"])
 async def test_no_name_and_too_many_are_refused(bench: Bench, untrusted: tuple[str, ...]) -> None:
     house = House(bench, says("ok"))
     with pytest.raises(InvalidRequestError, match="untrusted names"):

@@ -15,6 +15,7 @@ import pytest
 from clawd.errors import StorageError
 from clawd.security import estop
 from clawd.security.estop import EmergencyStop
+from tests.support.rows import each_row
 
 LIMIT_S = 60.0
 
@@ -269,7 +270,7 @@ def test_a_listener_whose_loop_is_closed_is_skipped(stop: EmergencyStop) -> None
     assert event.wait(LIMIT_S)
 
 
-@pytest.mark.parametrize("kind", ["directory", "dangling link", "fifo", "unreadable"])
+@each_row("kind", ["directory", "dangling link", "fifo", "unreadable"], fresh=["home"])
 def test_whatever_bears_the_name_counts_as_set(home: Path, kind: str) -> None:
     stop = EmergencyStop(home)
     match kind:

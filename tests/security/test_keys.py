@@ -11,6 +11,7 @@ from clawd.memory.store import Memory
 from clawd.security.keys import MAX_KEYS, ApiKey, KeyBook, KeyStore
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
+from tests.support.rows import each_row
 
 ADA = Principal(uid=1001, gid=1001, pid=1)
 BOB = Principal(uid=1002, gid=1002, pid=2)
@@ -108,7 +109,7 @@ async def test_a_name_that_several_keys_have_revokes_none(book: KeyBook) -> None
     assert len(book) == 2
 
 
-@pytest.mark.parametrize("scopes", [(), ("root",), ("chat", "")])
+@each_row("scopes", [(), ("root",), ("chat", "")], fresh=["book"])
 async def test_scopes_that_are_none_are_refused(book: KeyBook, scopes: tuple[str, ...]) -> None:
     with pytest.raises(InvalidRequestError, match="chat, tools, admin"):
         await book.create(ADMIN, name="", scopes=scopes)
@@ -122,7 +123,7 @@ async def test_an_admins_key_is_made_by_admins_only(book: KeyBook) -> None:
     assert made.scopes == ("admin",)
 
 
-@pytest.mark.parametrize("days", [-1, 3_651])
+@each_row("days", [-1, 3_651], fresh=["book"])
 async def test_times_that_cannot_be_meant_are_refused(book: KeyBook, days: int) -> None:
     with pytest.raises(InvalidRequestError):
         await book.create(ADA, name="", scopes=("chat",), days=days)

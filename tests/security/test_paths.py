@@ -7,6 +7,7 @@ import pytest
 from clawd.errors import InvalidRequestError
 from clawd.security.paths import PathRules, Place, classify, path_rules
 from clawd.security.policy import PolicySettings
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def rules(tmp_path: Path) -> PathRules:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "place"),
     [
         (".", "inside"),
@@ -59,6 +60,7 @@ def rules(tmp_path: Path) -> PathRules:
         ("../home/receipts.key", "forbidden"),
         ("~nobody-of-that-name/x", "inside"),
     ],
+    fresh=["rules"],
 )
 def test_a_path_is_where_it_leads(rules: PathRules, path: str, place: Place) -> None:
     assert classify(path, rules).place == place
@@ -72,7 +74,7 @@ def test_the_tilde_is_the_home_of_the_user(
     assert classify("~/x", rules).place == "outside"
 
 
-@pytest.mark.parametrize("name", [" a ", "a /b", "~", "~/b", "./~/b", " ~", "a\u00a0", "\ta"])
+@each_row("name", [" a ", "a /b", "~", "~/b", "./~/b", " ~", "a\u00a0", "\ta"], fresh=["rules"])
 def test_only_text_of_a_model_is_trimmed_and_what_was_resolved_is_not(
     rules: PathRules, name: str
 ) -> None:
@@ -94,7 +96,7 @@ def test_a_home_inside_the_workspace_is_forbidden(tmp_path: Path) -> None:
     assert classify("file", rules).place == "inside"
 
 
-@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "\ud800"])
+@each_row("path", ["a\0b", "x" * 5000, "\ud800"], fresh=["rules"])
 def test_what_is_no_path_is_refused(rules: PathRules, path: str) -> None:
     with pytest.raises(InvalidRequestError):
         classify(path, rules)

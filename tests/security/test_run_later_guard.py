@@ -16,6 +16,7 @@ import pytest
 from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.run_later_scan import Found
+from tests.support.rows import each_row
 
 
 class Desk:
@@ -119,7 +120,7 @@ async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) ->
     assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
 
 
-@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444, 0o555])
+@each_row("mode", [0o000, 0o111, 0o444, 0o555], fresh=["desk"])
 async def test_a_folder_that_a_command_closed_keeps_nothing_back(desk: Desk, mode: int) -> None:
     folder = desk.put("a/b/conftest.py").parent.parent
     (folder / "b/conftest.py").unlink()
@@ -146,7 +147,7 @@ async def test_a_name_too_long_for_the_ending_is_shortened(desk: Desk) -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"])
+@each_row("text", ["[core]\n" * 20_000, None], ids=["long", "no-file"], fresh=["desk"])
 async def test_settings_that_cannot_be_read_whole_are_not_plain(
     desk: Desk, text: str | None
 ) -> None:
@@ -254,7 +255,7 @@ async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk:
     assert await desk.guard.leave(first) == PutAside(held=("sub/conftest.py",))
 
 
-@pytest.mark.parametrize(("folder", "files"), [("v/lib", 2_100), ("v/lib/a/b/c/d", 1)])
+@each_row(("folder", "files"), [("v/lib", 2_100), ("v/lib/a/b/c/d", 1)], fresh=["desk"])
 async def test_beside_a_running_command_a_guarded_folder_is_read_whole_and_in_a_thread(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: str, files: int
 ) -> None:

@@ -10,6 +10,7 @@ import yarl
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules, refused_because
 from tests.security.canary import Canary, Names, canary
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 pytestmark = pytest.mark.ssrf
@@ -284,8 +285,8 @@ async def assert_refused(bench: Bench, bird: Canary, url: str, tool: str = "http
     assert await bird.visits() == 0
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("form", [*THIS_MACHINE, *ODD_NUMBERS, *PRIVATE])
+@each_row("tool", TOOLS)
+@each_row("form", [*THIS_MACHINE, *ODD_NUMBERS, *PRIVATE], fresh=["bench", "bird"])
 async def test_an_address_is_refused_in_this_notation(
     bench: Bench, bird: Canary, form: str, tool: str
 ) -> None:
@@ -300,7 +301,7 @@ async def test_an_address_is_refused_in_this_notation(
 
 
 # Without :// it is a path for pdf_extract, and no way to anybody.
-@pytest.mark.parametrize(
+@each_row(
     ("form", "tool"),
     [
         (form, tool)
@@ -308,6 +309,7 @@ async def test_an_address_is_refused_in_this_notation(
         for form, url in TRICKS.items()
         if tool != "pdf_extract" or "://" in url
     ],
+    fresh=["bench", "bird"],
 )
 async def test_a_url_that_hides_something_is_refused(
     bench: Bench, bird: Canary, form: str, tool: str
@@ -323,7 +325,7 @@ async def test_a_url_that_hides_something_is_refused(
     assert names.asked == []
 
 
-@pytest.mark.parametrize("form", [f for f, url in TRICKS.items() if "://" not in url])
+@each_row("form", [f for f, url in TRICKS.items() if "://" not in url], fresh=["bench", "bird"])
 async def test_what_is_no_address_is_a_path_for_pdf_extract(
     bench: Bench, bird: Canary, form: str
 ) -> None:
@@ -337,8 +339,8 @@ async def test_what_is_no_address_is_a_path_for_pdf_extract(
     assert await bird.visits() == 0
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("form", ANSWERS)
+@each_row("tool", TOOLS)
+@each_row("form", ANSWERS, fresh=["bench", "bird"])
 async def test_a_name_that_leads_there_is_refused(
     bench: Bench, bird: Canary, form: str, tool: str
 ) -> None:
@@ -351,7 +353,7 @@ async def test_a_name_that_leads_there_is_refused(
     assert len(names.asked) == 1
 
 
-@pytest.mark.parametrize("form", [*THIS_MACHINE, *PRIVATE])
+@each_row("form", [*THIS_MACHINE, *PRIVATE], fresh=["bench", "bird"])
 async def test_the_same_notation_gets_through_once_the_owner_allows_it(
     bench: Bench, bird: Canary, form: str
 ) -> None:
@@ -367,7 +369,7 @@ async def test_the_same_notation_gets_through_once_the_owner_allows_it(
         assert await bird.visits() == 1
 
 
-@pytest.mark.parametrize("form", ODD_NUMBERS)
+@each_row("form", ODD_NUMBERS, fresh=["bench", "bird"])
 async def test_an_odd_number_is_refused_even_where_its_address_is_allowed(
     bench: Bench, bird: Canary, form: str
 ) -> None:

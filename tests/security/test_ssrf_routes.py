@@ -13,6 +13,7 @@ from clawd.security.network import NetworkRules, judge_url
 from clawd.tools.builtin.transfer import Request, redirected
 from tests.security.canary import Canary, Names, canary
 from tests.security.test_ssrf import TOOLS
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 pytestmark = pytest.mark.ssrf
@@ -169,8 +170,8 @@ async def assert_stopped_at_origin(
     assert await origin.bird.visits() == 0
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("target", TARGETS)
+@each_row("tool", TOOLS)
+@each_row("target", TARGETS, fresh=["bench", "origin"])
 async def test_a_redirect_there_is_not_followed(
     bench: Bench, origin: Origin, target: str, tool: str
 ) -> None:
@@ -178,7 +179,9 @@ async def test_a_redirect_there_is_not_followed(
     await assert_stopped_at_origin(bench, origin, url, 1, tool)
 
 
-@pytest.mark.parametrize("to", ["http://public.example/", "http://secure.example/x", "HTTP://a.b/"])
+@each_row(
+    "to", ["http://public.example/", "http://secure.example/x", "HTTP://a.b/"], fresh=["bench"]
+)
 def test_a_redirect_from_https_to_http_is_refused(bench: Bench, to: str) -> None:
     target = judge_url("https://secure.example/", bench.network)
     request = Request(method="GET", target=target, headers={}, body=None)
@@ -187,8 +190,8 @@ def test_a_redirect_from_https_to_http_is_refused(bench: Bench, to: str) -> None
     assert redirected(request, "/x", bench.network).target.url == "https://secure.example/x"
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@each_row("code", [301, 302, 303, 307, 308])
+@each_row("method", ["GET", "HEAD"], fresh=["bench", "origin"])
 async def test_no_kind_of_redirect_leads_there(
     bench: Bench, origin: Origin, method: str, code: int
 ) -> None:
@@ -198,9 +201,9 @@ async def test_no_kind_of_redirect_leads_there(
     assert await origin.bird.visits() == 0
 
 
-@pytest.mark.parametrize("target", ["loopback", "metadata", "name-to-loopback", "file", "user"])
-@pytest.mark.parametrize("length", [2, 5])
-@pytest.mark.parametrize("tool", TOOLS)
+@each_row("target", ["loopback", "metadata", "name-to-loopback", "file", "user"])
+@each_row("length", [2, 5])
+@each_row("tool", TOOLS, fresh=["bench", "origin"])
 async def test_a_chain_of_redirects_ends_before_there(
     bench: Bench, origin: Origin, tool: str, length: int, target: str
 ) -> None:
@@ -216,8 +219,8 @@ async def test_a_post_is_not_redirected_at_all(bench: Bench, origin: Origin) -> 
     assert await origin.bird.visits() == 0
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("second", SECOND_ANSWERS)
+@each_row("tool", TOOLS)
+@each_row("second", SECOND_ANSWERS, fresh=["bench", "bird"])
 async def test_a_name_that_answers_otherwise_later_is_asked_once(
     bench: Bench, bird: Canary, second: str, tool: str
 ) -> None:
@@ -229,7 +232,7 @@ async def test_a_name_that_answers_otherwise_later_is_asked_once(
     assert await bird.visits() == 0
 
 
-@pytest.mark.parametrize("second", SECOND_ANSWERS)
+@each_row("second", SECOND_ANSWERS, fresh=["bench", "bird"])
 async def test_a_name_that_answers_otherwise_later_is_refused_the_next_time(
     bench: Bench, bird: Canary, second: str
 ) -> None:
@@ -255,16 +258,17 @@ async def test_a_redirect_to_a_rebinding_name_goes_where_was_judged(
     assert await origin.bird.visits() == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "variable",
     [
         "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY",
         "ws_proxy", "socks_proxy",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "scheme"),
     [("http", "http"), ("http", "https"), ("web_fetch", "http"), ("pdf_extract", "https")],
+    fresh=["bench", "bird"],
 )
 async def test_a_proxy_of_the_environment_is_not_asked(
     bench: Bench,
@@ -294,8 +298,10 @@ async def test_credentials_of_a_netrc_stay_at_home(
     assert "authorization" not in origin.headers[0]
 
 
-@pytest.mark.parametrize(
-    "entry", ["127.0.0.1:PORT", "localhost:PORT", "LOCALHOST:PORT", "nas.local:PORT"]
+@each_row(
+    "entry",
+    ["127.0.0.1:PORT", "localhost:PORT", "LOCALHOST:PORT", "nas.local:PORT"],
+    fresh=["bench", "bird"],
 )
 async def test_an_allowed_address_works(bench: Bench, bird: Canary, entry: str) -> None:
     names = Names({"nas.local": [["127.0.0.1"]]})
@@ -309,9 +315,10 @@ async def test_an_allowed_address_works(bench: Bench, bird: Canary, entry: str) 
     assert await bird.visits() == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry",
     ["127.0.0.1", "127.0.0.1:1", "127.0.0.2:PORT", "*:PORT", "*", "", ":PORT", "127.0.0.1:"],
+    fresh=["bench", "bird"],
 )
 async def test_an_entry_allows_nothing_but_its_own_host_and_port(
     bench: Bench, bird: Canary, entry: str
@@ -324,7 +331,9 @@ async def test_an_entry_allows_nothing_but_its_own_host_and_port(
     assert await bird.visits() == 0
 
 
-@pytest.mark.parametrize("entry", ["127.0.0.1", "localhost", "*.example", "169.254.169.254"])
+@each_row(
+    "entry", ["127.0.0.1", "localhost", "*.example", "169.254.169.254"], fresh=["bench", "bird"]
+)
 async def test_an_allowed_domain_opens_no_address(bench: Bench, bird: Canary, entry: str) -> None:
     bench.changes = {"resolve": Names({"a.example": [["127.0.0.1"]]})}
     bench.network = NetworkRules(allowed_domains=(entry,))
@@ -334,7 +343,7 @@ async def test_an_allowed_domain_opens_no_address(bench: Bench, bird: Canary, en
     assert await bird.visits() == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "address"),
     [
         ("public.example", "8.8.8.8"),
@@ -345,6 +354,7 @@ async def test_an_allowed_domain_opens_no_address(bench: Bench, bird: Canary, en
         ("[2606:4700::1111]", "2606:4700::1111"),
         ("bücher.example", "1.1.1.1"),
     ],
+    fresh=["bench", "bird"],
 )
 async def test_a_public_address_is_asked(
     bench: Bench, bird: Canary, host: str, address: str

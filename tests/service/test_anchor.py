@@ -14,6 +14,7 @@ from clawd.service.anchor import Anchor
 from tests.receipts.samples import draft
 from tests.security.fakes import ROOT
 from tests.support.engines import eventually
+from tests.support.rows import each_row
 
 Lines = list[logging.LogRecord]
 
@@ -84,7 +85,7 @@ async def test_a_log_that_went_on_after_the_last_head_is_no_problem(log: Path) -
         assert (await rig.remembered(), rig.chain.head().seq) == (5, 6)
 
 
-@pytest.mark.parametrize("keep", [0, 1, 4])
+@each_row("keep", [0, 1, 4], fresh=["log"])
 async def test_a_cut_log_is_told_and_the_head_stays_remembered(log: Path, keep: int) -> None:
     last = verify(log).head_hash
     cut(log, keep)

@@ -9,6 +9,7 @@ from clawd.security.redact import Redactor
 from clawd.service.log_ring import KEPT_CHARACTERS, KEPT_LINES, LogRing, ring
 from clawd.service.logs import set_up
 from clawd.wire.log_methods import TailLog
+from tests.support.rows import each_row
 
 SECRET = "correct-horse-battery"
 log = logging.getLogger("clawd.test")
@@ -59,7 +60,7 @@ def test_what_is_kept_has_a_bound_and_what_is_lost_is_counted(kept: LogRing) -> 
     assert cursor == "11"
 
 
-@pytest.mark.parametrize("cursor", ["-1", "x", "9" * 40, "١", "77"])
+@each_row("cursor", ["-1", "x", "9" * 40, "١", "77"], fresh=["kept"])
 def test_a_cursor_that_is_none_of_ours_gives_the_newest(kept: LogRing, cursor: str) -> None:
     log.info("one")
     assert texts(kept, cursor) == (["one"], "1", 0)

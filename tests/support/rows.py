@@ -7,16 +7,16 @@
         assert number(given) == expected
 
 Where a test asks for `tmp_path`, `monkeypatch`, `caplog` or `capsys`, each row gets a folder of its
-own, its patches are taken back after it, and what the row before wrote is gone. All other fixtures
-are shared by the rows.
+own, its patches are taken back after it, and what the row before wrote is gone. Fixtures named in
+`fresh` are made anew for each row, in its folder; all others are shared by the rows.
 """
 
+import contextlib
 import functools
 import inspect
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Rows:
         self.count = 0  # rows begun
         self._failures: list[tuple[str, BaseException]] = []
 
-    @contextmanager
+    @contextlib.contextmanager
     def row(self, name: object) -> Iterator[None]:
         """Keep what is raised inside under the name of its row, so that the next row still runs."""
         self.count += 1
@@ -71,6 +71,7 @@ def each_row(
     table: Iterable[Any],
     *,
     ids: Callable[[Any], object] | Iterable[object] | None = None,
+    fresh: Sequence[str] = (),
 ) -> Callable[[_Test], _Test]:
     """Return a decorator that runs a test with every row of `table` in one case."""
     keys = _keys(names)
@@ -84,8 +85,12 @@ def each_row(
                 __tracebackhide__ = True
                 found = Rows()
                 for name, values in rows:
-                    with found.row(name), _own(kwargs, found) as fixtures:
-                        await test(*args, **fixtures, **values)
+                    with found.row(name):
+                        async with contextlib.AsyncExitStack() as stack:
+                            fixtures = stack.enter_context(_own(kwargs, found, fresh))
+                            for each in fresh:
+                                await _make_later(each, fixtures, stack)
+                            await test(*args, **_taken(fixtures, test, fresh), **values)
                 found.check()
         else:
 
@@ -94,18 +99,81 @@ def each_row(
                 __tracebackhide__ = True
                 found = Rows()
                 for name, values in rows:
-                    with found.row(name), _own(kwargs, found) as fixtures:
-                        test(*args, **fixtures, **values)
+                    with found.row(name), contextlib.ExitStack() as stack:
+                        fixtures = stack.enter_context(_own(kwargs, found, fresh))
+                        for each in fresh:
+                            _make(each, fixtures, stack)
+                        test(*args, **_taken(fixtures, test, fresh), **values)
                 found.check()
 
-        signature = inspect.signature(test)
-        unknown = set(keys) - set(signature.parameters)
-        assert not unknown, f"{test.__name__} takes no {', '.join(sorted(unknown))}"
-        kept = [each for name, each in signature.parameters.items() if name not in keys]
-        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        _sign(run, test, {*keys, *fresh}, ("request", "tmp_path") if fresh else ())
         return run
 
     return joined
+
+
+def _sign(run: _Test, test: _Test, gone: set[str], wanted: Sequence[str]) -> None:
+    """Let pytest see what fixtures the joined test takes."""
+    taken = inspect.signature(test).parameters
+    unknown = gone - set(taken)
+    assert not unknown, f"{test.__name__} takes no {', '.join(sorted(unknown))}"
+    kept = [each for name, each in taken.items() if name not in gone]
+    kept += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+        for name in wanted
+        if name not in taken
+    ]
+    run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+
+
+def _taken(fixtures: dict[str, Any], test: _Test, fresh: Sequence[str]) -> dict[str, Any]:
+    """Leave out what only the fixtures of the row were made from."""
+    if not fresh:
+        return fixtures
+    taken = inspect.signature(test).parameters
+    return {name: value for name, value in fixtures.items() if name in taken}
+
+
+def _parts(name: str, fixtures: dict[str, Any]) -> tuple[Callable[..., Any], list[str]]:
+    """Return what makes a fixture and the names of what it is made from."""
+    request = fixtures["request"]
+    (*_, found) = request._fixturemanager.getfixturedefs(name, request.node)
+    if found.scope != "function":
+        return lambda: request.getfixturevalue(name), []
+    return found.func, list(inspect.signature(found.func).parameters)
+
+
+def _make(name: str, fixtures: dict[str, Any], stack: contextlib.ExitStack) -> None:
+    if name in fixtures:
+        return
+    function, needed = _parts(name, fixtures)
+    for each in needed:
+        _make(each, fixtures, stack)
+    made = function(**{each: fixtures[each] for each in needed})
+    if inspect.isgenerator(made):
+        stack.callback(next, made, None)
+        made = next(made)
+    fixtures[name] = made
+
+
+async def _make_later(
+    name: str, fixtures: dict[str, Any], stack: contextlib.AsyncExitStack
+) -> None:
+    if name in fixtures:
+        return
+    function, needed = _parts(name, fixtures)
+    for each in needed:
+        await _make_later(each, fixtures, stack)
+    made = function(**{each: fixtures[each] for each in needed})
+    if inspect.isasyncgen(made):
+        stack.push_async_callback(anext, made, None)
+        made = await anext(made)
+    elif inspect.isgenerator(made):
+        stack.callback(next, made, None)
+        made = next(made)
+    elif inspect.iscoroutine(made):
+        made = await made
+    fixtures[name] = made
 
 
 def _keys(names: str | Sequence[str]) -> list[str]:
@@ -141,12 +209,12 @@ def _shortened(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-@contextmanager
-def _own(kwargs: dict[str, Any], found: Rows) -> Iterator[dict[str, Any]]:
+@contextlib.contextmanager
+def _own(kwargs: dict[str, Any], found: Rows, fresh: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the fixtures of a row: what another row could have left in them is not there."""
     fixtures = dict(kwargs)
     with pytest.MonkeyPatch.context() as patch:
-        if "monkeypatch" in fixtures:
+        if fresh or "monkeypatch" in fixtures:
             fixtures["monkeypatch"] = patch
         if isinstance(folder := fixtures.get("tmp_path"), Path):
             fixtures["tmp_path"] = folder / f"r{found.count}"

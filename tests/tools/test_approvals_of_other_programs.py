@@ -3,12 +3,11 @@
 import asyncio
 from typing import ClassVar
 
-import pytest
-
 from clawd.security.approvals import Answer
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest
 from tests.support.dispatching import Bench, Probe
+from tests.support.rows import each_row
 
 
 class First(Probe):
@@ -36,7 +35,7 @@ async def run(
     return await task
 
 
-@pytest.mark.parametrize("word", ["conversation", "always"])
+@each_row("word", ["conversation", "always"], fresh=["bench"])
 async def test_a_rule_ends_where_the_program_is_another(bench: Bench, word: Answer) -> None:
     first, second = First(risk="medium"), Second(risk="medium")
     dispatcher = bench.dispatcher([first])

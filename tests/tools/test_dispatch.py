@@ -15,6 +15,7 @@ from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import ApprovalResolved, ToolFinished, ToolProgress, ToolStarted
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe, blocked, request
+from tests.support.rows import each_row
 
 
 def told(receipt: Receipt) -> tuple[str, str, str, str]:
@@ -56,7 +57,7 @@ async def test_an_unknown_tool_is_a_failed_call(bench: Bench) -> None:
     assert await bench.stored(receipt) == (b"not json", outcome.text.encode())
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "{}", '{"text":1,"number":"x"}', "null"])
+@each_row("arguments", ["", "{", "[1]", "{}", '{"text":1,"number":"x"}', "null"], fresh=["bench"])
 async def test_bad_arguments_are_a_failed_call_with_an_example(
     bench: Bench, arguments: str
 ) -> None:
@@ -79,8 +80,8 @@ BROKEN_SCHEMAS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("schema", BROKEN_SCHEMAS)
-@pytest.mark.parametrize("name", ["broken", "brokn", "nowhere"])
+@each_row("schema", BROKEN_SCHEMAS)
+@each_row("name", ["broken", "brokn", "nowhere"], fresh=["bench"])
 async def test_a_schema_that_makes_no_sense_costs_no_call_its_receipt(
     bench: Bench, schema: dict[str, Any], name: str
 ) -> None:
@@ -104,7 +105,7 @@ async def test_a_tool_whose_schema_makes_no_sense_leaves_the_others_their_names(
     assert (outcome.kind, tool.calls) == ("ok", 1)
 
 
-@pytest.mark.parametrize("more", ["_all", "_" + "x" * 600])
+@each_row("more", ["_all", "_" + "x" * 600], fresh=["bench"])
 async def test_a_longer_name_is_not_cut_down_to_one_that_exists(bench: Bench, more: str) -> None:
     longest = Probe("delete_" + "note" * 14 + "s")
     assert len(longest.name) == 64
@@ -228,7 +229,7 @@ async def raise_not_found(_arguments: Arguments, _context: ToolContext) -> Any:
     raise NotFoundError("no such file.", hint="Look again.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("act", "text"),
     [
         (raise_defect, "error: probe failed: KeyError"),
@@ -236,6 +237,7 @@ async def raise_not_found(_arguments: Arguments, _context: ToolContext) -> Any:
         (cancel_itself, "error: probe broke off by itself"),
         (raise_not_found, "error: no such file. Look again."),
     ],
+    fresh=["bench"],
 )
 async def test_a_tool_that_raises_is_a_failed_call(bench: Bench, act: Any, text: str) -> None:
     outcome = await bench.called(Probe(act=act))

@@ -18,6 +18,7 @@ from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallScope
 from clawd.wire.events import Event, ToolFinished, ToolStarted
 from tests.support.dispatching import SECRET, Bench, Probe, request
+from tests.support.rows import each_row
 
 
 def on_disk(bench: Bench, query: str) -> list[tuple[object, ...]]:
@@ -281,7 +282,7 @@ async def test_now_and_then_the_head_is_logged_whole(
     ]
 
 
-@pytest.mark.parametrize("tool", ["probe", "unknown"])
+@each_row("tool", ["probe", "unknown"], fresh=["bench"])
 async def test_contents_are_kept_before_the_receipt_that_hashes_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:

@@ -16,6 +16,7 @@ from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import ApprovalResolved
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, SECRET, Bench, Probe, bench_in
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ async def with_edit(
     return call.result(), second.question.action
 
 
-@pytest.mark.parametrize("text", ["b", "harmless"])
+@each_row("text", ["b", "harmless"], fresh=["bench"])
 async def test_an_edited_call_is_asked_about_anew_and_runs_as_edited(
     bench: Bench, text: str
 ) -> None:
@@ -104,7 +105,7 @@ async def test_what_policy_denies_is_denied_also_when_a_person_wrote_it(bench: B
     assert bench.asked.empty()
 
 
-@pytest.mark.parametrize("arguments", ["[1]", "{", '{"number":1}'])
+@each_row("arguments", ["[1]", "{", '{"number":1}'], fresh=["bench"])
 async def test_an_edit_that_cannot_be_meant_leaves_the_call_as_it_was(
     bench: Bench, arguments: str
 ) -> None:

@@ -14,6 +14,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools import external
 from clawd.tools.external import ExternalTool
 from clawd.tools.external_spec import ExternalSpec, Parameter
+from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.external_files import ECHOES_ARGV, Bench, program
 
@@ -44,7 +45,7 @@ def script(bench: Bench, text: str, **fields: Any) -> ExternalTool:
     return made
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hostile",
     [
         "; rm -rf /",
@@ -67,6 +68,7 @@ def script(bench: Bench, text: str, **fields: Any) -> ExternalTool:
         "‮é漢🙂",
         "x" * 4096,
     ],
+    fresh=["bench"],
 )
 async def test_a_hostile_argument_arrives_as_one_element(bench: Bench, hostile: str) -> None:
     result = await bench.call(echo(bench), value=hostile)
@@ -75,9 +77,10 @@ async def test_a_hostile_argument_arrives_as_one_element(bench: Bench, hostile: 
     assert list(bench.workspace.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hostile", "reason"),
     [("a\0b", "NUL"), ("x" * 4097, "4097 bytes long, at most 4096"), ("é" * 2049, "4098 bytes")],
+    fresh=["bench"],
 )
 async def test_what_no_program_can_be_given_is_blocked(
     bench: Bench, hostile: str, reason: str

@@ -25,6 +25,7 @@ from clawd.tools.schema import decode_arguments
 from clawd.tools.telling import DispatchSettings
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe, request
+from tests.support.rows import each_row
 from tests.tools.test_off_spec_calls import tools_in
 from tests.tools.test_offer import StandIn
 
@@ -125,7 +126,7 @@ async def test_a_standing_rule_for_the_flat_tool_counts_for_the_facade_and_for_n
     assert (await dispatcher.call(other, bench.scope())).status == "denied"
 
 
-@pytest.mark.parametrize("name", ["fs", "fs_write", "fs.write", "write_file", "FileWrite"])
+@each_row("name", ["fs", "fs_write", "fs.write", "write_file", "FileWrite"], fresh=["bench"])
 async def test_no_spelling_gets_around_what_is_not_offered_or_not_allowed(
     bench: Bench, tmp_path: Path, name: str
 ) -> None:
@@ -244,7 +245,7 @@ class Plan(Probe):
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "arguments", "expected"),
     [
         ("plan", {}, {"action": "list"}),
@@ -272,7 +273,7 @@ class Plan(Probe):
         ("plan_purge", {"id": 1}, None),
         ("todo", {}, {"action": "list"}),
     ],
-)  # fmt: skip
+ fresh=["bench"])  # fmt: skip
 async def test_an_action_is_read_out_of_a_call_or_asked_for(
     bench: Bench, name: str, arguments: dict[str, Any], expected: dict[str, Any] | None
 ) -> None:

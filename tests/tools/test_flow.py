@@ -22,6 +22,7 @@ from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.outcome import CallOutcome
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Held, Probe, request
+from tests.support.rows import each_row
 
 WEB = "example.org"
 
@@ -59,7 +60,7 @@ def full(bench: Bench) -> Full:
     return Full(bench)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments"),
     [
         ("file_read", {"path": "a.txt"}),
@@ -72,6 +73,7 @@ def full(bench: Bench) -> Full:
         ("file_edit", {"path": "a.txt", "old_text": "none", "new_text": "x"}),
         ("file_read", {"path": "b.txt"}),
     ],
+    fresh=["full"],
 )
 async def test_what_a_tainted_conversation_wrote_taints_who_reads_it(
     full: Full, tool: str, arguments: dict[str, Any]
@@ -87,7 +89,7 @@ async def test_what_a_tainted_conversation_wrote_taints_who_reads_it(
     assert full.sources("c3") == ()
 
 
-@pytest.mark.parametrize("tool", ["file_write", "file_append", "file_edit"])
+@each_row("tool", ["file_write", "file_append", "file_edit"], fresh=["full"])
 async def test_every_way_of_writing_marks_the_file(full: Full, tool: str) -> None:
     (full.workspace / "a.txt").write_text("old")
     full.taint("c1")
@@ -100,10 +102,10 @@ async def test_every_way_of_writing_marks_the_file(full: Full, tool: str) -> Non
 
 
 @pytest.mark.sandbox
-@pytest.mark.parametrize(
+@each_row(
     "command", ["cp a.txt b.txt", "mv a.txt b.txt", "ln a.txt b.txt", "python3 -c 'import shutil; "
                 "shutil.copy2(\"a.txt\", \"b.txt\")'"],
-)  # fmt: skip
+ fresh=["full"])  # fmt: skip
 async def test_a_copy_by_a_command_is_as_untrusted_as_its_original(
     full: Full, command: str
 ) -> None:
@@ -165,8 +167,10 @@ async def test_a_search_that_finds_a_tainted_conversation_taints(full: Full) -> 
     assert full.sources("bad") == ()
 
 
-@pytest.mark.parametrize(
-    "path", [".git/hooks/pre-commit", ".GIT/config", "conftest.py", "x.pth", ".envrc", "AGENTS.md"]
+@each_row(
+    "path",
+    [".git/hooks/pre-commit", ".GIT/config", "conftest.py", "x.pth", ".envrc", "AGENTS.md"],
+    fresh=["full"],
 )
 async def test_a_tainted_conversation_asks_before_it_writes_what_runs_later(
     full: Full, path: str

@@ -18,6 +18,7 @@ from clawd.tools.lookup import ToolLookup
 from clawd.tools.outcome import CallOutcome
 from clawd.tools.verbs import distance
 from tests.support.dispatching import Bench, bench_in, request
+from tests.support.rows import each_row
 from tests.tools.off_spec import FILES, REFUSED, ROWS, Outcome
 
 FULL = PolicySettings(autonomy="full")
@@ -63,7 +64,7 @@ def test_the_table_is_large_and_has_no_row_twice() -> None:
     assert len({(name, raw) for name, raw, _ in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize(("name", "raw", "expected"), ROWS)
+@each_row(("name", "raw", "expected"), ROWS, fresh=["workshop"])
 async def test_an_off_spec_call_does_what_was_meant_or_shows_how(
     workshop: Workshop, name: str, raw: str, expected: Outcome
 ) -> None:

@@ -14,6 +14,7 @@ from clawd.service.recovery import close_interrupted
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.dispatch import NAME_IN_RECEIPT, REASON_LIMIT
 from tests.support.dispatching import LIMIT_S, SECRET, Bench, Held, Probe, request
+from tests.support.rows import each_row
 
 SHAPED = "ghp_" + "a1B2" * 9
 PART = SECRET[: len(SECRET) // 2]
@@ -53,7 +54,7 @@ async def crash(arguments: Arguments, _context: ToolContext) -> ToolResult:
     raise RuntimeError(f"crashed at {arguments['text']}")
 
 
-@pytest.mark.parametrize("act", [echo, fail, crash])
+@each_row("act", [echo, fail, crash], fresh=["bench", "logged"])
 async def test_arguments_results_and_reasons(
     bench: Bench, logged: pytest.LogCaptureFixture, act: object
 ) -> None:
@@ -62,7 +63,7 @@ async def test_arguments_results_and_reasons(
     assert not any(each in logged.text for each in (PART, SHAPED))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments"),
     [
         (f"no_tool_{SECRET}", "{}"),
@@ -70,6 +71,7 @@ async def test_arguments_results_and_reasons(
         ("probe", f"no json {SECRET} {SHAPED}"),
         ("probe", json.dumps({SECRET: SHAPED})),
     ],
+    fresh=["bench", "logged"],
 )
 async def test_calls_that_cannot_be_made(
     bench: Bench, logged: pytest.LogCaptureFixture, tool: str, arguments: str
@@ -107,9 +109,9 @@ async def test_a_question_that_waits_for_an_answer(
     assert not any(each in logged.text for each in (PART, SHAPED))
 
 
-@pytest.mark.parametrize("shift", range(5, len(SECRET), 4))
-@pytest.mark.parametrize("limit", [REASON_LIMIT, 4096])
-@pytest.mark.parametrize("answer", [failed, succeeded])
+@each_row("shift", range(5, len(SECRET), 4))
+@each_row("limit", [REASON_LIMIT, 4096])
+@each_row("answer", [failed, succeeded], fresh=["bench"])
 async def test_a_secret_at_the_place_where_a_text_is_cut_leaves_no_half(
     bench: Bench, shift: int, limit: int, answer: Callable[[str], ToolResult]
 ) -> None:

@@ -19,6 +19,7 @@ from clawd.wire.conversation_methods import (
 )
 from clawd.wire.methods import ListConversations, OpenConversation, SendMessage, ShowConversation
 from tests.support.inprocess import Inside, daemon_in
+from tests.support.rows import each_row
 
 Format = Literal["jsonl", "markdown"]
 
@@ -50,7 +51,7 @@ async def exported(inside: Inside, conversation_id: str, how: Format) -> list[st
         )
 
 
-@pytest.mark.parametrize("how", ["jsonl", "markdown"])
+@each_row("how", ["jsonl", "markdown"], fresh=["inside"])
 async def test_a_big_export_comes_in_pieces_that_add_up(how: Format, inside: Inside) -> None:
     conversation_id = await talk(inside, 3)
     sizes = (CHUNK_CHARACTERS * 3, 10, CHUNK_CHARACTERS - 200, CHUNK_CHARACTERS, 0)
@@ -81,8 +82,10 @@ async def test_many_messages_are_exported_in_order_with_checkpoints_last(inside:
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.parametrize(
-    "cursor", ["x", "1", "1:-1", "-2:0", "9" * 50, "9" * 30 + ":0", "1:2:3", "-1:x"]
+@each_row(
+    "cursor",
+    ["x", "1", "1:-1", "-2:0", "9" * 50, "9" * 30 + ":0", "1:2:3", "-1:x"],
+    fresh=["inside"],
 )
 async def test_a_cursor_that_is_none_is_refused(cursor: str, inside: Inside) -> None:
     conversation_id = await talk(inside, 1)

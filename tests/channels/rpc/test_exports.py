@@ -17,6 +17,7 @@ from clawd.receipts.logfiles import rotated_files
 from clawd.wire.receipt_methods import LoadContents, ReadReceiptLog
 from tests.receipts.samples import draft
 from tests.support.dispatching import Bench, bench_in
+from tests.support.rows import each_row
 
 CALL: Any = None
 
@@ -58,7 +59,7 @@ def on_disk(bench: Bench) -> bytes:
     return b"".join(file.read_bytes() for file in [*rotated_files(bench.log), bench.log])
 
 
-@pytest.mark.parametrize("size", [1000, 1 << 20])
+@each_row("size", [1000, 1 << 20], fresh=["bench"])
 async def test_the_log_comes_whole_whatever_the_size_of_a_piece(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:

@@ -11,6 +11,7 @@ from clawd.wire.codec import HEADER, MAX_FRAME_BYTES, encode_frame
 from clawd.wire.messages import Cancel, Failure, Hello, Result, Welcome
 from clawd.wire.methods import FollowConversation, Ping, Status
 from tests.channels.rpc.rig import LIMIT_S, Rig, request
+from tests.support.rows import each_row
 
 DEEP = b"\x91" * 100_000 + b"\xc0"
 
@@ -19,7 +20,7 @@ def framed(body: bytes) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "reason"),
     [
         (encode_frame(request(1, Ping())), "first frame must be a hello"),
@@ -32,6 +33,7 @@ def framed(body: bytes) -> bytes:
         (framed(msgspec.msgpack.encode({"type": "welcome", "protocol": 1})), "not a frame"),
     ],
     ids=["request", "cancel", "nil", "deep", "http", "zero", "over", "welcome"],
+    fresh=["rig"],
 )
 async def test_whoever_does_not_begin_with_a_hello_is_told_and_cut_off(
     rig: Rig, caplog: pytest.LogCaptureFixture, first: bytes, reason: str
@@ -47,7 +49,7 @@ async def test_whoever_does_not_begin_with_a_hello_is_told_and_cut_off(
     assert await bystander.ping() == "ping for 1000"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         encode_frame(Hello(min=1, max=1)),
@@ -58,6 +60,7 @@ async def test_whoever_does_not_begin_with_a_hello_is_told_and_cut_off(
         b"\xff" * 300_000,
     ],
     ids=["second hello", "no frame", "deep", "over", "lie", "garbage"],
+    fresh=["rig"],
 )
 async def test_later_nonsense_cuts_off_this_client_and_its_requests(rig: Rig, bad: bytes) -> None:
     bystander, client = await rig.greeted(), await rig.greeted()

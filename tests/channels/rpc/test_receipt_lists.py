@@ -16,6 +16,7 @@ from clawd.wire.receipt_methods import ListReceipts, ShowReceipt
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench, bench_in
+from tests.support.rows import each_row
 
 CALLS: list[dict[str, Any]] = [
     {"tool": "file_list", "uid": ADA.uid, "timestamp": "2026-11-21T08:00:00Z"},
@@ -50,7 +51,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         yield Desk(bench, [await bench.chain.append(draft(**call)) for call in CALLS])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "found"),
     [
         ({}, [4, 3, 1]),
@@ -66,6 +67,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         ({"conversation_id": "conv"}, []),
         ({"cursor": "4", "tool": "file_*", "limit": 1}, [3]),
     ],
+    fresh=["desk"],
 )
 async def test_a_list_holds_what_fits_of_ones_own(
     desk: Desk, wanted: dict[str, Any], found: list[int]
@@ -80,9 +82,10 @@ async def test_an_admin_sees_everybodys_and_another_user_only_theirs(desk: Desk)
     assert await desk.listed(BOB, tool="file_*") == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wanted",
     [{"status": "lost"}, {"since": "yesterday"}, {"until": "2026-11-21"}, {"since": "2026-11-21T"}],
+    fresh=["desk"],
 )
 async def test_what_no_receipt_can_have_is_refused(desk: Desk, wanted: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):

@@ -24,6 +24,7 @@ from clawd.wire.methods import (
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import Done
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, ROOT, RawClient, Rig, request
+from tests.support.rows import each_row
 
 
 async def read_turn(client: RawClient) -> tuple[list[str], TurnFinished]:
@@ -46,9 +47,10 @@ async def test_a_hello_is_answered_by_who_the_daemon_is_and_who_the_client_is(ri
     assert (await other.hello()).role == "admin"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("low", "high", "advice"),
     [(2, 9, "upgrade clawd"), (-3, 0, "upgrade clawctl"), (5, 1, "upgrade")],
+    fresh=["rig"],
 )
 async def test_a_range_without_our_version_is_refused_in_a_sentence(
     rig: Rig, low: int, high: int, advice: str

@@ -9,6 +9,7 @@ import pytest
 
 from clawd.engine.worker.files import LoadError
 from clawd.engine.worker.remote import add_rpc_servers
+from tests.support.rows import each_row
 
 _ADD = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
 REGISTRY, DEVICES = 11, 22
@@ -73,7 +74,7 @@ def _without(name: str) -> FakeLibrary:
     return library
 
 
-@pytest.mark.parametrize(
+@each_row(
     "library",
     [
         FakeLibrary(has_rpc=False),
@@ -81,6 +82,7 @@ def _without(name: str) -> FakeLibrary:
         _without("ggml_backend_reg_by_name"),
         _without("ggml_backend_register"),
     ],
+    fresh=["server"],
 )
 def test_a_build_without_rpc_is_refused_with_what_to_do(library: FakeLibrary, server: str) -> None:
     with pytest.raises(LoadError, match="has no RPC") as caught:

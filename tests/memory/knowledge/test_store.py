@@ -23,6 +23,7 @@ from clawd.memory.knowledge.files import EntryFiles
 from clawd.memory.knowledge.shelf import Author
 from clawd.memory.knowledge.store import Knowledge
 from tests.memory.knowledge.rig import ME, OTHER, Notes, files_of
+from tests.support.rows import each_row
 
 KIB = 1024
 
@@ -107,13 +108,14 @@ async def test_an_entry_keeps_its_sources_when_something_is_added(notes: Notes) 
     assert hit.card.untrusted == ("web", "mcp")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "by_hand",
     [
         b"---\nkeywords: a\ntitle: My notes\n---\n\nbody\n",
         b"keywords: a\n\ncaf\xe9\n",
         b"keywords: a\r\n\r\nbody\x0c\r\n",
     ],
+    fresh=["notes"],
 )
 async def test_what_an_append_cannot_keep_of_a_file_made_by_hand_lies_in_the_trash(
     notes: Notes, by_hand: bytes
@@ -162,7 +164,7 @@ async def test_an_entry_beside_a_fixed_one_is_told(notes: Notes) -> None:
     assert files_of(await notes.load("fix-vpn")) == ["fix-vpn.md"]
 
 
-@pytest.mark.parametrize("content", ["", "\n \n", "\x00\x1b"])
+@each_row("content", ["", "\n \n", "\x00\x1b"], fresh=["notes"])
 async def test_an_empty_content_is_refused(notes: Notes, content: str) -> None:
     for write in (notes.save, notes.append):
         with pytest.raises(InvalidRequestError, match=r"no content.*\"content\": "):

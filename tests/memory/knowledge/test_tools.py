@@ -20,6 +20,7 @@ from clawd.wire.knowledge_reports import KnowledgeEntry
 from tests.memory.knowledge.rig import ME, Notes
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe, bench_in, request
+from tests.support.rows import each_row
 
 USER = Principal(uid=ME, gid=ME, pid=1)
 SOURCE = "web_fetch evil.example"
@@ -129,7 +130,7 @@ async def test_a_search_says_that_there_are_more_pages(world: World) -> None:
     assert beyond == "There is no page 3; the last one is 2."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments", "lines"),
     [
         ("knowledge_search", {"keywords": "x", "max_results": 20}, 21),
@@ -143,6 +144,7 @@ async def test_a_search_says_that_there_are_more_pages(world: World) -> None:
         ("knowledge_keywords", {"max": 501}, 501),
         ("knowledge_keywords", {"min_count": 0, "max": 1}, 2),
     ],
+    fresh=["world"],
 )
 async def test_numbers_are_kept_within_their_limits(
     world: World, tool: str, arguments: dict[str, Any], lines: int

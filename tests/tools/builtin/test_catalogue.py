@@ -7,6 +7,7 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security.policy import PolicySettings
 from clawd.tools.registry import Registry, specs
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
@@ -37,7 +38,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
 _STARTS_PROCESS = {"shell", "evaluate", "web_search", "web_fetch", "pdf_extract"}
 
 
-@pytest.mark.parametrize("name", list(_ARGUMENTS))
+@each_row("name", list(_ARGUMENTS), fresh=["bench"])
 def test_a_tool_has_the_agreed_arguments_and_a_short_line(bench: Bench, name: str) -> None:
     tool = bench.tool(name)
     required, optional = _ARGUMENTS[name]
@@ -53,7 +54,7 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
     assert registry.get("datetime").name == "time"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "arguments", "risk"),
     [
         ("time", {}, "low"),
@@ -80,6 +81,7 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
         ("pdf_extract", {"source": "a.pdf"}, "low"),
         ("http", {"url": "https://example.org/", "method": "POST"}, "high"),
     ],
+    fresh=["bench"],
 )
 def test_the_risk_inside_the_workspace(
     bench: Bench, name: str, arguments: dict[str, Any], risk: str
@@ -89,8 +91,8 @@ def test_the_risk_inside_the_workspace(
     assert assessment.reason
 
 
-@pytest.mark.parametrize("path", ["../x", "/usr/share/x", "/etc/passwd", "keys/id", "../home/key"])
-@pytest.mark.parametrize(
+@each_row("path", ["../x", "/usr/share/x", "/etc/passwd", "keys/id", "../home/key"])
+@each_row(
     ("name", "more"),
     [
         ("file_list", {}),
@@ -102,6 +104,7 @@ def test_the_risk_inside_the_workspace(
         ("grep", {"pattern": "x"}),
         ("glob", {"pattern": "x"}),
     ],
+    fresh=["bench"],
 )
 async def test_what_lies_outside_or_is_forbidden_is_blocked_and_does_not_open_either(
     bench: Bench, name: str, more: dict[str, Any], path: str

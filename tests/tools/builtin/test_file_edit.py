@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
-
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 _TEXT = "alpha\nbeta\ngamma\nbeta\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "result"),
     [
         ({"old_text": "alpha", "new_text": "A"}, "A\nbeta\ngamma\nbeta\n"),
@@ -23,6 +22,7 @@ _TEXT = "alpha\nbeta\ngamma\nbeta\n"
         ({"start_line": "3", "end_line": "3", "new_text": "G"}, "alpha\nbeta\nG\nbeta\n"),
         ({"start_line": 1, "end_line": 4, "new_text": ""}, ""),
     ],
+    fresh=["bench"],
 )
 async def test_a_part_is_replaced(bench: Bench, arguments: dict[str, Any], result: str) -> None:
     file = bench.put("f", _TEXT)
@@ -31,7 +31,7 @@ async def test_a_part_is_replaced(bench: Bench, arguments: dict[str, Any], resul
     assert edited.output == f"updated f ({len(result)} B)"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "words"),
     [
         ({"old_text": "beta", "new_text": "B"}, "stands 2 times in f (lines 2, 4)"),
@@ -45,6 +45,7 @@ async def test_a_part_is_replaced(bench: Bench, arguments: dict[str, Any], resul
         ({"new_text": "x"}, "give either"),
         ({"old_text": "alpha", "start_line": 1, "new_text": "x"}, "give either"),
     ],
+    fresh=["bench"],
 )
 async def test_what_is_not_there_just_once_is_refused_and_nothing_changes(
     bench: Bench, arguments: dict[str, Any], words: str
@@ -77,7 +78,7 @@ async def test_line_ends_stay_as_the_file_has_them(bench: Bench) -> None:
     assert file.read_bytes() == b"1\r\nx\r\ny\r\nz\r\nend"
 
 
-@pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/conftest.py", ".envrc"])
+@each_row("path", [".git/hooks/post-commit", "sub/conftest.py", ".envrc"], fresh=["bench"])
 def test_writing_what_runs_later_outside_says_so(bench: Bench, path: str) -> None:
     said = bench.risk("file_write", path=path, content="x")
     assert (said.risk, said.reason) == (

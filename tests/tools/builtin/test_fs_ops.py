@@ -19,6 +19,7 @@ from clawd.security.policy import PolicySettings
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin import changing
 from clawd.tools.changes import CallFacts, Undoing
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 LINES = "".join(f"line {n}\n" for n in range(1, 11))
@@ -97,7 +98,7 @@ async def test_edits_after_a_write_are_of_what_it_wrote(bench: Bench) -> None:
     assert file.read_text() == "X\nY\nz\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "edits",
     [
         [{"start_line": 2, "end_line": 4}, {"start_line": 4}],
@@ -106,6 +107,7 @@ async def test_edits_after_a_write_are_of_what_it_wrote(bench: Bench) -> None:
         [{"old_text": "line 3\nline 4"}, {"start_line": 4}],
         [{"old_text": "line 3"}, {"old_text": "e 3\nli"}],
     ],
+    fresh=["bench"],
 )
 async def test_edits_that_overlap_are_refused_before_anything_is_done(
     bench: Bench, edits: list[dict[str, Any]]
@@ -214,8 +216,8 @@ async def test_a_disk_that_fails_is_told_of_its_operation(
     assert result.output == "1. write b: created b (1 B)"
 
 
-@pytest.mark.parametrize("name", ["offset", "start_line", "max_bytes", "max_lines"])
-@pytest.mark.parametrize("number", [-(10**30), -1, 0, 2**63 - 1, 2**63, 10**30])
+@each_row("name", ["offset", "start_line", "max_bytes", "max_lines"])
+@each_row("number", [-(10**30), -1, 0, 2**63 - 1, 2**63, 10**30], fresh=["bench"])
 async def test_no_number_keeps_a_batch_from_telling_what_it_did(
     bench: Bench, name: str, number: int
 ) -> None:
@@ -225,7 +227,7 @@ async def test_no_number_keeps_a_batch_from_telling_what_it_did(
     assert "1. write b: created b (1 B)" in told(result)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("operations", "words"),
     [
         (
@@ -244,6 +246,7 @@ async def test_no_number_keeps_a_batch_from_telling_what_it_did(
             "either old_text",
         ),
     ],
+    fresh=["bench"],
 )
 async def test_a_batch_that_cannot_be_meant_is_refused_with_an_example(
     bench: Bench, operations: list[dict[str, Any]], words: str
@@ -273,13 +276,14 @@ async def test_what_a_small_model_writes_is_understood(bench: Bench) -> None:
     assert (bench.workspace / "a").read_text() == "y"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("operations", "risk", "outward"),
     [
         ([op("read", path="a"), op("list"), op("grep", pattern="x")], "low", False),
         ([op("read", path="a"), op("write", path="a", content="")], "medium", False),
         ([op("read", path="a"), op("append", path=".git/hooks/x", content="")], "medium", True),
     ],
+    fresh=["bench"],
 )
 def test_the_risk_is_the_highest_of_its_operations(
     bench: Bench, operations: list[dict[str, Any]], risk: str, outward: bool
@@ -290,8 +294,8 @@ def test_the_risk_is_the_highest_of_its_operations(
     assert ("run or obey later" in found.reason) is outward
 
 
-@pytest.mark.parametrize("path", ["../x", "/usr/share/x", "/etc/passwd", "keys/id", "../home/key"])
-@pytest.mark.parametrize("verb", ["read", "write", "edit", "append", "list", "glob", "grep"])
+@each_row("path", ["../x", "/usr/share/x", "/etc/passwd", "keys/id", "../home/key"])
+@each_row("verb", ["read", "write", "edit", "append", "list", "glob", "grep"], fresh=["bench"])
 async def test_one_operation_that_is_blocked_blocks_the_batch(
     bench: Bench, verb: str, path: str
 ) -> None:
@@ -306,7 +310,7 @@ async def test_one_operation_that_is_blocked_blocks_the_batch(
     assert list(bench.workspace.iterdir()) == []
 
 
-@pytest.mark.parametrize("reason", ["overlap", "too many files"])
+@each_row("reason", ["overlap", "too many files"], fresh=["bench"])
 def test_what_only_its_paths_make_impossible_is_judged_as_what_it_would_do(
     bench: Bench, reason: str
 ) -> None:

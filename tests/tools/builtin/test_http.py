@@ -11,6 +11,7 @@ from aiohttp import web
 
 from clawd.errors import InvalidRequestError
 from clawd.security.network import NetworkRules
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, serving
 
@@ -107,13 +108,13 @@ async def test_redirects_are_followed_within_bounds(bench: Bench, site: Site) ->
     assert "location: /end" in posted.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     "to",
     [
         "http://169.254.169.254/latest", "http://127.0.0.1:1/", "http://localhost/", "http://2130706433/",
         "file:///etc/passwd", "http://user@example.org/", "//[::1]/",
     ],
-)  # fmt: skip
+ fresh=["bench", "site"])  # fmt: skip
 async def test_a_redirect_to_a_refused_address_is_refused(
     bench: Bench, site: Site, to: str
 ) -> None:
@@ -167,7 +168,7 @@ async def test_what_is_no_text_is_not_shown_and_charsets_are_read(bench: Bench, 
     assert (await bench.call("http", url=site.url("/latin"))).output.endswith("übung")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         {"headers": {"Host": "evil"}},
@@ -176,6 +177,7 @@ async def test_what_is_no_text_is_not_shown_and_charsets_are_read(bench: Bench, 
         {"headers": {"bad name": "x"}},
         {"body": "a GET has none"},
     ],
+    fresh=["bench", "site"],
 )
 async def test_requests_that_cannot_be_meant_are_refused(
     bench: Bench, site: Site, more: dict[str, Any]
@@ -216,7 +218,7 @@ def test_results_can_be_encoded(bench: Bench) -> None:
     assert msgspec.json.encode(bench.tool("http").parameters)
 
 
-@pytest.mark.parametrize("path", ["/gzip-bomb", "/deflate-bomb", "/endless", "/large"])
+@each_row("path", ["/gzip-bomb", "/deflate-bomb", "/endless", "/large"], fresh=["bench"])
 async def test_a_body_is_unpacked_up_to_the_limit_and_no_further(bench: Bench, path: str) -> None:
     bench.changes = {"max_response_bytes": 200_000}
     async with serving(bench) as nasty:

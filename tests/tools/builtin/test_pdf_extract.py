@@ -132,7 +132,7 @@ def test_any_text_means_pages_or_is_refused(text: str) -> None:
         assert all(1 <= first <= last for first, last in page_ranges(text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "said"),
     [
         (lambda: b"%PDF-1.7\nrubbish", "broken: "),
@@ -142,6 +142,7 @@ def test_any_text_means_pages_or_is_refused(text: str) -> None:
         (made.nested_arrays, "broken: "),
     ],
     ids=["rubbish", "cut", "encrypted", "loop", "nested"],
+    fresh=["bench"],
 )
 async def test_a_document_that_cannot_be_read_is_told(
     bench: Bench, make: Callable[[], bytes], said: str
@@ -210,7 +211,7 @@ async def test_what_is_too_large_is_not_read(bench: Bench, site: Site) -> None:
     assert site.sent < 16 * MIB
 
 
-@pytest.mark.parametrize("source", ["../x.pdf", "/etc/x.pdf", "keys/x.pdf", "../home/x.pdf"])
+@each_row("source", ["../x.pdf", "/etc/x.pdf", "keys/x.pdf", "../home/x.pdf"], fresh=["bench"])
 async def test_files_outside_are_refused(bench: Bench, source: str) -> None:
     assert bench.risk("pdf_extract", source=source).blocked
     with pytest.raises(ForbiddenError):
@@ -224,8 +225,10 @@ async def test_a_link_out_of_the_workspace_is_not_followed(bench: Bench) -> None
         await bench.call("pdf_extract", source="innocent.pdf")
 
 
-@pytest.mark.parametrize(
-    "source", ["file:///etc/passwd", "ftp://x.example/a.pdf", "http://127.0.0.1/a.pdf"]
+@each_row(
+    "source",
+    ["file:///etc/passwd", "ftp://x.example/a.pdf", "http://127.0.0.1/a.pdf"],
+    fresh=["bench"],
 )
 async def test_other_addresses_are_refused(bench: Bench, source: str) -> None:
     assert bench.risk("pdf_extract", source=source).blocked

@@ -16,6 +16,7 @@ from clawd.tools.base import ToolContext, ToolResult
 from clawd.tools.plans import MARKS, MAX_OPEN, PlanKey, status_of
 from clawd.tools.schema import decode_arguments
 from clawd.wire.events import Event, PlanChanged
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 
@@ -98,7 +99,7 @@ async def test_ids_are_never_given_again_and_a_status_brings_an_item_back(three:
     assert await three.plan() == "- [ ] 2. write the report\n- [ ] 4. anew"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "plan"),
     [
         ({"action": "Update", "id": 2, "status": "in_progress"}, "[ ] [~] [ ]"),
@@ -117,7 +118,7 @@ async def test_ids_are_never_given_again_and_a_status_brings_an_item_back(three:
         ({"action": "add", "items": "one more"}, "[ ] [ ] [ ] [ ]"),
         ({"action": "add", "items": {"text": "one", "status": "done"}}, "[ ] [ ] [ ] [x]"),
     ],
-)  # fmt: skip
+ fresh=["three"])  # fmt: skip
 async def test_what_a_small_model_writes_is_read_kindly(
     three: Desk, given: dict[str, Any], plan: str
 ) -> None:
@@ -135,7 +136,7 @@ async def test_the_only_item_needs_no_id(desk: Desk) -> None:
     assert await desk.told(action="delete") == "- [-] 1. another"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "words"),
     [
         ({"action": "add"}, "say what to add"),
@@ -151,6 +152,7 @@ async def test_the_only_item_needs_no_id(desk: Desk) -> None:
         ({"action": "delete"}, "say which item: its id"),
         ({"action": "delete", "id": "0"}, "there is no item '0'"),
     ],
+    fresh=["three"],
 )
 async def test_what_stays_in_doubt_is_refused_with_an_example_and_changes_nothing(
     three: Desk, given: dict[str, Any], words: str

@@ -14,6 +14,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.builtin import reader
 from clawd.tools.builtin.reader import Reader, Reading
+from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 
@@ -94,7 +95,7 @@ async def test_an_emergency_stop_ends_a_reading(bench: Bench, tmp_path: Path) ->
     assert running() == []
 
 
-@pytest.mark.parametrize("kind", ["page", "pdf", "search", "other"])
+@each_row("kind", ["page", "pdf", "search", "other"], fresh=["bench"])
 async def test_any_bytes_are_read_or_are_a_problem(bench: Bench, kind: str) -> None:
     job = {"kind": kind, "url": "http://x.example/", "max_links": 5, "ranges": [[1, 2]]}
     job |= {"backend": "brave", "query": "x", "region": "us-en", "safesearch": "off"}

@@ -57,7 +57,7 @@ async def test_what_is_no_pattern_is_refused(tree: Bench) -> None:
             await tree.call("grep", pattern=pattern)
 
 
-@pytest.mark.parametrize("name", ["glob", "grep"])
+@each_row("name", ["glob", "grep"], fresh=["tree"])
 def test_a_search_ends_when_its_time_is_up(tree: Bench, name: str) -> None:
     tool = tree.tool(name)
     assert isinstance(tool, LookingTool)

@@ -18,6 +18,7 @@ from clawd.security.policy import PolicySettings
 from clawd.tools.base import ToolContext, ToolResult
 from clawd.tools.builtin.session_acts import _read
 from clawd.tools.session_files import SessionAccess, SessionFile
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 from tests.wire.test_references import NEARLY
 
@@ -63,7 +64,7 @@ async def test_the_model_writes_adds_lists_and_reads(bench: Bench, memory: Memor
     assert on_disk(bench) == []
 
 
-@pytest.mark.parametrize("tool", ["file_read", "file_write", "file_append", "file_list", "grep"])
+@each_row("tool", ["file_read", "file_write", "file_append", "file_list", "grep"], fresh=["bench"])
 def test_they_are_of_low_risk_and_touch_no_file(bench: Bench, tool: str) -> None:
     arguments = {"path": "file+session://notes.txt", "content": "x", "pattern": "x"}
     known = bench.tool(tool).parameters["properties"]
@@ -91,7 +92,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 TRULY = [path for path in NEARLY if path.strip("\"'`") == path.strip() == path]
 
 
-@pytest.mark.parametrize("path", TRULY)
+@each_row("path", TRULY, fresh=["bench", "memory"])
 async def test_nothing_that_looks_like_one_reaches_the_file_system(
     bench: Bench, memory: Memory, path: str
 ) -> None:
@@ -114,7 +115,7 @@ async def test_nothing_that_looks_like_one_reaches_the_file_system(
     assert await memory.session_files.list("c1", owner=OWNER) == ()
 
 
-@pytest.mark.parametrize(("tool", "arguments"), [CALLS[4], *CALLS[7:]])
+@each_row(("tool", "arguments"), [CALLS[4], *CALLS[7:]], fresh=["bench", "memory"])
 async def test_tools_that_take_none_refuse_a_good_reference_too(
     bench: Bench, memory: Memory, tool: str, arguments: dict[str, Any]
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.builtin.conftest import Bench
 
@@ -69,9 +70,10 @@ async def test_cancelling_ends_the_command(bench: Bench) -> None:
     assert not (bench.workspace / "ended").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "blocked"),
     [("ls -la", False), ("rm -rf /", True), ("cat /etc/passwd", True), ("cat ../x", True)],
+    fresh=["bench"],
 )
 def test_the_risk_is_that_of_the_command(bench: Bench, command: str, blocked: bool) -> None:
     assert bool(bench.risk("shell", command=command).blocked) is blocked

@@ -20,6 +20,7 @@ from clawd.security.principal import Principal
 from clawd.tools.base import ToolContext, ToolResult
 from clawd.tools.builtin import changing
 from clawd.tools.changes import CallFacts, ChangeLog
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 ROOT = Path(__file__).parents[3]
@@ -118,7 +119,7 @@ async def test_what_was_changed_since_is_left_alone_and_force_keeps_it(desk: Des
     assert file.read_text() == "a person's"
 
 
-@pytest.mark.parametrize("what", ["gone", "folder", "fifo", "link"])
+@each_row("what", ["gone", "folder", "fifo", "link"], fresh=["desk"])
 async def test_what_took_the_place_of_a_file_is_left_alone(desk: Desk, what: str) -> None:
     file = desk.bench.put("f", "first")
     (desk.bench.workspace.parent / "secret").write_text("secret")
@@ -199,7 +200,7 @@ def tight(desk: Desk) -> tuple[Desk, list[ChangeLimits]]:
     return desk, limits
 
 
-@pytest.mark.parametrize("one_call", [False, True])
+@each_row("one_call", [False, True], fresh=["tight"])
 async def test_undo_makes_no_room_with_what_it_is_about_to_take_back(
     tight: tuple[Desk, list[ChangeLimits]], *, one_call: bool
 ) -> None:
@@ -227,7 +228,7 @@ async def test_undo_makes_no_room_with_what_it_is_about_to_take_back(
     assert texts() == {old}
 
 
-@pytest.mark.parametrize("path", ["./ AGENTS.md", "./~/notes", "sub /f", "~ /f", "./~"])
+@each_row("path", ["./ AGENTS.md", "./~/notes", "sub /f", "~ /f", "./~"], fresh=["desk"])
 async def test_undo_writes_where_the_change_was_made_whatever_its_name(
     desk: Desk, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +252,7 @@ async def test_undo_writes_where_the_change_was_made_whatever_its_name(
     assert list((tmp_path / "user").iterdir()) == []
 
 
-@pytest.mark.parametrize("is_new", [False, True])
+@each_row("is_new", [False, True], fresh=["desk"])
 async def test_undo_follows_no_link_that_was_put_in_the_place_of_a_folder(
     desk: Desk, *, is_new: bool
 ) -> None:
@@ -334,7 +335,7 @@ def interposed(desk: Desk, act: Any) -> ChangeLog:
     return log  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("tool", ["file_write", "file_edit", "file_append"])
+@each_row("tool", ["file_write", "file_edit", "file_append"], fresh=["desk"])
 async def test_what_somebody_else_writes_at_the_last_moment_is_not_lost(
     desk: Desk, tool: str
 ) -> None:
@@ -422,7 +423,7 @@ async def test_a_file_too_large_to_keep_is_not_changed(desk: Desk, tmp_path: Pat
     await memory.close()
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.02, 0.05])
+@each_row("delay_s", [0.0, 0.003, 0.01, 0.02, 0.05], fresh=["bench"])
 async def test_after_a_kill_at_any_moment_undo_leads_back_to_the_beginning(
     bench: Bench, tmp_path: Path, delay_s: float
 ) -> None:

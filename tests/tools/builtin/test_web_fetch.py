@@ -11,6 +11,7 @@ from clawd.security.network import NetworkRules
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin.deps import WebSettings
+from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, Site, serving
@@ -46,7 +47,7 @@ async def test_a_page_is_shown_as_title_text_and_links(bench: Bench, site: Site)
     assert result.metadata["mime"] == "text/html"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "text"),
     [
         ("/lies-utf8", "\u00fcbung"),
@@ -69,6 +70,7 @@ async def test_a_page_is_shown_as_title_text_and_links(bench: Bench, site: Site)
         ("/unclosed", "the end of it"),
         ("/attributes", "some text"),
     ],
+    fresh=["bench", "site"],
 )
 async def test_a_page_of_this_kind_is_read(bench: Bench, site: Site, path: str, text: str) -> None:
     result = await fetched(bench, site, path)
@@ -77,7 +79,7 @@ async def test_a_page_of_this_kind_is_read(bench: Bench, site: Site, path: str, 
     assert "\0" not in result.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "error"),
     [
         ("/binary", "holds binary data"),
@@ -97,6 +99,7 @@ async def test_a_page_of_this_kind_is_read(bench: Bench, site: Site, path: str, 
         ("/silence", "could not be asked"),
         ("/ring", "more than 5 redirects"),
     ],
+    fresh=["bench", "site"],
 )
 async def test_what_is_no_page_is_told_as_what_it_is(
     bench: Bench, site: Site, path: str, error: str
@@ -112,7 +115,7 @@ async def test_a_ring_of_redirects_is_walked_five_times(bench: Bench, site: Site
     assert site.seen == ["/ring", *(f"/ring?{n}" for n in range(1, 6))]
 
 
-@pytest.mark.parametrize("path", ["/pdf", "/pdf-as-page"])
+@each_row("path", ["/pdf", "/pdf-as-page"], fresh=["bench", "site"])
 async def test_a_pdf_is_told_with_the_call_that_reads_it(
     bench: Bench, site: Site, path: str
 ) -> None:
@@ -120,7 +123,7 @@ async def test_a_pdf_is_told_with_the_call_that_reads_it(
     assert f'pdf_extract with {{"source": "{site.url(path)}"}}' in result.error
 
 
-@pytest.mark.parametrize("path", ["/large", "/endless", "/gzip-bomb", "/deflate-bomb"])
+@each_row("path", ["/large", "/endless", "/gzip-bomb", "/deflate-bomb"], fresh=["bench", "site"])
 async def test_a_body_is_read_up_to_the_limit_and_no_further(
     bench: Bench, site: Site, path: str
 ) -> None:
@@ -151,7 +154,7 @@ async def test_a_call_may_ask_for_less_but_not_for_more(bench: Bench, site: Site
     assert sizes == [2_000, 50_000, 1_024]
 
 
-@pytest.mark.parametrize("path", ["/drip", "/slow-headers"])
+@each_row("path", ["/drip", "/slow-headers"], fresh=["bench", "site"])
 async def test_a_slow_server_is_left(
     bench: Bench, site: Site, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,14 +197,14 @@ async def test_what_is_there_to_be_unseen_is_taken_out(bench: Bench, site: Site)
     assert "visible text" in result.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     "to",
     [
         "http://169.254.169.254/latest/meta-data/", "http://127.0.0.1:1/", "http://[::1]/",
         "http://localhost/", "http://2130706433/", "file:///etc/passwd", "gopher://127.0.0.1/",
         "http://user@example.org/",
     ],
-)  # fmt: skip
+ fresh=["bench", "site"])  # fmt: skip
 async def test_a_redirect_to_a_refused_address_is_refused(
     bench: Bench, site: Site, to: str
 ) -> None:

@@ -73,7 +73,7 @@ HOSTS = {
 }
 
 
-@pytest.mark.parametrize("backend", list(HOSTS))
+@each_row("backend", list(HOSTS), fresh=["bench"])
 async def test_the_page_of_an_engine_becomes_results(bench: Bench, backend: str) -> None:
     engines = Engines({HOSTS[backend]: page(backend)})
     result = await search(bench, engines, backend)
@@ -164,7 +164,7 @@ async def test_results_of_several_engines_are_joined_without_doubles(bench: Benc
     assert few.output == one.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "said"),
     [
         ((429, "later"), "asked too often (HTTP 429)"),
@@ -175,6 +175,7 @@ async def test_results_of_several_engines_are_joined_without_doubles(bench: Benc
         ((500, "oops"), "it answered HTTP 500"),
         (Trouble(message="html.duckduckgo.com took over 20 s"), "took over 20 s"),
     ],
+    fresh=["bench"],
 )
 async def test_an_engine_that_does_not_answer_is_told_plainly(
     bench: Bench, answer: Answer, said: str
@@ -185,7 +186,7 @@ async def test_an_engine_that_does_not_answer_is_told_plainly(
     assert said in result.error
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "<html><body><p>nothing here</p></body></html>",
@@ -199,6 +200,7 @@ async def test_an_engine_that_does_not_answer_is_told_plainly(
         "<" * 10_000,
         "<div>" * 10_000,
     ],
+    fresh=["bench"],
 )
 async def test_a_page_without_results_is_no_result(bench: Bench, text: str) -> None:
     result = await search(bench, Engines({"html.duckduckgo.com": [(200, text)]}), "duckduckgo")
@@ -233,7 +235,7 @@ async def test_a_redirect_of_duckduckgo_is_undone(bench: Bench) -> None:
     assert "   https://real.example/a?b=c" in result.output.splitlines()
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\n\x00"])
+@each_row("query", ["", "   ", "\n\x00"], fresh=["bench"])
 async def test_an_empty_query_is_refused_with_an_example(bench: Bench, query: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await search(bench, Engines({}), "brave", query=query)
