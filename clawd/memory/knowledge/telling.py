@@ -50,10 +50,15 @@ def found_line(hit: Hit) -> str:
     return f"{told_name(hit.card.file)}: {hit.text}{_mark(hit.card)}"
 
 
-def loaded(hits: tuple[Hit, ...]) -> str:
-    """Return entries whole, or so much of each that all of them fit."""
+def loaded(hits: tuple[Hit, ...], *, offset: int = 0) -> str:
+    """Return entries whole, or so much of each that all of them fit, from a byte on."""
     share = TOLD_BYTES // max(len(hits), 1)
-    return "\n\n".join(_whole(hit, share) for hit in hits)
+    return "\n\n".join(_whole(hit, share, offset) for hit in hits)
+
+
+def absent(problem: str, others: str) -> str:
+    """Return the answer to a delete of what is not there: nothing had to be done."""
+    return f"{problem}, so nothing was deleted. {others}".strip()
 
 
 def listed_line(card: Card) -> str:
@@ -113,16 +118,30 @@ def _beside(written: Written) -> str:
     return f'; the fixed entry "{told_name(name)}" stands beside it' if name else ""
 
 
-def _whole(hit: Hit, share: int) -> str:
-    card, body = hit.card, paragraph(hit.text)
-    data = body.encode(errors="replace")
+def _whole(hit: Hit, share: int, offset: int) -> str:
+    card, data = hit.card, paragraph(hit.text).encode(errors="replace")
+    name = told_name(card.file)
     about = f"{len(data)} B, changed {when(card)[:10]}"
     about += f", created {card.created}" if card.created else ""
-    lines = [f"# {told_name(card.file)} ({single_line(about)}){_mark(card)}"]
-    if len(data) > share:
-        body = data[:share].decode(errors="ignore")
-        body += f"\n[cut: {len(data) - share} of {len(data)} bytes left out]"
-    return "\n".join([*lines, body])
+    head = f"# {name} ({single_line(about)}){_mark(card)}"
+    if offset and offset >= len(data):
+        return f"{head}\n[there is nothing at offset {offset}: the text has {len(data)} bytes]"
+    end = min(offset + share, len(data))
+    while end < len(data) and _goes_on(data[end]):
+        end -= 1
+    body = data[offset:end].decode(errors="ignore")
+    shown = f"bytes {offset} to {end} of {len(data)} are shown"
+    if end < len(data):
+        call = msgspec.json.encode({"keywords": name, "offset": end}).decode()
+        body += f"\n[cut: {shown}; knowledge_load with {call} reads on]"
+    elif offset:
+        body += f"\n[the end: {shown}]"
+    return f"{head}\n{body}"
+
+
+def _goes_on(byte: int) -> bool:
+    """Tell whether a byte goes on with a character of UTF-8."""
+    return byte & 0xC0 == 0x80
 
 
 def _mark(card: Card) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import ClawError
+from clawd.errors import ClawError, NotFoundError
 from clawd.memory.knowledge import telling
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
 from clawd.memory.knowledge.shelf import Author, Found, Hit
@@ -222,15 +222,18 @@ def _page_text(found: Found, keywords: str, page: int, pages: int) -> str:
 
 
 class KnowledgeLoad(KnowledgeTool):
-    """`knowledge_load(keywords)`: the entries with all of the keywords, whole."""
+    """`knowledge_load(keywords, offset?)`: the entries with all of the keywords, whole."""
 
     name: ClassVar[str] = "knowledge_load"
     short: ClassVar[str] = "Read notes of the knowledge base in full."
     description: ClassVar[str] = (
         "Read the entries that have all of the keywords, at most four, the one with just these "
-        "first. A file name from knowledge_search or knowledge_list is good as well."
+        "first. A file name from knowledge_search or knowledge_list is good as well. Of a long "
+        "text the beginning is shown; `offset` reads on in the first entry, from that byte."
     )
-    parameters: ClassVar[dict[str, Any]] = _schema({"keywords": _KEYWORDS}, "keywords")
+    parameters: ClassVar[dict[str, Any]] = _schema(
+        {"keywords": _KEYWORDS, "offset": {"type": "integer", "minimum": 0}}, "keywords"
+    )
 
     @override
     async def _act(self, arguments: Arguments, context: ToolContext) -> ToolResult:
@@ -244,10 +247,12 @@ class KnowledgeLoad(KnowledgeTool):
                 f'there is no entry with all of "{words}".{more} knowledge_search finds entries '
                 "by any of the keywords"
             )
-        text = telling.loaded(found.hits)
-        if found.total > len(found.hits):
+        offset = max(int(arguments.get("offset") or 0), 0)
+        hits = found.hits[:1] if offset else found.hits
+        text = telling.loaded(hits, offset=offset)
+        if found.total > len(found.hits) and not offset:
             text += f"\n\n[{found.total - len(found.hits)} more entries have these keywords]"
-        return await self._shown(text, found.hits, context, found.total)
+        return await self._shown(text, hits, context, found.total)
 
 
 class KnowledgeList(KnowledgeTool):
@@ -284,7 +289,8 @@ class KnowledgeDelete(KnowledgeTool):
     name: ClassVar[str] = "knowledge_delete"
     short: ClassVar[str] = "Delete one note of the knowledge base."
     description: ClassVar[str] = (
-        "Delete the entry of just these keywords. Its text is kept in the trash for a while. "
+        "Delete the entry of just these keywords; where there is none, nothing has to be done. "
+        "Its text is kept in the trash for a while. "
         "Fixed entries are deleted by a person only, not from a conversation."
     )
     parameters: ClassVar[dict[str, Any]] = _schema({"keywords": _KEYWORDS}, "keywords")
@@ -304,12 +310,16 @@ class KnowledgeDelete(KnowledgeTool):
 
     @override
     async def _act(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        file = await self._knowledge.delete(
-            wanted_entries(str(arguments["keywords"])),
-            uid=context.principal.uid,
-            # A person at a door, who is no model: neither in a conversation nor unattended.
-            may_be_fixed=not context.conversation_id and context.ask is not None,
-        )
+        wanted = wanted_entries(str(arguments["keywords"]))
+        try:
+            file = await self._knowledge.delete(
+                wanted,
+                uid=context.principal.uid,
+                # A person at a door, who is no model: neither in a conversation nor unattended.
+                may_be_fixed=not context.conversation_id and context.ask is not None,
+            )
+        except NotFoundError as error:
+            return succeeded(telling.absent(error.message, error.hint), deleted=False)
         return succeeded(telling.deleted(file, keeps_old=self._knowledge.keeps_old))
 
 

@@ -72,7 +72,7 @@ ROWS: dict[str, Row] = {
     "key list": Row(says=""),
     "key revoke": Row(words=["{a_key}"], says="", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "knowledge append": Row(words=["{note}", "more"], says="updated", bad=["/", "x"], bad_code=FAILED, why="keyword"),
-    "knowledge delete": Row(words=["{note}"], says="", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "knowledge delete": Row(words=["{note}"], says="", bad=["/"], bad_code=FAILED, why="keyword"),
     "knowledge edit": Row(words=["{note}"], says="Nothing was changed", bad=[], why="KEYWORDS"),
     "knowledge keywords": Row(says="", bad=["--limit", "0"], why="--limit"),
     "knowledge list": Row(says="", bad=["--limit", "0"], why="--limit"),

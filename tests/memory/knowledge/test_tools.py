@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ async def test_long_entries_are_cut_so_that_each_has_its_share(world: World) -> 
         await world.call("knowledge_save", keywords=f"x {name}", content=name * 100_000)
     outcome = await world.call("knowledge_load", keywords="x")
     assert len(outcome.text.encode()) < 64 * 1024
-    assert outcome.text.count("[cut: 87712 of 100000 bytes left out]") == 4
+    assert outcome.text.count("[cut: bytes 0 to 12288 of 100000 are shown; knowledge_load") == 4
     entries = msgspec.convert(outcome.metadata["entries"], list[KnowledgeEntry])
     assert sorted(len(entry.text) for entry in entries) == [100_000] * 4
 
@@ -179,12 +180,12 @@ async def test_errors_teach(world: World) -> None:
         await world.text("knowledge_load", keywords="zebra"),
         await world.text("knowledge_delete", keywords="zebra"),
     ]
-    assert [text.partition(" ")[0] for text in said] == ["error:"] * 5
+    assert [text.partition(" ")[0] for text in said] == ["error:"] * 4 + ["there"]
     assert 'write it as "backup server"' in said[0]
     assert '"keywords"' in said[1]
     assert '"content": "The backup server is nas2."' in said[2]
     assert "knowledge_search finds entries" in said[3]
-    assert said[4] == 'error: there is no entry "zebra.md"'
+    assert said[4] == 'there is no entry "zebra.md", so nothing was deleted.'
 
 
 async def test_a_model_neither_changes_nor_deletes_a_fixed_entry(world: World) -> None:
@@ -194,7 +195,8 @@ async def test_a_model_neither_changes_nor_deletes_a_fixed_entry(world: World) -
     assert outcome.text.startswith('error: "fix-vpn.md" is fixed')
     world.bench.policy = PolicySettings(autonomy="full")
     for keywords in ("vpn", "fix-vpn", "fix-vpn.md", "FIX-vpn"):
-        assert (await world.call("knowledge_delete", keywords=keywords)).status == "failed"
+        deleting = await world.call("knowledge_delete", keywords=keywords)
+        assert deleting.status == "failed" or "nothing was deleted" in deleting.text
         assert (await world.call("knowledge_append", keywords=keywords, content="x")).text
     assert world.notes.text("fix-vpn.md").endswith("\n\nwg0\n")
 
@@ -357,3 +359,36 @@ async def test_everybody_uses_his_own_entries_admins_too(world: World) -> None:
     assert (await world.call("knowledge_load", uid=ME + 7, keywords="a")).status == "failed"
     await world.call("knowledge_save", "other", uid=ME + 7, keywords="a", content="theirs")
     assert "mine" in await world.text("knowledge_load", keywords="a")
+
+
+async def test_m5_a_long_note_is_read_on_to_its_last_byte(world: World) -> None:
+    content = "".join(f"{number} é€𝄞\n" for number in range(12_000)).strip()
+    await world.call("knowledge_save", keywords="long one", content=content)
+    await world.call("knowledge_save", keywords="long one more", content="another")
+    arguments: dict[str, Any] = {"keywords": "long one"}
+    parts: list[str] = []
+    for _turn in range(20):
+        text = await world.text("knowledge_load", **arguments)
+        if not parts:
+            assert "another" in text
+            text = text.partition("\n\n#")[0]
+        body, _, mark = text.partition("\n")[2].rpartition("\n[")
+        parts.append(body)
+        if mark.startswith("the end: "):
+            break
+        call = re.search(r"knowledge_load with (\{.*\}) reads on\]$", mark)
+        assert call is not None
+        arguments = json.loads(call[1])
+    assert "".join(parts) == content
+    assert len(parts) > 3
+    beyond = await world.text("knowledge_load", keywords="long_one.md", offset=10**9)
+    assert "there is nothing at offset 1000000000" in beyond
+
+
+async def test_m5_deleting_a_note_that_is_not_there_succeeds_and_says_so(world: World) -> None:
+    await world.call("knowledge_save", keywords="backup server", content="nas2")
+    outcome = await world.call("knowledge_delete", keywords="backup")
+    assert outcome.status == "allowed"
+    assert outcome.text.startswith('there is no entry "backup.md", so nothing was deleted.')
+    assert 'With these keywords there is "backup_server.md"' in outcome.text
+    assert (await world.text("knowledge_load", keywords="backup server")).endswith("nas2")
