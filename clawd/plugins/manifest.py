@@ -32,7 +32,8 @@ MAX_SCHEMA_DEPTH = 16
 MAX_PARAMETERS = 64
 TIMEOUT_MS = (100, 300_000)
 
-Capability = Literal["workspace-read", "workspace-write", "network"]
+Capability = Literal["tool", "workspace-read", "workspace-write", "network"]
+"""What a plugin asks for; `tool` says that it brings tools, and allows nothing."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,31}")
@@ -90,7 +91,12 @@ def manifest_of(tree: Tree) -> PluginManifest:
         raise _wrong(str(error)) from error
     except RecursionError as error:
         raise _wrong(f"it is nested too deeply: at most {MAX_SCHEMA_DEPTH} levels") from error
-    tools = tuple(msgspec.structs.replace(each, schema=_closed(each)) for each in manifest.tools)
+    tools = tuple(
+        msgspec.structs.replace(
+            each, schema=_completed(each), command=str(PurePosixPath(each.command))
+        )
+        for each in manifest.tools
+    )
     return msgspec.structs.replace(manifest, tools=tools)
 
 
@@ -135,7 +141,7 @@ def _check_tool(tool: PluginToolSpec, manifest: PluginManifest, tree: Tree) -> N
     if not TIMEOUT_MS[0] <= tool.timeout_ms <= TIMEOUT_MS[1]:
         raise wrong(f"timeout_ms is {tool.timeout_ms}, expected {TIMEOUT_MS[0]} to {TIMEOUT_MS[1]}")
     path = PurePosixPath(tool.command)
-    program = tree.file(tool.command)
+    program = tree.file(str(path))
     if path.is_absolute() or ".." in path.parts or program is None or not program.is_program:
         raise wrong(f"its command {tool.command!r:.80} is no executable file of the plugin")
     effects = [each for each in _EFFECTS if each in manifest.capabilities]
@@ -173,9 +179,10 @@ def _check_schema(tool: PluginToolSpec, wrong: Any) -> None:
         raise wrong("`required` of its schema lists names of properties")
 
 
-def _closed(tool: PluginToolSpec) -> dict[str, Any]:
-    """Return the schema with what it leaves unsaid."""
-    base = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+def _completed(tool: PluginToolSpec) -> dict[str, Any]:
+    """Return the schema with what it leaves unsaid: one that names no properties takes any."""
+    is_open = "properties" not in tool.schema
+    base = {"type": "object", "properties": {}, "required": [], "additionalProperties": is_open}
     return base | tool.schema
 
 

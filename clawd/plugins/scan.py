@@ -33,7 +33,7 @@ def secrets_in(tree: Tree) -> tuple[str, ...]:
 
 def reach_of(manifest: PluginManifest) -> tuple[str, ...]:
     """Say what a plugin may do, a sentence for each capability."""
-    told = [_REACH[each] for each in manifest.capabilities]
+    told = [_REACH[each] for each in manifest.capabilities if each in _REACH]
     if "network" not in manifest.capabilities:
         told.append("it has no network")
     if not {"workspace-read", "workspace-write"} & set(manifest.capabilities):

@@ -8,6 +8,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins.files import Tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.plugins.scan import reach_of, secrets_in
+from clawd.tools.schema import Form, fit_arguments
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.rows import each_row
 
@@ -32,7 +33,8 @@ def tree(folder: Path, text: str) -> Tree:
         manifest_text(more='risk = "low"', capabilities=("workspace-read",)),
         manifest_text(more='risk = "high"\ntimeout_ms = 100', capabilities=("network",)),
         manifest_text(more="timeout_ms = 300000"),
-        manifest_text(schema="{}"),
+        manifest_text(schema="{ properties = {} }"),
+        manifest_text(schema="{ additionalProperties = false }"),
         manifest_text(schema='\'{"type": "object", "properties": {"a": {}}, "required": ["a"]}\''),
     ],
 )
@@ -132,3 +134,19 @@ def test_the_example_is_sound_and_holds_no_secrets() -> None:
     example = read_tree(EXAMPLE, is_installed=False)
     assert [each.risk for each in manifest_of(example).tools] == ["low"]
     assert secrets_in(example) == ()
+
+
+def test_m7_a_manifest_as_the_first_specification_writes_it_is_taken(tmp_path: Path) -> None:
+    text = manifest_text(capabilities=("tool",), schema='{ type = "object" }')
+    manifest = read(tmp_path, text.replace('"run"', '"./run"'))
+    (tool,) = manifest.tools
+    assert (manifest.capabilities, tool.command) == (("tool",), "run")
+    assert tool.schema["additionalProperties"] is True
+    assert fit_arguments({"anything": [1]}, Form(schema=tool.schema)) == {"anything": [1]}
+    assert reach_of(manifest) == ("it has no network", "it sees no file of yours")
+
+
+@pytest.mark.parametrize("command", ["./../p/run", ".//../run", "./", "././no"])
+def test_m7_a_relative_command_stays_in_the_plugin(tmp_path: Path, command: str) -> None:
+    with pytest.raises(InvalidRequestError, match="no executable file of the plugin"):
+        read(tmp_path, manifest_text().replace('"run"', f'"{command}"'))

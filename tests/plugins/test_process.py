@@ -251,3 +251,19 @@ async def test_the_example_shows_headings(bench: Bench) -> None:
     assert (await bench.call(tool, path="a.md", depth=2)).output == "One\n  Two"
     missing = await bench.call(tool, path="none.md")
     assert missing.error == "none.md cannot be read: No such file or directory"
+
+
+async def test_m7_the_echo_plugin_runs_as_it_is_written(bench: Bench) -> None:
+    manifest = (
+        'name = "echo"\nversion = "0.1.0"\ncapabilities = ["tool"]\n\n[[tools]]\nname = "echo"\n'
+        'description = "Echoes."\ncommand = "./echo-plugin"\nschema = { type = "object" }\n'
+    )
+    source = plugin(bench.base / "source-echo", manifest=manifest)
+    (source / "run").rename(source / "echo-plugin")
+    bench.store.install(source, digest=bench.store.inspect(source).digest, by=1)
+    (installed,) = bench.store.installed()
+    (tool,) = plugin_tools(installed, sandbox=bench.sandbox)
+    result = await bench.call(tool, text="hi", more=[1])
+    assert result.success
+    told = {"tool": "echo", "arguments": {"text": "hi", "more": [1]}, "workspace": None}
+    assert json.loads(result.output) == told
