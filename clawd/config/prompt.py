@@ -5,7 +5,8 @@ from pydantic import Field
 from clawd.config.section import Section
 
 MAX_WORKSPACE_MESSAGE = 16 * 1024
-_NOT_FRAGMENTS = frozenset({"agents_md", "workspace_message"})
+_RULES = "rule_"
+_NOT_FRAGMENTS = frozenset({"agents_md", "workspace_message", "date"})
 
 
 class PromptSection(Section):
@@ -23,6 +24,18 @@ class PromptSection(Section):
     agent: bool = Field(default=True, description="The prompt of the chosen agent.")
     environment: bool = Field(default=True, description="The absolute path of the workspace.")
     guidance: bool = Field(default=True, description="How to go about a task.")
+    rule_tools: bool = Field(default=True, description="Of the rules: no tools but these.")
+    rule_writing: bool = Field(
+        default=True, description="Of the rules: files are written when the user asked for it."
+    )
+    rule_cutoff: bool = Field(
+        default=True, description="Of the rules: when its knowledge ends ([agent])."
+    )
+    rule_lookup: bool = Field(
+        default=True, description="Of the rules: memory first, the web second, save what is new."
+    )
+    rule_sources: bool = Field(default=True, description="Of the rules: name your sources.")
+    date: bool = Field(default=True, description="Tell date and hour with messages.")
     agents_md: bool = Field(
         default=True,
         description="Show AGENTS.md of the workspace, and of its parents up to the root of its "
@@ -39,5 +52,13 @@ class PromptSection(Section):
         return {
             name: getattr(self, name)
             for name in type(self).model_fields
-            if name not in _NOT_FRAGMENTS
+            if name not in _NOT_FRAGMENTS and not name.startswith(_RULES)
+        }
+
+    def rules_told(self) -> dict[str, bool]:
+        """Return which rules are on, by what follows `rule_` in their keys."""
+        return {
+            name.removeprefix(_RULES): getattr(self, name)
+            for name in type(self).model_fields
+            if name.startswith(_RULES)
         }

@@ -15,7 +15,7 @@ from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChange
 
 from clawd.errors import ClawError
 from clawd.mcp.door import ToolDoor
-from clawd.tools.offer import McpTool
+from clawd.tools.offer import WRITE_RULE, McpTool
 from clawd.tools.outcome import CallOutcome
 
 NAME = "clawd"
@@ -24,7 +24,7 @@ INSTRUCTIONS = (
     "Tools of a clawd daemon. Every call is judged by its owner's policy and leaves a receipt, "
     "named in the result's _meta. A call may wait for its owner's approval; a refused one is an "
     "error whose text begins with 'denied:' and says why. File paths are relative to the "
-    "workspace; nothing outside of it can be reached."
+    f"workspace; nothing outside of it can be reached. {WRITE_RULE}"
 )
 MAX_REPORTS = 256
 MAX_LISTENERS = 64

@@ -94,6 +94,7 @@ class Facts:
         sources: in the order of the block, after date and time.
         clock: returns the local time, with its zone.
         limit_s: how long a source may take.
+        tells_date: whether date and time are told.
     """
 
     def __init__(
@@ -103,15 +104,18 @@ class Facts:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now().astimezone(),
         limit_s: float = SOURCE_LIMIT_S,
+        tells_date: Callable[[], bool] = lambda: True,
     ) -> None:
         self._taint = taint
         self._sources = tuple(sources)
         self._clock = clock
         self._limit_s = limit_s
+        self._tells_date = tells_date
 
     async def block(self, scope: FactScope, shown: Mapping[str, str]) -> Block:
         """Return what is news to a conversation that was shown that much."""
-        told = {name: Fact(text=text) for name, text in facts_now(self._clock()).items()}
+        dated = facts_now(self._clock()) if self._tells_date() else {}
+        told = {name: Fact(text=text) for name, text in dated.items()}
         silent: set[str] = set()
         async with asyncio.TaskGroup() as group:
             asked = [

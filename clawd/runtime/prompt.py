@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.offer import inline_list, stands_for
+from clawd.tools.offer import WRITE_RULE, inline_list, stands_for
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
@@ -58,6 +58,16 @@ class PreambleOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class RuleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rules stand in the fragment of that name."""
+
+    tools: bool = True
+    writing: bool = True
+    cutoff: bool = True
+    lookup: bool = True
+    sources: bool = True
+
+
 class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says about the prompt.
 
@@ -68,6 +78,7 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
         agent: the prompt of the chosen agent.
         knowledge_cutoff: `YYYY-MM` of the model, or empty.
         options: which fragments stand in the prompt.
+        rules: which rules stand in theirs.
     """
 
     base: str = ""
@@ -75,6 +86,7 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     knowledge_cutoff: str = ""
     options: PreambleOptions = PreambleOptions()
+    rules: RuleOptions = RuleOptions()
 
 
 class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,21 +186,21 @@ def _operator(inputs: PromptInputs) -> str:
 
 def _rules(inputs: PromptInputs) -> str:
     settings, offered = inputs.settings, stands_for(inputs.tools)
-    lines = ["[rules]"]
-    if offered:
+    lines: list[str] = []
+    if settings.rules.tools:
         where = "listed below" if settings.options.catalogue else "you are offered"
-        lines.append(f"Call only the tools {where}; there are no others.")
-        if offered & _WRITING:
-            lines.append("Write files only when the user asked for it.")
-    else:
-        lines.append("You have no tools in this conversation.")
-    if settings.knowledge_cutoff:
+        only = f"Call only the tools {where}; there are no others."
+        lines.append(only if offered else "You have no tools in this conversation.")
+    if settings.rules.writing and offered & _WRITING:
+        lines.append(WRITE_RULE)
+    if settings.rules.cutoff and settings.knowledge_cutoff:
         cutoff = single_line(settings.knowledge_cutoff, NAME_LIMIT)
         lines.append(f"Your knowledge ends in {cutoff}; say so when it matters.")
-    if offered & _REMEMBERING and offered & _SEARCHING:
+    if settings.rules.lookup and offered & _REMEMBERING and offered & _SEARCHING:
         lines.append(_knowledge_loop(offered))
-    lines.append("Name your sources when an answer comes from a file, a page or memory.")
-    return "\n".join(lines)
+    if settings.rules.sources:
+        lines.append("Name your sources when an answer comes from a file, a page or memory.")
+    return "\n".join(["[rules]", *lines]) if lines else ""
 
 
 def _knowledge_loop(offered: frozenset[str]) -> str:
@@ -220,7 +232,7 @@ def _guidance(_inputs: PromptInputs) -> str:
 def _rule_inputs(inputs: PromptInputs) -> object:
     settings = inputs.settings
     names = [tool.name for tool in inputs.tools]
-    return names, settings.knowledge_cutoff, settings.options.catalogue
+    return names, settings.knowledge_cutoff, settings.options.catalogue, settings.rules
 
 
 FRAGMENTS = (

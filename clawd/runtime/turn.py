@@ -6,6 +6,7 @@ cancellation leaves the last complete round and nothing after it.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -38,6 +39,7 @@ from clawd.wire.events import (
 )
 
 StopWord = Literal["stop", "length", "cap", "loop"]
+_log = logging.getLogger(__name__)
 _WHOLE = frozenset({"stop", "tool_calls"})  # why an answer ends that nothing cut
 
 Persist = Callable[[tuple[Message, ...], str], Awaitable[None]]
@@ -227,6 +229,8 @@ class Turn:
             self._shown.append(event.text)
         elif isinstance(event, PromptEvaluated):
             self._ledger.begin(request)
+            known = msgspec.structs.asdict(event) | {"model": self._plan.model}
+            _log.info("[prompt_eval]", extra={"turn": self._plan.turn_id, **known})
 
     def _late(self, request: ChatRequest, before: str) -> HopResult:
         """Return what was said of an answer that the time was up for, but never half a call.

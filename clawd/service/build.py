@@ -57,7 +57,7 @@ from clawd.service.judging import Judging, load_rules
 from clawd.service.last_run import LastRun
 from clawd.service.log_ring import ring
 from clawd.service.mcp import McpTools, make_servers
-from clawd.service.metrics import DaemonMetrics
+from clawd.service.metrics import DaemonMetrics, MetricsLog
 from clawd.service.receipts import open_receipts, reopen_receipts
 from clawd.service.state import (
     LocalModels,
@@ -220,7 +220,11 @@ class Daemon:
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=person,
-            facts=Facts(taint, fact_sources(self.state, taint, self.knowledge, self.memory)),
+            facts=Facts(
+                taint,
+                fact_sources(self.state, taint, self.knowledge, self.memory),
+                tells_date=lambda: self.state.loaded.config.prompt.date,
+            ),
             long_messages=LongMessages(self.memory.session_files, models),
         )
         self.inbox = Inbox(
@@ -230,6 +234,16 @@ class Daemon:
             settings=lambda: self.state.runtime,
             care=care_for(book, self.memory, self.state, redactor, models),
         )
+        self._begin_upkeep(book, rules)
+        self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
+        self.estop.add_listener(tell_estop(self.hub))
+        self.hub.add_listener(self.activity.note)
+        self.handlers = Handlers(self._parts(dispatcher, person))
+        await self.mcp.open(self.state.loaded, self._offer_tools)
+        await asyncio.to_thread(self._last_run.begin)
+
+    def _begin_upkeep(self, book: ConversationBook, rules: RuleBook) -> None:
+        """Begin what goes on beside the turns: memory's housekeeping, the log of metrics."""
         self.keeper = MemoryKeeper(
             self.memory.upkeep,
             book=book,
@@ -238,12 +252,9 @@ class Daemon:
         )
         self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
-        self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
-        self.estop.add_listener(tell_estop(self.hub))
-        self.hub.add_listener(self.activity.note)
-        self.handlers = Handlers(self._parts(dispatcher, person))
-        await self.mcp.open(self.state.loaded, self._offer_tools)
-        await asyncio.to_thread(self._last_run.begin)
+        log = MetricsLog(self._metrics().report)
+        log.start(self.background.watch)
+        self._stack.push_async_callback(log.close)
 
     async def _tools(self, taint: TaintBook) -> Registry:
         layout, sessions = self.loaded.layout, self.memory.session_files

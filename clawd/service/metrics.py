@@ -1,6 +1,8 @@
 """What is counted and measured in a daemon, put together for whoever asks."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,11 +15,15 @@ from clawd.runtime.inbox import Inbox
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
+from clawd.service.background import Watch
 from clawd.service.chain_check import ChainCheck
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricSpread, MetricsReport
 
 Kind = Literal["counter", "gauge"]
 
+LOGGED_EVERY_S = 300.0
+
+_log = logging.getLogger(__name__)
 _EVERYTHING = Principal(uid=0, gid=0, pid=0, role="admin")
 
 
@@ -135,6 +141,52 @@ class DaemonMetrics:
             ),
             _gauge("llamacpp:requests_deferred", "Requests that wait.", sum(n for _, n in waiting)),
         ]
+
+
+class MetricsLog:
+    """Writes the numbers of a daemon into its log, in one line, now and then.
+
+    Args:
+        report: returns them.
+        every_s: how often.
+    """
+
+    def __init__(
+        self, report: Callable[[], Awaitable[MetricsReport]], *, every_s: float = LOGGED_EVERY_S
+    ) -> None:
+        self._report = report
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, watch: Watch) -> None:
+        """Begin; `watch` is told of the task and its name."""
+        self._task = asyncio.create_task(self._write())
+        watch(self._task, "the log of metrics")
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _write(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                _log.info("METRICS %s", told_in_a_line(await self._report()))
+            except Exception:  # noqa: BLE001 - the next line may be had again
+                _log.exception("the metrics could not be logged, by a defect")
+
+
+def told_in_a_line(report: MetricsReport) -> str:
+    """Return the sums of the counters and gauges that are not 0, as in `turns_total=12 estop=1`."""
+    sums = {
+        family.name.removeprefix("clawd_"): sum(sample.value for sample in family.samples)
+        for family in report.families
+        if family.kind in {"counter", "gauge"}
+    }
+    return " ".join(f"{name}={value:g}" for name, value in sums.items() if value)
 
 
 def _busy(model: ModelStatus) -> tuple[int, int]:

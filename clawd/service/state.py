@@ -28,7 +28,7 @@ from clawd.providers.routing import Labels, RouterSettings
 from clawd.providers.script import load_script
 from clawd.providers.scripted import ScriptedProvider
 from clawd.runtime.compression import CompressionSettings
-from clawd.runtime.prompt import PreambleOptions, PromptSettings
+from clawd.runtime.prompt import PreambleOptions, PromptSettings, RuleOptions
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
@@ -311,6 +311,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             operator=config.agent.system_append,
             knowledge_cutoff=config.agent.knowledge_cutoff,
             options=PreambleOptions(**config.prompt.fragments()),
+            rules=RuleOptions(**config.prompt.rules_told()),
         ),
         agents_md=config.prompt.agents_md,
         workspace_message=config.prompt.workspace_message,

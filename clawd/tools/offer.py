@@ -19,6 +19,9 @@ from clawd.tools.schema import example_arguments
 from clawd.tools.traits import Traits
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, single_line
 
+WRITE_RULE = "Write files only when the user asked for it."
+"""The policy about writing, as it is told to models: in the prompt, and to clients over MCP."""
+
 MCP_SOURCE = "mcp:"
 """How the source of a tool of an MCP server begins; its alias follows."""
 
@@ -129,14 +132,17 @@ _UNMISTAKABLE = frozenset(name for name in MEMBERS if "_" in name)
 
 def entries(tools: Iterable[Tool]) -> tuple[Entry, ...]:
     """Return the one catalogue that all three channels tell."""
-    return tuple(
-        Entry(
-            name=tool.name,
-            short=single_line(short_of(tool), DESCRIPTION_LIMIT),
-            parameters=offered_parameters(tool),
-            group=tool.source if tool.source.startswith(MCP_SOURCE) else "",
-        )
-        for tool in tools
+    return tuple(map(_entry, tools))
+
+
+def _entry(tool: Tool) -> Entry:
+    is_mcp, schema = tool.source.startswith(MCP_SOURCE), offered_parameters(tool)
+    return Entry(
+        name=tool.name,
+        short=single_line(short_of(tool), DESCRIPTION_LIMIT),
+        # Schemas of MCP servers are told as they are: they are counted against a budget.
+        parameters=schema if is_mcp else _marked(schema),
+        group=tool.source if is_mcp else "",
     )
 
 
@@ -195,6 +201,26 @@ def offered_parameters(tool: Tool) -> dict[str, Any]:
     """Return the schema that requests carry."""
     whole = tool.offered_parameters is None
     return tool.parameters if whole else dict(tool.offered_parameters or {})
+
+
+def _marked(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose properties say whether they are required: models overlook the list."""
+    required = schema.get("required", ())
+    properties = {
+        name: {**rule, "description": _with_mark(rule, is_required=name in required)}
+        if isinstance(rule, dict)
+        else rule
+        for name, rule in (schema.get("properties") or {}).items()
+    }
+    return {**schema, "properties": properties} if properties else schema
+
+
+def _with_mark(rule: dict[str, Any], *, is_required: bool) -> str:
+    mark = "required" if is_required else "optional"
+    about = str(rule.get("description", "")).strip()
+    if not about or re.search(r"\b(required|optional)\b", about, re.IGNORECASE):
+        return about or mark
+    return f"{about} ({mark})"
 
 
 def aliases_of(tool: Tool) -> tuple[str, ...]:

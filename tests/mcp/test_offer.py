@@ -7,12 +7,13 @@ import msgspec
 
 from clawd.mcp.catalogue import CatalogueRules
 from clawd.mcp.model import RemoteTool, ServerSettings
+from clawd.mcp.server import INSTRUCTIONS
 from clawd.mcp.tools import McpTool
 from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimated, tokens_by_kind
 from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.tools.lookup import ToolLookup
-from clawd.tools.offer import Offer, descriptors, specs
+from clawd.tools.offer import WRITE_RULE, Offer, descriptors, specs
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool
 from tests.support.dispatching import Bench, Probe, request
@@ -152,3 +153,9 @@ async def test_a_running_call_goes_on_when_the_server_takes_its_tool_away(
         dispatcher.registry.replace([])
         let_go.set()
         assert (await task).status == "allowed"
+
+
+def test_m3_the_rule_about_writing_is_told_to_mcp_clients_and_in_the_prompt() -> None:
+    assert WRITE_RULE in INSTRUCTIONS
+    prompt = system_prompt(PromptSettings(), [Probe("file_write")], workspace="/w")
+    assert WRITE_RULE in prompt

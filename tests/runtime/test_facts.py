@@ -285,3 +285,16 @@ async def test_a_turn_goes_on_when_every_source_is_broken(bench: Bench) -> None:
     house.sources = [*sources]
     house.restart()
     assert (await house.say("hello")).text == "fine"
+
+
+async def test_m3_date_and_time_can_be_switched_off(bench: Bench) -> None:
+    house = House(bench, says("one"), says("two"))
+    tells = True
+    house.restart()
+    house.inbox.preparation._facts._tells_date = lambda: tells
+    first = await house.say("hello")
+    tells = False
+    await house.say("and now", first.conversation_id)
+    shown = [m.content or "" for r in house.model.requests for m in r.messages if m.role == "user"]
+    assert "date: 2026-11-21" in shown[0]
+    assert "date: none" in shown[-1]

@@ -1,6 +1,7 @@
 """The inbox: one turn at a time per conversation, in order; queues, cancelling, ending."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -26,7 +27,7 @@ from clawd.wire.events import (
     TurnStarted,
 )
 from tests.runtime.inboxes import House, events_of
-from tests.runtime.models import DONE, Pause, calls, fails, says
+from tests.runtime.models import DONE, EVALUATED, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench, Probe
 from tests.support.passing import pass_time
@@ -340,3 +341,16 @@ async def test_m1_a_message_says_how_it_samples_and_which_tools_it_may_use(bench
     assert (asked.sampling, [tool.name for tool in asked.tools]) == (wishes, ["probe"])
     assert following.sampling != wishes
     assert [tool.name for tool in following.tools] == ["other", "probe"]
+
+
+async def test_m3_each_prompt_that_was_read_is_a_line_of_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(bench, [EVALUATED, *says("hello")])
+    with caplog.at_level(logging.INFO, logger="clawd.runtime.turn"):
+        await house.say("my secret words")
+    (line,) = [r for r in caplog.records if r.getMessage() == "[prompt_eval]"]
+    told = vars(line)
+    assert (told["tokens"], told["cached"], told["context_size"]) == (3, 1, 100)
+    assert (told["elapsed_ms"], told["model"]) == (2.0, "small")
+    assert "secret words" not in str(told)

@@ -15,6 +15,7 @@ from clawd.runtime.prompt import (
     PreambleOptions,
     PromptInputs,
     PromptSettings,
+    RuleOptions,
     clipped,
     system_prompt,
 )
@@ -233,3 +234,37 @@ def test_the_knowledge_loop_is_told_where_memory_and_web_are_offered(
     text = prompt(FULL, *map(Probe, names))
     assert ("memory first, into the web second" in text) == told
     assert ("save with knowledge_save" in text) == saves
+
+
+RULES = {
+    "tools": "Call only the tools",
+    "writing": "Write files only",
+    "cutoff": "Your knowledge ends",
+    "lookup": "look into memory first",
+    "sources": "Name your sources",
+}
+
+
+def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
+    assert list(RuleOptions.__struct_fields__) == list(RULES)
+    offered = (Probe("file_write"), Probe("memory_search"), Probe("web_search"))
+    settings = PromptSettings(knowledge_cutoff="2026-01")
+    for off, text in RULES.items():
+        rules = RuleOptions(**{off: False})
+        told = system_prompt(
+            msgspec.structs.replace(settings, rules=rules), offered, workspace="/w"
+        )
+        left = {name for name, rule in RULES.items() if rule in told}
+        assert left == set(RULES) - {off}, text
+    none = RuleOptions(**dict.fromkeys(RULES, False))
+    told = system_prompt(msgspec.structs.replace(settings, rules=none), offered, workspace="/w")
+    assert "[rules]" not in told
+
+
+def test_m3_a_rule_that_is_switched_off_is_gone_from_a_prompt_that_stood() -> None:
+    inputs = PromptInputs(settings=PromptSettings(), tools=(), workspace="/w")
+    preamble = Preamble(inputs)
+    assert "Name your sources" in preamble.render()
+    quiet = PromptSettings(rules=RuleOptions(sources=False))
+    preamble.adopt(msgspec.structs.replace(inputs, settings=quiet))
+    assert "Name your sources" not in preamble.render()

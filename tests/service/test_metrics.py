@@ -1,6 +1,8 @@
 """What is measured of local models and MCP servers, and how a long receipt log is looked at."""
 
+import asyncio
 import dataclasses
+import logging
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +15,11 @@ from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.engine.supervisor import Engine
 from clawd.service import chain_check
+from clawd.service.background import Background
 from clawd.service.chain_check import ChainCheck
-from clawd.service.metrics import DaemonMetrics
+from clawd.service.metrics import LOGGED_EVERY_S, DaemonMetrics, MetricsLog
 from clawd.wire.methods import RunTool
-from clawd.wire.metric_reports import MetricsReport
+from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
 from tests.service.test_health import FakeEngine, status_of
 from tests.support.hostile import instance
 from tests.support.inprocess import OWNER, daemon_in
@@ -93,3 +96,37 @@ async def test_without_receipts_nothing_is_said_of_their_log(tmp_path: Path) -> 
     async with daemon_in(tmp_path, "[receipts]\nenabled = false") as inside:
         report = await inside.daemon.handlers.parts.metrics()
     assert "clawd_receipt_chain_valid" not in {each.name for each in report.families}
+
+
+async def test_m3_the_numbers_are_logged_in_a_line_again_and_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logged, asked = asyncio.Event(), 0
+
+    async def report() -> MetricsReport:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise ValueError("a defect")
+        if asked == 4:
+            logged.set()
+        counted = MetricFamily(
+            name="clawd_turns_total",
+            kind="counter",
+            help="",
+            samples=(MetricSample(labels={"how": "a"}, value=2.0), MetricSample(value=3.0)),
+        )
+        silent = MetricFamily(name="clawd_estop", kind="gauge", help="", samples=())
+        return MetricsReport(families=(counted, silent))
+
+    background = Background()
+    log = MetricsLog(report, every_s=0.001)
+    with caplog.at_level(logging.INFO):
+        log.start(background.watch)
+        async with asyncio.timeout(30):
+            await logged.wait()
+        await log.close()
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("METRICS")]
+    assert lines[:2] == ["METRICS turns_total=5"] * 2
+    assert background.problem == ""
+    assert LOGGED_EVERY_S == 300

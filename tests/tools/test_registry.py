@@ -6,6 +6,7 @@ import pytest
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.providers.base import ToolSpec
+from clawd.tools.offer import descriptors
 from clawd.tools.registry import Registry, short_of, specs
 from tests.support.dispatching import Probe
 from tests.support.rows import each_row
@@ -99,7 +100,9 @@ def test_a_short_description_falls_back_to_the_first_line() -> None:
 
 
 def test_tools_are_offered_with_their_short_text_and_schema() -> None:
-    parameters: dict[str, Any] = Probe.parameters
+    marks = {"text": {"description": "required"}, "number": {"description": "optional"}}
+    properties = {name: Probe.parameters["properties"][name] | marks[name] for name in marks}
+    parameters: dict[str, Any] = Probe.parameters | {"properties": properties}
     assert specs([Probe("a")]) == (
         ToolSpec(name="a", description="Probes.", parameters=parameters),
     )
@@ -120,3 +123,24 @@ def test_tools_are_offered_with_their_short_text_and_schema() -> None:
 def test_m1_a_pattern_with_a_dash_takes_tools_out(patterns: list[str], expected: list[str]) -> None:
     registry = named("evaluate", "file_read", "file_write", "plan")
     assert [tool.name for tool in registry.allowed(patterns)] == expected
+
+
+def test_m3_parameters_say_whether_they_are_required_on_every_channel() -> None:
+    class Marked(Probe):
+        parameters: ClassVar[dict[str, Any]] = {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "A file."},
+                "limit": {"type": "integer"},
+                "mode": {"type": "string", "description": "Optional way."},
+            },
+            "required": ["path"],
+        }
+
+    tool = Marked("marked")
+    (spec,) = specs([tool])
+    told = {name: rule["description"] for name, rule in spec.parameters["properties"].items()}
+    assert told == {"path": "A file. (required)", "limit": "optional", "mode": "Optional way."}
+    (descriptor,) = descriptors([tool])
+    assert descriptor.input_schema == spec.parameters
+    assert "description" not in tool.parameters["properties"]["limit"]
