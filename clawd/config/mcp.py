@@ -86,7 +86,11 @@ class McpServerSection(Section):
         default=False, description="Believe the server where it says that a tool only reads."
     )
     connect_timeout_s: float = Field(
-        default=10.0, gt=0, le=600, description="To connect and to learn its tools."
+        default=10.0,
+        gt=0,
+        le=600,
+        description="To connect and to learn its tools; 60 where nothing is set for a program "
+        "that fetches what it runs (npx, uvx, docker, …).",
     )
     call_timeout_s: float = Field(default=60.0, gt=0, le=86_400, description="One call.")
     enabled: bool = Field(default=True, description="Whether it is connected.")
@@ -109,6 +113,13 @@ class McpSection(Section):
         ge=0,
         description="What the schemas of all servers' tools may take of each request, in tokens; "
         "beyond it the largest are offered by name and line, and tool_lookup shows them.",
+    )
+    first_turn_wait_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=600,
+        description="How long, after the start, turns wait for servers that are just being "
+        "connected; what is not there then is said.",
     )
     max_result_bytes: int = Field(
         default=4 << 20, ge=1_024, le=256 << 20, description="The largest result of one call."

@@ -5,6 +5,7 @@ connection itself.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
@@ -14,13 +15,20 @@ import msgspec
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
 from clawd.mcp.catalogue import Catalogue, CatalogueRules, Difference, Maker
 from clawd.mcp.model import RemoteServers, ServerState
+from clawd.mcp.naming import MODELS_PREFIX, alias_of, prefix_of
 from clawd.mcp.pins import Judged, Pins
 from clawd.mcp.tools import McpTool
+from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
+
+ARRIVAL_S = 10.0
+"""So long, after the start, the first turns wait for servers that are just being connected."""
 
 CHANGE_INTERVAL_S = 0.1
 CHANGE_BURST = 10
 """So many changes in a row are told at once; one without end is heard once in the interval."""
+
+_SHOWN_NAMES = 20
 
 _log = logging.getLogger(__name__)
 
@@ -31,10 +39,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rules: of the servers that can be started.
         problems: by alias, why one that is configured is not started.
+        wait_s: how long, after the start, turns wait for servers that are just being connected.
     """
 
     rules: CatalogueRules = CatalogueRules()
     problems: Mapping[str, str] = {}
+    wait_s: float = ARRIVAL_S
 
 
 class ServerDirectory:
@@ -63,6 +73,9 @@ class ServerDirectory:
         self._is_waiting = False
         self._due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._arrival_ends = 0.0
+        self._stirred = asyncio.Event()
+        self._reported: set[str] = set()
         self.wanted = Wanted()
         self.catalogue = Catalogue()
 
@@ -78,6 +91,7 @@ class ServerDirectory:
         if self._pins.problem:
             _log.warning("what was seen of MCP tools is not known: %s", self._pins.problem)
         self._servers.on_change(self._changed_something)
+        self._arrival_ends = asyncio.get_running_loop().time() + wanted.wait_s
         if wanted.rules.servers:
             self._spawn(self._adopt())
 
@@ -112,6 +126,56 @@ class ServerDirectory:
             return self._maker.catalogue(rules, taken).tools
         self.catalogue = self._maker.catalogue(self.wanted.rules, taken)
         return self.catalogue.tools
+
+    def why_missing(self, name: str) -> str:
+        """Return why there is no tool of this name, where it can only be one of a server's."""
+        alias = alias_of(name.removeprefix(MODELS_PREFIX))
+        state = next((each for each in self.states() if each.alias == alias), None)
+        if state is None:
+            return ""
+        begun = f"there is no tool {name[:64]!r}: the MCP server {alias}"
+        if alias not in self.wanted.rules.servers:
+            return f"{begun} is not started: {state.problem}"
+        if state.link == "off":
+            return f"{begun} is disconnected; a person can connect it: clawctl mcp connect {alias}"
+        if not state.tools and state.link != "ready":
+            why = state.problem or "it is just being connected; try again in a moment"
+            return f"{begun} is not connected: {why}"
+        offered = [tool.name for tool in self.catalogue.of(alias)]
+        own = name.removeprefix(MODELS_PREFIX).removeprefix(prefix_of(alias))
+        known = {each.removeprefix(prefix_of(alias)): each for each in offered}
+        near = nearest(own, known)
+        told = f"the nearest are: {', '.join(near)}" if near else "it has: " + _some(offered)
+        return f"{begun} has none of this name; {told}"
+
+    async def arrived(self) -> tuple[str, ...]:
+        """Wait for servers that are connected for the first time, until the start is over.
+
+        Returns a sentence on each that has never been connected, once.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._arrival_ends):
+                while self._on_their_way():
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        self._tell()  # what has arrived is offered to who has waited for it
+        missing = [
+            state
+            for state in self.states()
+            if state.alias in self.wanted.rules.servers
+            and state.link in {"connecting", "waiting"}
+            and not state.connects
+            and state.alias not in self._reported
+        ]
+        self._reported.update(state.alias for state in missing)
+        return tuple(_missing(state) for state in missing)
+
+    def _on_their_way(self) -> bool:
+        known = {state.alias: state for state in self._servers.states()}
+        return any(
+            alias not in known or (known[alias].link == "connecting" and not known[alias].connects)
+            for alias in self.wanted.rules.servers
+        )
 
     def states(self) -> tuple[ServerState, ...]:
         """Return the servers as they stand, those that are not started among them."""
@@ -234,10 +298,12 @@ class ServerDirectory:
 
     async def _adopt(self) -> None:
         await self._servers.adopt(tuple(self.wanted.rules.servers.values()))
+        self._stirred.set()
         self._tell()
 
     def _changed_something(self) -> None:
         """Tell of a change at once, but of many in a row not more often than is good."""
+        self._stirred.set()
         if self._is_waiting or self._seen() == self._shown:
             return
         loop = asyncio.get_running_loop()
@@ -302,3 +368,13 @@ class ServerDirectory:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work for MCP servers failed", exc_info=error)
+
+
+def _missing(state: ServerState) -> str:
+    why = state.problem or "it is still being connected"
+    return f"the tools of the MCP server {state.alias} are not there: {why}"
+
+
+def _some(names: list[str]) -> str:
+    more = ", …" if len(names) > _SHOWN_NAMES else ""
+    return (", ".join(names[:_SHOWN_NAMES]) or "none") + more

@@ -23,7 +23,7 @@ from clawd import __version__
 from clawd.mcp.dialing import ConnectError, Surroundings
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings
 from clawd.mcp.repair import Listing
-from clawd.mcp.stdio import stdio_transport
+from clawd.mcp.stdio import advice_of, stdio_transport
 from clawd.mcp.tap import Tap, TappedRead, TappedWrite
 from clawd.mcp.trouble import TRANSPORT_ERROR, Trouble, shown
 from clawd.wire.safe_text import paragraph, shortened
@@ -246,7 +246,12 @@ async def _shake_hands(
                 return
             await session.initialize()
     except TimeoutError:
-        raise ConnectError(f"the server did not answer within {limit_s:g} s") from None
+        problem = f"the server did not answer within {limit_s:g} s"
+        if settings.command:
+            last = around.log.last_line()
+            problem += f"; its last words: {last}" if last else ""
+            problem += f"; {advice_of(settings, is_missing=False)}"
+        raise ConnectError(problem) from None
     except MCPError as error:
         raise ConnectError(trouble.problem or _said(error)) from error
     except ValidationError as error:

@@ -5,6 +5,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+FETCHERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "yarn", "docker"})
+"""Programs that fetch what they run, and so take longer to start."""
+
+FETCHERS_LIMIT_S = 60.0
+
 Link = Literal["off", "connecting", "ready", "waiting"]
 """off: not wanted; waiting: it failed, and is tried again later."""
 

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 import msgspec
 
 SEPARATOR = "__"
+MODELS_PREFIX = f"mcp{SEPARATOR}"
+"""What models write before the names of such tools."""
 NAME_LIMIT = 64
 _DIGEST_LENGTHS = (8, 16)
 _BEFORE_A_DIGIT = "m_"

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import logging
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,18 @@ from pydantic import ValidationError
 
 from clawd.kernel.pacing import Allowance, Pace
 from clawd.mcp.framing import LineSplitter, LineTooLongError
-from clawd.mcp.model import ServerSettings
+from clawd.mcp.model import FETCHERS, ServerSettings
 from clawd.mcp.stderr_log import StderrLog
 from clawd.mcp.trouble import Trouble
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_open import OpenChild
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
 
 _SAVE_EVERY_S = 2.0
 _DEATH_S = 0.5
+_NOT_STARTED = {126, 127}
+"""Exit codes of programs that could not be started, as shells give them."""
 _MAX_BATCH = 1_000
 
 FLOOD_BYTES = 4 << 20
@@ -73,7 +77,7 @@ async def stdio_transport(
         command = _command(settings, folder)
         async with (
             sandbox.open(command, on_errors=log.add) as child,
-            _streams(child, settings.alias, _Noise(is_asked), log, trouble) as streams,
+            _streams(child, settings, _Noise(is_asked), log, trouble) as streams,
         ):
             yield streams
     finally:
@@ -94,7 +98,50 @@ def _command(settings: ServerSettings, folder: Path | None) -> ChildCommand:
     )
 
 
-def _how_it_ended(child: OpenChild, log: StderrLog) -> str:
+def advice_of(settings: ServerSettings, *, is_missing: bool) -> str:
+    """Return what a person can do about a program that is not found, or does not answer in time.
+
+    Args:
+        settings: of the server.
+        is_missing: it could not be started.
+    """
+    program, table = settings.command[0], f"[mcp.servers.{settings.alias}]"
+    if not is_missing:
+        told = f"if it is only slow, raise connect_timeout_s of {table}"
+        if Path(program).name not in FETCHERS:
+            return told
+        if settings.network:
+            return f"{program} fetches what it runs; {told}, or install the server first"
+        return (
+            f"{program} fetches what it runs, and has no network: install the server and name its "
+            f"own program, or set network = true in {table}"
+        )
+    found = _found_program(program)
+    if found is None:
+        return (
+            f"there is no program {program} on this machine's PATH: install it, or name it by its "
+            f"absolute path in {table}"
+        )
+    if any(found.is_relative_to(each) for each in (*SYSTEM_TREES, *USR_LINKS)):
+        return ""
+    return (
+        f"{found} is there, and the sandbox hides it: name it by that path, and list its folder "
+        f"{found.parent} and what else it needs in readonly_paths of {table}"
+    )
+
+
+def _found_program(program: str) -> Path | None:
+    """Return where a person's own shell would find a program."""
+    home = Path.home()
+    places = [home / ".local/bin", home / "bin", home / ".cargo/bin", home / ".bun/bin"]
+    places += sorted(home.glob(".nvm/versions/node/*/bin"), reverse=True)
+    places += [home / ".pyenv/shims", home / ".volta/bin", home / "go/bin", Path("/snap/bin")]
+    path = os.pathsep.join((os.environ.get("PATH", ""), *map(str, places)))
+    found = shutil.which(program, path=path)
+    return Path(found) if found is not None else None
+
+
+def _how_it_ended(child: OpenChild, log: StderrLog, settings: ServerSettings) -> str:
     if not child.is_dead:
         return "the server closed its output"
     if child.overuse:
@@ -102,17 +149,19 @@ def _how_it_ended(child: OpenChild, log: StderrLog) -> str:
     code = child.exit_code()
     how = f"with code {code}" if 0 <= code <= 128 else f"by signal {abs(code) % 128}"
     last = log.last_line()
-    return f"the server ended {how}" + (f"; its last words: {last}" if last else "")
+    todo = advice_of(settings, is_missing=True) if code in _NOT_STARTED else ""
+    said = f"the server ended {how}" + (f"; its last words: {last}" if last else "")
+    return f"{said}; {todo}" if todo else said
 
 
 @contextlib.asynccontextmanager
 async def _streams(
-    child: OpenChild, alias: str, noise: "_Noise", log: StderrLog, trouble: Trouble
+    child: OpenChild, settings: ServerSettings, noise: "_Noise", log: StderrLog, trouble: Trouble
 ) -> AsyncIterator[Streams]:
     came, to_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)[::-1]
     from_session, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        reader = _Reader(child, to_session, alias, noise)
+        reader = _Reader(child, to_session, settings, noise)
         tasks.start_soon(reader.run, log, trouble)
         tasks.start_soon(_write, child, to_send)
         tasks.start_soon(_save, log)
@@ -169,13 +218,13 @@ class _Reader:
         self,
         child: OpenChild,
         to_session: MemoryObjectSendStream[SessionMessage | Exception],
-        alias: str,
+        settings: ServerSettings,
         noise: _Noise,
     ) -> None:
         self._child = child
         self._noise = noise
         self._to_session = to_session
-        self._alias = alias
+        self._settings = settings
         self._junk = 0
 
     async def run(self, log: StderrLog, trouble: Trouble) -> None:
@@ -185,7 +234,7 @@ class _Reader:
             # Its death comes with the end of its output, and says more.
             with anyio.move_on_after(_DEATH_S):
                 await self._child.wait()
-            trouble.end(_how_it_ended(self._child, log))
+            trouble.end(_how_it_ended(self._child, log, self._settings))
         except (LineTooLongError, FloodError) as error:
             trouble.end(f"the server was disconnected: {error}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -193,7 +242,7 @@ class _Reader:
         finally:
             self._to_session.close()
             if self._junk:
-                _log.info("junk of an MCP server: %s, %d lines", self._alias, self._junk)
+                _log.info("junk of an MCP server: %s, %d lines", self._settings.alias, self._junk)
 
     async def _read(self) -> None:
         lines, pace = LineSplitter(), Pace()
@@ -211,7 +260,8 @@ class _Reader:
                         continue
                     self._junk += 1
                     if self._junk == 1:
-                        _log.warning("an MCP server prints what is no message: %s", self._alias)
+                        alias = self._settings.alias
+                        _log.warning("an MCP server prints what is no message: %s", alias)
             self._noise.blank(blanks)
 
 

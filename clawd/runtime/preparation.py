@@ -24,7 +24,7 @@ from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.offer import Offer, specs
 from clawd.tools.registry import Registry
-from clawd.wire.events import Event, TurnStarted
+from clawd.wire.events import Event, Notice, TurnStarted
 from clawd.wire.safe_text import single_line
 
 SOURCE_NAME = 200
@@ -124,6 +124,7 @@ class Preparation:
         workspace = _workspace(live, settings)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
+        await self._await_tools(emit)
         offered = partial(self._offered, settings, agent, incoming)
         offer = _chosen_of(incoming, offered())
 
@@ -159,6 +160,11 @@ class Preparation:
             news=self._news(offer, offered, beginning),
         )
         return await self._told(live, incoming, principal, plan, short)
+
+    async def _await_tools(self, emit: Callable[[Event], None]) -> None:
+        """Wait for tools that are on their way, and say which are not there."""
+        for missing in await self._registry.elsewhere.arrived():
+            emit(Notice(level="warning", text=missing))
 
     async def _told(
         self,

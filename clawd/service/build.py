@@ -199,6 +199,7 @@ class Daemon:
         )
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
         self.registry = registry = await self._tools(taint)
+        registry.elsewhere = self.mcp.directory
         dispatcher = Dispatcher(
             registry,
             gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),

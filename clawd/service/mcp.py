@@ -13,7 +13,7 @@ from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables
 from clawd.errors import ConfigError
 from clawd.mcp.catalogue import CatalogueRules
 from clawd.mcp.directory import ServerDirectory, Wanted
-from clawd.mcp.model import RemoteServers, ServerSettings
+from clawd.mcp.model import FETCHERS, FETCHERS_LIMIT_S, RemoteServers, ServerSettings
 from clawd.mcp.pins import Pins
 from clawd.mcp.servers import Servers
 from clawd.mcp.tools import McpTool
@@ -123,7 +123,11 @@ def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
         found = _settings(alias, section, loaded, token=token, variables=variables)
         servers[alias] = msgspec.structs.replace(found, oauth_client_secret=secret)
     budget = loaded.config.mcp.schema_budget_tokens
-    return Wanted(rules=CatalogueRules(servers=servers, budget_tokens=budget), problems=problems)
+    return Wanted(
+        rules=CatalogueRules(servers=servers, budget_tokens=budget),
+        problems=problems,
+        wait_s=loaded.config.mcp.first_turn_wait_s,
+    )
 
 
 def _settings(
@@ -152,10 +156,16 @@ def _settings(
         deny=section.deny,
         trusted=section.trusted,
         auto_approve=mcp.auto_approve.tools,
-        connect_timeout_s=section.connect_timeout_s,
+        connect_timeout_s=_connect_limit_s(section),
         call_timeout_s=section.call_timeout_s,
         max_result_bytes=mcp.max_result_bytes,
     )
+
+
+def _connect_limit_s(section: McpServerSection) -> float:
+    is_set = "connect_timeout_s" in section.model_fields_set
+    fetches = bool(section.command) and Path(section.command[0]).name in FETCHERS
+    return FETCHERS_LIMIT_S if fetches and not is_set else section.connect_timeout_s
 
 
 def _is_in_the_open(url: str) -> bool:

@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.tools.base import NAME_PATTERN, Tool
@@ -11,11 +12,39 @@ from clawd.tools.offer import short_of as short_of
 from clawd.tools.offer import specs as specs
 
 
+class Elsewhere(Protocol):
+    """Where further tools come from, which may be there only later, or not at all."""
+
+    def why_missing(self, name: str) -> str:
+        """Return why there is no tool of a name that can only be one of these; "" for others."""
+        ...
+
+    async def arrived(self) -> tuple[str, ...]:
+        """Wait a while for tools that are on their way; return sentences on what is missing.
+
+        Nothing is waited for twice, and nothing is reported twice.
+        """
+        ...
+
+
+class Nowhere:
+    """There are no tools but those that are there."""
+
+    def why_missing(self, _name: str) -> str:
+        """Return that nothing is known of it."""
+        return ""
+
+    async def arrived(self) -> tuple[str, ...]:
+        """Return at once."""
+        return ()
+
+
 class Registry:
     """The tools of one daemon.
 
     Attributes:
         generation: grows when the tools change.
+        elsewhere: knows of tools that are not there.
     """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
@@ -23,6 +52,7 @@ class Registry:
         self._aliases: dict[str, str] = {}
         self._listeners: dict[object, Callable[[], None]] = {}
         self.generation = 0
+        self.elsewhere: Elsewhere = Nowhere()
         for tool in tools:
             self.add(tool)
 

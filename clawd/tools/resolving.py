@@ -71,6 +71,8 @@ class Resolver:
         name = request.tool.strip()
         if (tool := self._registry.find(name)) is not None:
             return self._flat(tool, request.arguments, by_other_name=name != tool.name)
+        if why := self._registry.elsewhere.why_missing(name):
+            raise NotFoundError(why)
         if request.is_exact:
             raise NotFoundError(f"there is no tool {name[:64]!r}")
         name = cleaned(name)

@@ -300,6 +300,69 @@ async def test_the_daemon_starts_while_servers_hang_and_ends_with_them(tmp_path:
     assert servers.is_closed
 
 
+async def test_p11_the_first_turn_waits_for_servers_that_are_being_connected(
+    tmp_path: Path,
+) -> None:
+    servers = FakeServers({"files": TOOLS})
+    servers.blocked = asyncio.Event()
+    async with asyncio.timeout(LIMIT_S), daemon_in(tmp_path, TABLES, servers=servers) as inside:
+        model = PlannedModel(says("done"), name="mock")
+        inside.daemon.state.providers = {"mock": cast("Provider", model)}
+        sent = asyncio.create_task(inside.ask(SendMessage(text="go"), OWNER))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert model.requests == []
+        servers.blocked.set()
+        await sent
+        assert "files__read" in {tool.name for tool in model.requests[0].tools}
+
+
+async def test_p11_servers_that_are_not_there_in_time_are_named_once(tmp_path: Path) -> None:
+    tables = "[mcp]\nfirst_turn_wait_s = 0.0\n" + TABLES
+    async with running(tmp_path, tables=tables) as (inside, servers):
+        servers.put("files", link="waiting", problem="connection refused", tools=())
+        directory = inside.daemon.mcp.directory
+        assert await directory.arrived() == (
+            "the tools of the MCP server files are not there: connection refused",
+        )
+        assert await directory.arrived() == ()
+
+
+async def test_p11_a_tool_that_is_not_there_is_explained_by_its_own_server_alone(
+    tmp_path: Path,
+) -> None:
+    tables = TABLES.replace(
+        "[mcp.servers.off]",
+        '[mcp.servers.files-b]\nurl = "http://127.0.0.1:9/b"\n[mcp.servers.off]',
+    )
+    async with running(tmp_path, tables=tables) as (inside, servers):
+        servers.put("files-b", link="waiting", problem="HTTP 401", tools=())
+        expected = {
+            "files-b__read": "the MCP server files-b is not connected: HTTP 401",
+            "mcp__files-b__read": "the MCP server files-b is not connected: HTTP 401",
+            "web__read": "the MCP server web is not started: ",
+            "off__read": "the MCP server off is not started: it is switched off",
+            "files__reed": "files has none of this name; the nearest are: files__read",
+            "files__zzzzzzzzz": "files has none of this name; it has: files__",
+        }
+        wrong: dict[str, str] = {}
+        for name, words in expected.items():
+            outcome = await inside.ask(RunTool(name=name, arguments='{"text":"a"}'), OWNER)
+            others = [each for each in ("files__read",) if not name.startswith("files__")]
+            if words not in outcome.output or any(each in outcome.output for each in others):
+                wrong[name] = outcome.output
+        assert not wrong
+        assert servers.calls == []
+        servers.put("files-b", link="connecting", problem="")
+        outcome = await inside.ask(RunTool(name="files-b__read", arguments="{}"), OWNER)
+        assert "it is just being connected; try again in a moment" in outcome.output
+        await inside.ask(DisconnectMcp(alias="files"), OWNER)
+        outcome = await inside.ask(RunTool(name="files__read", arguments="{}"), OWNER)
+        assert "is disconnected; a person can connect it" in outcome.output
+        outcome = await inside.ask(RunTool(name="nobody__read", arguments="{}"), OWNER)
+        assert "MCP server" not in outcome.output
+
+
 async def test_a_reload_adopts_another_configuration(tmp_path: Path) -> None:
     async with running(tmp_path) as (inside, servers):
         config = tmp_path / "home" / "config.toml"

@@ -31,6 +31,7 @@ from clawd.security.sandbox_plan import ChildCommand
 from clawd.wire.codec import encode_frame
 from clawd.wire.messages import Cancel
 
+SETTINGS = ServerSettings(alias="loud", url="http://127.0.0.1:9/mcp")
 PIECE_BYTES = 64 << 10
 PIECES = (50 << 20) // PIECE_BYTES
 MOST_GAP_S = 0.5
@@ -98,7 +99,7 @@ async def heard(piece: bytes, folder: Path) -> tuple[Loud, Trouble, Beat]:
     child, trouble, log = Loud(piece), Trouble(), StderrLog(folder / "log", str)
     to_session, came = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     reader = _Reader(
-        cast("OpenChild", child), to_session, "loud", _Noise(lambda request: request == 1)
+        cast("OpenChild", child), to_session, SETTINGS, _Noise(lambda request: request == 1)
     )
 
     async def take() -> None:
@@ -182,13 +183,12 @@ class _Remote(httpx2.AsyncBaseTransport):
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_s5_a_flood_of_events_ends_and_holds_up_nobody(method: str) -> None:
     remote, trouble = _Remote(), Trouble()
-    settings = ServerSettings(alias="loud", url="http://127.0.0.1:9/mcp")
-    guard = GuardedTransport(remote, settings, trouble)
+    guard = GuardedTransport(remote, SETTINGS, trouble)
     lines = 0
     async with beating() as beat, httpx2.AsyncClient(transport=guard) as client:
         with pytest.raises(httpx2.ReadError, match="too many bytes"):
             accept = {"accept": "text/event-stream"}
-            async with client.stream(method, settings.url, headers=accept) as response:
+            async with client.stream(method, SETTINGS.url, headers=accept) as response:
                 async for piece in response.aiter_bytes():
                     lines += piece.count(b"\n")
     assert 0 < lines < 2 * PIECES * PIECE_BYTES

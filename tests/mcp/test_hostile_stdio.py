@@ -337,3 +337,33 @@ async def test_another_configuration_starts_ends_and_changes_what_it_names(world
     assert [state.alias for state in world.servers.states()] == ["three", "two"]
     assert "there is no MCP server" in told(await world.call("good"))
     assert json.loads(told(await world.call("two", tool="env")))["NEW"] == "1"
+
+
+async def test_p11_a_program_that_cannot_run_is_reported_with_what_to_do(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / ".local" / "bin" / "uvx"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("#!/bin/sh\n")
+    hidden.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    fetcher = tmp_path / "workspace" / "npx"
+    fetcher.write_text("#!/bin/sh\necho fetching >&2\nexec sleep 60\n")
+    fetcher.chmod(0o755)
+    good = world.program("good")
+    replace = msgspec.structs.replace
+    world.start(
+        replace(good, alias="nosuch", command=("no-such-program",)),
+        replace(good, alias="hidden", command=("uvx", "mcp-server-time")),
+        replace(good, alias="slow", command=(str(fetcher),), connect_timeout_s=1.0),
+    )
+    expected = {
+        "nosuch": ["no program no-such-program on this machine's PATH", "[mcp.servers.nosuch]"],
+        "hidden": [f"{hidden} is there, and the sandbox hides it", "readonly_paths"],
+        "slow": ["did not answer within 1 s", "last words: fetching", "set network = true"],
+    }
+    await world.until(lambda: all(world.state(each).link == "waiting" for each in expected))
+    for alias, words in expected.items():
+        problem = world.state(alias).problem
+        assert [word for word in words if word not in problem] == [], problem

@@ -7,7 +7,8 @@ import msgspec
 
 from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.providers.base import ChatRequest
-from clawd.wire.events import ToolFinished, TurnFinished
+from clawd.tools.registry import Nowhere
+from clawd.wire.events import Notice, ToolFinished, TurnFinished
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool, text
 from tests.runtime.inboxes import House, events_of
@@ -54,6 +55,23 @@ def block(request: ChatRequest) -> bytes:
 
 
 READ = ("files__read", '{"text":"a"}')
+
+
+async def test_p11_what_is_not_there_is_said_in_the_turn_that_begins_without_it(
+    shop: Shop, bench: Bench
+) -> None:
+    rooms = Rooms(shop, bench)
+    await rooms.open(says("done"), tools=(a_tool("read"),))
+
+    class Away(Nowhere):
+        async def arrived(self) -> tuple[str, ...]:
+            return ("the tools of web are not there",)
+
+    rooms.house.inbox.preparation._registry.elsewhere = Away()
+    _, events = await rooms.finished()
+    assert [each.text for each in events if isinstance(each, Notice)] == [
+        "the tools of web are not there"
+    ]
 
 
 async def test_a_tool_that_comes_in_mid_turn_is_in_the_next_request_and_can_be_called(
