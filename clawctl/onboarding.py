@@ -8,7 +8,7 @@ import msgspec
 
 from clawctl.config_text import has_section, with_section, with_value
 from clawctl.render import say
-from clawd.paths import Layout, expanded
+from clawd.paths import Layout, expanded, install_line
 
 Source = Literal["keep", "embedded", "gguf", "openai", "anthropic"]
 Autonomy = Literal["readonly", "supervised", "full"]
@@ -39,12 +39,16 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says now, to be offered as what is kept by an empty answer."""
+    """What the config says now, to be offered as what is kept by an empty answer.
+
+    `has_engine` says whether models of this machine can answer at all.
+    """
 
     provider: str
     workspace: str
     autonomy: str
     is_new: bool
+    has_engine: bool = True
 
 
 def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
@@ -128,10 +132,10 @@ def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answer
         "  1  the embedded model: tiny, works at once and offline, for trying the tools\n"
         "  2  a model file (GGUF) on this machine\n"
         "  3  a server that speaks the OpenAI API: llama-server, vLLM, Ollama, a cloud\n"
-        f"  4  Anthropic{kept}",
+        f"  4  Anthropic{kept}{'' if now.has_engine else _without_engine()}",
     )
     choices = [*SOURCES] if now.is_new else ["0", *SOURCES]
-    default = choices[0]
+    default = choices[0] if now.has_engine else "3"
     chosen = click.prompt("Choose", type=click.Choice(choices), default=default)
     source: Source = SOURCES.get(chosen, "keep")
     answers = msgspec.structs.replace(answers, source=source)
@@ -140,6 +144,13 @@ def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answer
     if source in {"openai", "anthropic"}:
         return _ask_server(answers, total)
     return answers
+
+
+def _without_engine() -> str:
+    return (
+        "\n1 and 2 need llama-cpp-python, which is not installed; the line that installs it:\n"
+        f"  {install_line('local')}"
+    )
 
 
 def _ask_file(answers: Answers, where: Layout, total: int) -> Answers:

@@ -11,6 +11,7 @@ System mode is in force when the home is /var/lib/clawd.
 """
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,3 +203,26 @@ def _default_workspace(
     if is_system:
         return SYSTEM_HOME / "workspace"
     return user_home(environ) / "clawd-workspace" if is_default else home / "workspace"
+
+
+def has_module(name: str) -> bool:
+    """Return whether a module can be imported in this environment, without importing it."""
+    # Not at the top: every command of clawctl would pay for what few ask.
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def install_line(extra: str) -> str:
+    """Return the command that adds an extra of clawd to the Python environment it runs in."""
+    import shlex
+
+    if (Path(sys.prefix) / "pipx_metadata.json").is_file():
+        return f"pipx runpip {shlex.quote(Path(sys.prefix).name)} install 'clawd[{extra}]'"
+    python = shlex.quote(sys.executable)
+    if not has_module("pip"):
+        return f"uv pip install --python {python} 'clawd[{extra}]'"
+    return f"{python} -m pip install 'clawd[{extra}]'"

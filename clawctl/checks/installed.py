@@ -10,6 +10,7 @@ from pathlib import Path
 
 from clawctl.checks.finding import Found, noted, ok, wrong
 from clawd import __version__
+from clawd.paths import install_line
 
 PYTHONS = ((3, 11), (3, 13))
 BINDING = "llama-cpp-python"
@@ -75,7 +76,7 @@ def _engine() -> Found:
         return noted(
             "llama.cpp",
             f"{BINDING} is not installed: no model can answer on this machine",
-            "Install clawd with its extra `local`, or use a server as provider.",
+            f"Install it with: {install_line('local')}, or use a server as provider.",
         )
     try:
         version = metadata.version(BINDING)

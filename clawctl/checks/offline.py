@@ -108,7 +108,8 @@ def _model(facts: Checkup) -> Iterator[Found]:
         yield wrong(
             "model",
             facts.model_problem,
-            "Add the file: clawctl model add FILE, or name another in default_model.",
+            facts.model_hint
+            or "Add the file: clawctl model add FILE, or name another in default_model.",
         )
     elif facts.model:
         yield ok("model", f"{facts.model} is there for provider {facts.provider}")

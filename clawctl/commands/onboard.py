@@ -12,7 +12,7 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.onboarding import CLAUDE_KEY, Answers, Now, Source, ask, changed, is_file
 from clawctl.render import emit_json, note, say
 from clawd.errors import ClawError, ConfigError
-from clawd.paths import Layout, expanded, layout
+from clawd.paths import Layout, expanded, has_module, layout
 
 TEST = "Say hello in one short sentence."
 TEST_LIMIT_S = 600.0
@@ -146,6 +146,7 @@ def _now(*, is_new: bool) -> Now:
         workspace=values.workspace_dir,
         autonomy=values.security.autonomy,
         is_new=is_new,
+        has_engine=has_module("llama_cpp"),
     )
 
 

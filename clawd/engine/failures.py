@@ -16,6 +16,7 @@ from clawd.errors import (
     ModelLoadError,
     WorkerDiedError,
 )
+from clawd.paths import install_line
 
 KillCause = Literal["template", "step", "other"]
 
@@ -37,6 +38,10 @@ _BY_SIGNAL: dict[int, str] = {
 _BY_LOAD_CODE = {
     "model_not_found": ("model_not_found", "`clawctl model list` shows those that are there."),
     "out_of_memory": ("model_load", _LESS_MEMORY.capitalize()),
+    "engine_missing": (
+        "model_load",
+        f"Install it with: {install_line('local')}\nOr let a server answer: clawctl onboard",
+    ),
 }
 _WHOLE = "Is the file whole, and a model for text? Get it again, or use another model."
 

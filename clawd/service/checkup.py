@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clawd.config.load import Loaded, load
 from clawd.errors import ClawError, ConfigError
-from clawd.paths import layout
+from clawd.paths import has_module, install_line, layout
 from clawd.security.sandbox import Sandbox
 from clawd.service.bounds import sandbox_settings_of
 from clawd.service.state import LocalModels
@@ -25,7 +25,7 @@ async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:
         )
     settings = sandbox_settings_of(loaded, mode=loaded.config.security.sandbox, tools_cgroup=None)
     found = await Sandbox(settings).probe()
-    model, model_problem = _model(loaded)
+    model, model_problem, model_hint = _model(loaded)
     values = loaded.config
     section = values.providers.models.get(values.default_provider)
     http = values.channels.http
@@ -45,21 +45,26 @@ async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:
         key_variable=_missing_key(section.api_key_env if section is not None else "", environ),
         model=model,
         model_problem=model_problem,
+        model_hint=model_hint,
         gateway=(str(http.host), http.port) if http.enabled else ("", 0),
     )
 
 
-def _model(loaded: Loaded) -> tuple[str, str]:
-    """Return the local model of the default provider and what is wrong with it."""
+def _model(loaded: Loaded) -> tuple[str, str, str]:
+    """Return the local model of the default provider, what is wrong with it and what to do."""
     section = loaded.config.providers.models.get(loaded.config.default_provider)
     if section is None or section.kind != "local":
-        return "", ""
+        return "", "", ""
     name = loaded.config.default_model or section.model
+    if not has_module("llama_cpp"):
+        told = f"provider {loaded.config.default_provider} cannot answer: llama-cpp-python is not "
+        line = install_line("local")
+        return name, f"{told}installed", f"Install it with: {line}, or name a server as provider."
     try:
         LocalModels(loaded).find(name)
     except ClawError as error:
-        return name, error.message
-    return name, ""
+        return name, error.message, ""
+    return name, "", ""
 
 
 def _missing_key(variable: str, environ: Mapping[str, str]) -> str:

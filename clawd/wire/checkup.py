@@ -9,7 +9,8 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         problems: what is wrong with the config, a line each.
         sandbox: the level that was found by trying it, with what it holds and what it does not.
-        model: the local model that the default provider answers from, and why it cannot be had.
+        model: the local model that the default provider answers from, why it cannot be had, and
+            what to do about that.
         gateway: host and port where the HTTP gateway would listen; port 0 for off.
     """
 
@@ -30,4 +31,5 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str = ""
     model: str = ""
     model_problem: str = ""
+    model_hint: str = ""
     gateway: tuple[str, int] = ("", 0)

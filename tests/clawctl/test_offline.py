@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,25 @@ def test_onboard_asks_the_model_one_thing_and_leaves_no_conversation(tmp_path: P
         assert home.json("conversation", "list") == []
     finally:
         home.close()
+
+
+def test_p3_without_llama_cpp_doctor_and_onboard_name_the_line_that_installs_it(
+    clawctl: Run, spawn: Spawn, environ: dict[str, str], tmp_path: Path
+) -> None:
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    hide = "import sys; sys.modules['llama_cpp'] = None\n"
+    (shim / "sitecustomize.py").write_text(hide, "utf-8")
+    environ["PYTHONPATH"] = f"{shim}{os.pathsep}{environ['PYTHONPATH']}"
+    assert clawctl("init").returncode == 0
+    code, found = doctor(clawctl)
+    assert code == 1
+    assert found["model"]["state"] == "wrong"
+    assert "llama-cpp-python is not installed" in found["model"]["says"]
+    assert f"{sys.executable} -m pip install 'clawd[local]'" in found["model"]["fix"]
+    child = spawn("onboard", "--no-test")
+    child.expect_exact("1 and 2 need llama-cpp-python, which is not installed")
+    child.expect_exact("pip install 'clawd[local]'")
+    child.expect(r"Choose.*\[3\]")
+    child.sendline("")
+    child.expect("Which one. Write: ADDRESS MODEL")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -351,4 +352,23 @@ async def test_close_leaves_no_process_and_refuses_new_work(tmp_path: Path) -> N
         assert not [line for line in journal.having("start") if is_running(line["pid"])]
         with pytest.raises(CancelledByUserError, match="shutting down"):
             await engine.load(model())
+        await engine.close()
+
+
+async def test_p3_without_llama_cpp_a_load_names_the_line_that_installs_it() -> None:
+    hidden = (
+        "import sys; sys.modules['llama_cpp'] = None\n"
+        "from clawd.engine.worker.__main__ import main; sys.exit(main())"
+    )
+    engine = Engine(FAST, argv=(sys.executable, "-s", "-P", "-c", hidden))
+    try:
+        for _ in range(2):
+            with pytest.raises(ModelLoadError) as caught:
+                await engine.load(model())
+            error = caught.value
+            assert error.message == "model good cannot be loaded: llama-cpp-python is not installed"
+            assert sys.executable in error.hint
+            assert "install 'clawd[local]'" in error.hint
+        assert not any(status.deaths for status in engine.status())
+    finally:
         await engine.close()

@@ -1,10 +1,20 @@
 """The worker's entry: `python -m clawd.engine.worker --fd N`, N an inherited socket."""
 
 import argparse
+import importlib
 import socket
 import sys
 
-from clawd.engine.protocol import HEADER, MAX_FRAME_BYTES, Load, ToWorker, decode_to_worker
+from clawd.engine.protocol import (
+    HEADER,
+    MAX_FRAME_BYTES,
+    Load,
+    LoadFailed,
+    Quit,
+    ToWorker,
+    decode_to_worker,
+    encode,
+)
 from clawd.engine.worker.fence import raise_fence
 from clawd.engine.worker.process import harden
 
@@ -17,12 +27,16 @@ def main() -> int:
     if not harden():
         return 1
     with socket.socket(fileno=arguments.fd) as connection:
-        first = _first_frame(connection)
+        first = _next_frame(connection)
         if first is None:
             return 0
         fence = raise_fence(first.config) if isinstance(first, Load) else ""
         # Only now: llama.cpp reads the environment when it is loaded, which harden() has changed,
         # and both it and numpy start threads, which no fence could hold any more.
+        try:
+            importlib.import_module("clawd.engine.worker.llama")
+        except (ImportError, OSError, RuntimeError) as error:
+            return _refuse(connection, error)
         from clawd.engine.worker.loop import Worker
 
         try:
@@ -34,8 +48,19 @@ def main() -> int:
     return 0
 
 
-def _first_frame(connection: socket.socket) -> ToWorker | None:
-    """Wait for the frame that says what to load, and read not a byte more; None at the end."""
+def _refuse(connection: socket.socket, error: Exception) -> int:
+    """Say that there is no engine, and wait to be let go: an end by itself would be a crash."""
+    is_missing = isinstance(error, ModuleNotFoundError)
+    told = "is not installed" if is_missing else f"cannot be loaded: {error}"
+    failed = LoadFailed(code="engine_missing", message=f"llama-cpp-python {told}")
+    connection.sendall(encode(failed))
+    while not isinstance(_next_frame(connection), Quit | None):
+        pass
+    return 0
+
+
+def _next_frame(connection: socket.socket) -> ToWorker | None:
+    """Wait for a frame, and read not a byte more; None at the end."""
     header = connection.recv(HEADER.size, socket.MSG_WAITALL)
     if len(header) < HEADER.size:
         return None
