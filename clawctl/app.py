@@ -1,6 +1,7 @@
 """What every command shares: the options before its name, the way to the daemon, exit codes."""
 
 import importlib
+import os
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from clawctl.client import Client
-from clawctl.reach import reach
+from clawctl.reach import reach, require_overrides
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -47,11 +48,24 @@ class App:
         self.is_quiet = False
 
     def client(self) -> Client:
-        """Connect to the daemon, starting the user's own one where that is allowed."""
-        return reach(self.socket, may_start=self.may_start)
+        """Connect to the daemon, starting the user's own one where that is allowed.
+
+        Raises:
+            ClawError: none can be reached, or it runs without what the environment asks for.
+        """
+        client = reach(self.socket, may_start=self.may_start)
+        try:
+            require_overrides(client, os.environ)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def running_client(self, limit_s: float | None = None) -> Client:
-        """Connect to a daemon that runs already and greets within a limit."""
+        """Connect to a daemon that runs already, and greets within a limit.
+
+        Whatever its environment is: to stop it, or to look.
+        """
         return reach(self.socket, may_start=False, limit_s=limit_s)
 
 

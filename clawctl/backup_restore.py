@@ -7,6 +7,7 @@ A backup without the private keys cannot write its receipt chain on. Its log is 
 
 import contextlib
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -20,9 +21,9 @@ from typing import BinaryIO
 import msgspec
 
 from clawctl.backup_archive import ArchiveReader, Manifest, Progress
-from clawctl.service_install import detached_pid
+from clawctl.stopping import detached_pid
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ReceiptError, StorageError
-from clawd.paths import Layout
+from clawd.paths import Layout, layout
 from clawd.receipts.verify import find_receipt, verify
 
 SPARE_BYTES = 64 << 20
@@ -151,7 +152,7 @@ def _require_free(target: Layout, home: Path, *, replace: bool) -> None:
     if pid is not None:
         raise ClawError(
             f"a clawd runs in {target.home} (pid {pid or 'unknown'})",
-            hint=f"Stop it first: clawctl service stop, or kill {pid or 'it'}",
+            hint=f"Stop it first: {_stop_line(target)}",
         )
     if not replace and home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise ClawError(
@@ -159,6 +160,12 @@ def _require_free(target: Layout, home: Path, *, replace: bool) -> None:
             hint="With --replace it is moved aside, whole; with --into DIR the backup goes "
             "elsewhere.",
         )
+
+
+def _stop_line(target: Layout) -> str:
+    """Return the command that ends the daemon of a home, as it can be typed here."""
+    named = "" if target.home == layout().home else f"CLAWD_HOME={shlex.quote(str(target.home))} "
+    return f"{named}clawctl stop"
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def start(
                 return _wait_for(where, None, 0)
             rotate(where.log)
             offset = where.log.stat().st_size if where.log.exists() else 0
-            return _wait_for(where, _spawn(where, environ, command or _clawd_command()), offset)
+            return _wait_for(where, _spawn(where, environ, command or clawd_command()), offset)
     except OSError as error:
         raise UnreachableError(
             f"cannot start a daemon in {where.home}: {error}",
@@ -66,7 +66,7 @@ def start(
 def run_clawd(arguments: list[str], *, capture: bool = False) -> "subprocess.CompletedProcess[str]":
     """Run `clawd` with these arguments to its end; its output is ours unless it is captured."""
     return subprocess.run(  # noqa: S603 our own program, a list of arguments, no shell
-        [*_clawd_command(), *arguments],
+        [*clawd_command(), *arguments],
         env=_environment(os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=capture,
@@ -163,7 +163,8 @@ def _start_by_systemd(where: Layout, environ: Mapping[str, str]) -> bool:
     return done.returncode == 0
 
 
-def _clawd_command() -> list[str]:
+def clawd_command() -> list[str]:
+    """Return the words that start this very clawd."""
     # -P keeps the working directory out of the import path: no file there may pose as a module.
     return [sys.executable, "-P", "-m", "clawd"]
 

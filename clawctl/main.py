@@ -30,6 +30,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "approval": "List, answer and revoke approvals.",
         "receipt": "List, show and verify the receipts of tool calls.",
         "undo": "Take back what tools changed in files.",
+        "stop": "End the daemon; turns may finish.",
+        "restart": "End the daemon and start it anew, with this environment.",
         "estop": "Stop every tool at once, or allow them again.",
         "logs": "Show what the daemon wrote down.",
         "metrics": "Show what the daemon counts and measures.",
@@ -61,6 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
 
 
+_STOPPING = ("stop", "restart", "estop")
 MAX_USAGE_CHARACTERS = 600
 # click before 8.2 shows the help by itself.
 _WITHOUT_COMMAND: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -112,6 +115,9 @@ class LazyGroup(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            # What stops things is named to those only who all but typed it: `sop` may mean more.
+            if close and close[0] in _STOPPING:
+                close = difflib.get_close_matches(args[0], _STOPPING, n=1, cutoff=0.88)
             hint = f" Did you mean {close[0]}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)

@@ -7,15 +7,21 @@ of their own, as if there were no other, and is told so.
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clawctl.client import DENIED, LOST, Client, connect_any, is_nobody, reason_of
-from clawd.errors import UnreachableError
+from clawd.errors import ClawError, UnreachableError
 from clawd.paths import SYSTEM_SOCKET, Layout, candidate_sockets, layout
+
+if TYPE_CHECKING:
+    from clawd.wire.reports import OverrideLine
 
 SHUT_OUT = (
     "● the machine's clawd is for members of group clawd-ctl (who just joined it logs in again); "
     "starting your own"
 )
+
+_TOP_LEVEL = frozenset({"CLAWD_WORKSPACE_DIR", "CLAWD_DEFAULT_PROVIDER", "CLAWD_DEFAULT_MODEL"})
 
 
 def reach(
@@ -54,6 +60,46 @@ def reach(
 
             note(SHUT_OUT)
         return daemon.start(where, env)
+
+
+def overrides(client: Client, environ: Mapping[str, str]) -> "tuple[OverrideLine, ...]":
+    """Return which variables `CLAWD_SECTION__KEY` ask for what this daemon does not have."""
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("CLAWD_") and ("__" in name or name in _TOP_LEVEL)
+    }
+    if not variables:
+        return ()
+    from clawd.wire.methods import CompareEnvironment
+
+    return client.call(CompareEnvironment(variables=variables)).items
+
+
+def require_overrides(client: Client, environ: Mapping[str, str]) -> None:
+    """Return when the daemon has all that the environment asks for.
+
+    Raises:
+        ClawError: it does not, so that what was asked for would not be in force.
+    """
+    found = overrides(client, environ)
+    if not found:
+        return
+    first, pid = found[0], client.welcome.pid
+    raise ClawError(
+        f"the environment asks for what the running daemon (pid {pid}) does not have:\n"
+        + "\n".join(f"  {override_text(each)}" for each in found),
+        code="config",
+        hint="A daemon keeps the environment it was started with. Start it anew with this one: "
+        f"clawctl restart\nOr set it for good: clawctl config set {first.key} '{first.wanted}'\n"
+        f"Or go on without it: unset {first.variable}",
+    )
+
+
+def override_text(line: "OverrideLine") -> str:
+    """Return a sentence's part about one variable that a daemon does not have."""
+    there = f"is {line.effective} there" if line.effective else "is not set there"
+    return f"{line.variable} asks for {line.key} = {line.wanted}, which {there}"
 
 
 def _is_ending(error: UnreachableError, where: Layout) -> bool:

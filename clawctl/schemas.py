@@ -15,6 +15,7 @@ from clawctl.commands.backup import BackupChecked, BackupContents, BackupMade
 from clawctl.commands.onboard import Onboarded
 from clawctl.commands.receipt import Verdict
 from clawctl.commands.service import Units
+from clawctl.commands.stop import StopReport
 from clawctl.config_edit import Edited
 from clawctl.receipt_bundle import About
 from clawctl.service_install import ServiceReport
@@ -276,6 +277,7 @@ TYPES: dict[str, Any] = {
     "receipt list": list[ReceiptLine],
     "receipt show": ReceiptDetail,
     "receipt verify": Verdict,
+    "restart": StopReport,
     "service disable": ServiceReport,
     "service enable": ServiceReport,
     "service install": ServiceReport | Units,
@@ -287,6 +289,7 @@ TYPES: dict[str, Any] = {
     "service stop": ServiceReport,
     "service uninstall": ServiceReport,
     "status": StatusReport,
+    "stop": StopReport,
     "tool list": list[ToolLine],
     "tool problems": list[ToolProblem],
     "tool reload": Done,

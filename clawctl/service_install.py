@@ -1,24 +1,19 @@
 """Installs and uninstalls the service: units, groups, the start, and the hand-over."""
 
-import fcntl
-import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from clawctl.client import is_nobody
+from clawctl.daemon import clawd_command, start
 from clawctl.reach import reach
+from clawctl.render import note
 from clawctl.steps import Step, Steps
+from clawctl.stopping import detached_pid, end, environment_of, found_at
 from clawctl.systemctl import Manager
 from clawctl.unit_files import SERVICE, SOCKET, files_of, folder_of, packaged
 from clawd.errors import ClawError
 from clawd.paths import Layout
-from clawd.wire.methods import Shutdown
-
-HAND_OVER_S = 60.0
-_RETRY_S = 0.05
 
 
 class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,22 +120,6 @@ def uninstall(
     )
 
 
-def detached_pid(where: Layout) -> int | None:
-    """Return the pid of whoever holds the home, under systemd or not; None for nobody."""
-    try:
-        descriptor = os.open(where.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        text = os.read(descriptor, 32).decode(errors="replace").strip()
-        return int(text) if text.isdigit() else 0
-    finally:
-        os.close(descriptor)
-    return None
-
-
 def _make_groups(steps: Steps, choice: Choice) -> None:
     root = (f"--root={choice.root}",) if choice.is_image else ()
     groups = ["systemd-sysusers", *root, str(choice.root / "etc/sysusers.d/clawd.conf")]
@@ -150,43 +129,44 @@ def _make_groups(steps: Steps, choice: Choice) -> None:
     steps.command("make /etc/clawd", folders)
 
 
-def end_beside(steps: Steps, where: Layout) -> bool:
-    """End a daemon that runs in the home without systemd; tell whether there was one.
+def runs_beside(where: Layout) -> bool:
+    """Return whether a daemon runs in the home without systemd."""
+    pid = detached_pid(where)
+    return bool(pid) and not found_at(pid or 0, where).unit
+
+
+def restart_beside(steps: Steps, where: Layout, environ: Mapping[str, str]) -> None:
+    """End a daemon that runs in the home without systemd, and start it anew.
 
     Raises:
-        ClawError: it refuses, or does not end in time.
+        ClawError: it does not end, or does not come up.
+    """
+    found = found_at(detached_pid(where) or 0, where)
+    end_beside(steps, where)
+    own = environment_of(found, environ)
+
+    def act() -> None:
+        start(where, own, [*clawd_command(), *found.command]).close()
+
+    steps.act("start it anew", act)
+
+
+def end_beside(steps: Steps, where: Layout) -> bool:
+    """End a daemon that runs in the home without systemd; return whether there was one.
+
+    Raises:
+        ClawError: it refuses, or does not end.
     """
     pid = detached_pid(where)
-    if not pid or _is_service(pid):
+    found = found_at(pid, where) if pid else None
+    if found is None or found.unit:
         return False
 
-    def end() -> None:
-        try:
-            with reach(str(where.socket), may_start=False) as client:
-                client.call(Shutdown())
-        except ClawError as error:
-            if not is_nobody(error):
-                raise
-        deadline = time.monotonic() + HAND_OVER_S
-        while detached_pid(where) is not None:
-            if time.monotonic() > deadline:
-                raise ClawError(
-                    f"the daemon that runs already (pid {pid}) does not end",
-                    hint=f"End it with: kill {pid}; then run this again.",
-                )
-            time.sleep(_RETRY_S)
+    def act() -> None:
+        end(found, lambda: reach(str(where.socket), may_start=False), note)
 
-    steps.act(f"end the daemon that runs without systemd (pid {pid}); turns may finish", end)
+    steps.act(f"end the daemon that runs without systemd (pid {pid}); turns may finish", act)
     return True
-
-
-def _is_service(pid: int) -> bool:
-    """Whether the process runs in the unit already, as the kernel says."""
-    try:
-        cgroup = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return f"/{SERVICE}" in cgroup
 
 
 def _start(steps: Steps, manager: Manager, *, enable: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from clawctl.render import Palette, duration, show_fields, size
-from clawctl.service_install import detached_pid
+from clawctl.stopping import detached_pid
 from clawctl.systemctl import Manager
 from clawctl.unit_files import SERVICE, SOCKET
 from clawd.paths import Layout

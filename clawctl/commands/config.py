@@ -1,8 +1,10 @@
 """`clawctl config`: check, show and edit the configuration. Needs no daemon."""
 
+import os
+
 import click
 
-from clawctl.app import Exit, json_option
+from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.config_edit import edit
 
 
@@ -32,9 +34,17 @@ def validate(file: str | None, *, as_json: bool) -> int:
     help="Another config file than the usual one.",
 )
 @json_option
-def show(file: str | None, *, as_json: bool) -> int:
-    """Show every value in force and where it comes from; secrets are hidden."""
-    return _clawd("--show-config", file, as_json=as_json)
+@pass_app
+def show(app: App, file: str | None, *, as_json: bool) -> int:
+    """Show every value that a daemon started here would have, and where it comes from.
+
+    Secrets are hidden. Where a daemon runs without what the environment here asks for, stderr says
+    what it has instead.
+    """
+    code = _clawd("--show-config", file, as_json=as_json)
+    if file is None:
+        _note_overrides(app)
+    return code
 
 
 @command.command()
@@ -45,6 +55,24 @@ def schema(*, as_json: bool) -> int:
 
 
 command.add_command(edit)
+
+
+def _note_overrides(app: App) -> None:
+    """Say what a running daemon does not have of this environment."""
+    from clawctl.reach import override_text, overrides
+    from clawctl.render import note
+    from clawd.errors import ClawError
+
+    try:
+        with app.running_client() as client:
+            for each in overrides(client, os.environ):
+                note(
+                    f"● the running daemon (pid {client.welcome.pid}) was started without it: "
+                    f"{override_text(each)}"
+                )
+    except ClawError:
+        # Nobody there, or nobody who answers: then what was printed is all there is to say.
+        return
 
 
 def _clawd(action: str, file: str | None, *, as_json: bool) -> int:

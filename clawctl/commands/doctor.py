@@ -1,5 +1,6 @@
 """`clawctl doctor`: what protects this machine, what does not, and what to do about it."""
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from clawctl.checks import offline
 from clawctl.checks.finding import Finding, Found
 from clawctl.client import Client, is_nobody
 from clawctl.knock import is_answered, is_loopback
+from clawctl.reach import override_text, overrides
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError
@@ -63,6 +65,14 @@ def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Fin
         with client:
             report = client.call(Status())
             yield from findings(report)
+            for each in overrides(client, os.environ):
+                yield Finding(
+                    check="environment",
+                    state="wrong",
+                    says=f"the running daemon was started without it: {override_text(each)}",
+                    fix="Start it anew with this environment: clawctl restart, or set it in the "
+                    "config.",
+                )
             yield tools(client.call(ListTools()))
             yield gateway(report, len(client.call(ListKeys()).items))
             yield from servers(client.call(ListMcpServers()))

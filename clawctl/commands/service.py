@@ -13,7 +13,15 @@ import msgspec
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, note, say
 from clawctl.screen import plain
-from clawctl.service_install import Choice, ServiceReport, end_beside, install, uninstall
+from clawctl.service_install import (
+    Choice,
+    ServiceReport,
+    end_beside,
+    install,
+    restart_beside,
+    runs_beside,
+    uninstall,
+)
 from clawctl.service_state import is_up, service_state, show_service
 from clawctl.steps import Steps
 from clawctl.systemctl import Manager, Scope
@@ -128,7 +136,8 @@ def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int
     """
     manager, where = _manager(scope), _layout(scope)
     steps = Steps(manager, dry_run=dry_run, quiet=as_json)
-    if not end_beside(steps, where) or _is_installed(manager, where):
+    ended = [end_beside(steps, each) for each in _layouts(scope)]
+    if not any(ended) or _is_installed(manager, where):
         units, how = (SOCKET, SERVICE), {"dry_run": dry_run, "as_json": as_json}
         return _act(scope, "stop", units, steps=steps, **how)
     done = tuple(steps.done)
@@ -145,7 +154,20 @@ def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int
 def restart(
     _app: App, scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Start the service anew. Clients that connect meanwhile wait at the socket."""
+    """Start the service anew. Clients that connect meanwhile wait at the socket.
+
+    A daemon that clawctl started without systemd ends and is started by clawctl again, also where
+    there is no systemd.
+    """
+    manager = _manager(scope)
+    beside = [each for each in _layouts(scope) if runs_beside(each)]
+    if beside and not _is_installed(manager, _layout(scope)):
+        steps = Steps(manager, dry_run=dry_run, quiet=as_json)
+        for each in beside:
+            restart_beside(steps, each, os.environ)
+        done = tuple(steps.done)
+        report = ServiceReport(scope=manager.scope, action="restart", dry_run=dry_run, steps=done)
+        return _tell(report, as_json=as_json)
     units = (SOCKET, SERVICE) if with_socket else (SERVICE,)
     return _act(scope, "restart", units, dry_run=dry_run, as_json=as_json)
 
@@ -317,6 +339,14 @@ def _layout(scope: Scope | None) -> Layout:
     if _scope(scope) == "system":
         return layout({**os.environ, "CLAWD_HOME": str(SYSTEM_HOME), "CLAWD_SOCKET": ""})
     return layout(os.environ)
+
+
+def _layouts(scope: Scope | None) -> list[Layout]:
+    """Return where daemons are looked for; for a root who named no scope their own home, too."""
+    found = [_layout(scope)]
+    if scope is None and layout(os.environ).home != found[0].home:
+        found.append(layout(os.environ))
+    return found
 
 
 def _require_root(is_dry: bool) -> None:  # noqa: FBT001 - one question, asked in place

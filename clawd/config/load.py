@@ -13,6 +13,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from clawd.config.tree import (
     Key,
     Tree,
     dotted,
-    environment_layers,
+    environment_values,
     merge,
     nested,
     parsed,
@@ -107,6 +108,35 @@ def load_text(text: str, environ: Mapping[str, str]) -> Loaded:
     return _checked(tree, sources, where.config, where, environ)
 
 
+def overrides_of(
+    loaded: Loaded, environ: Mapping[str, str]
+) -> list[tuple[str, Key, object, object]]:
+    """Return which variables of another environment ask for what is not in force.
+
+    Returns:
+        For each the variable's name, the key, what it asks for and what is in force instead, both
+        as JSON-like data; a value that the key does not take is given as it is written.
+    """
+    current = loaded.config.model_dump(exclude_none=True)
+    shown = loaded.config.model_dump(mode="json", exclude_none=True)
+    found = []
+    for variable, key, value in environment_values(environ, current):
+        wanted, has_other = value, True
+        tree = loaded.config.model_dump(exclude_none=True)
+        merge(tree, nested(key, value), variable, {})
+        with suppress(ValidationError):
+            if not list(expand_paths(tree, loaded.layout, loaded.path.parent, environ)):
+                asked = Config.model_validate(tree)
+                # Not as JSON: there one secret looks like another.
+                has_other = value_at(asked.model_dump(exclude_none=True), key) != value_at(
+                    current, key
+                )
+                wanted = value_at(asked.model_dump(mode="json", exclude_none=True), key)
+        if has_other:
+            found.append((variable, key, wanted, value_at(shown, key)))
+    return found
+
+
 def _checked(
     tree: Tree,
     sources: dict[Key, str],
@@ -146,8 +176,8 @@ def _merged(
         # A provider of the file replaces the built-in one of that name, it does not mix with it.
         tree["providers"]["models"].pop(name, None)
     merge(tree, from_file, str(file), sources)
-    for variable, layer in environment_layers(environ, tree):
-        merge(tree, layer, f"environment {variable}", sources)
+    for variable, key, value in environment_values(environ, tree):
+        merge(tree, nested(key, value), f"environment {variable}", sources)
     for text, value in overrides.items():
         key = split_dotted(text)
         typed = parsed(value, key) if isinstance(value, str) else value

@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.http import HttpSection
 from clawd.config.knowledge import KnowledgeSection
-from clawd.config.load import Loaded
+from clawd.config.load import Loaded, overrides_of
 from clawd.config.mcp import McpAutoApproveSection, McpSection, McpServerSection
 from clawd.config.prompt import PromptSection
 from clawd.config.schema import (
@@ -36,6 +36,7 @@ from clawd.config.tools import ToolsSection
 from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
 from clawd.config.web import WebSection
 from clawd.paths import Layout
+from clawd.wire.reports import OverrideLine
 
 REDACTED = "(set, not shown)"
 
@@ -144,6 +145,26 @@ def redacted(loaded: Loaded) -> dict[str, Any]:
         if server.auth_token is not None:
             shown["auth_token"] = REDACTED
     return values
+
+
+def overridden(loaded: Loaded, environ: Mapping[str, str]) -> tuple[OverrideLine, ...]:
+    """Return which variables of another environment ask for what is not in force."""
+    return tuple(
+        OverrideLine(
+            variable=variable,
+            key=dotted(key),
+            wanted=_hidden(key, wanted),
+            effective=_hidden(key, effective),
+        )
+        for variable, key, wanted, effective in overrides_of(loaded, environ)
+    )
+
+
+def _hidden(key: Key, value: object) -> str:
+    if value is None:
+        return ""
+    is_secret = key[-1] in {"api_key", "auth_token"} or "env" in key
+    return REDACTED if is_secret else toml_value(value)
 
 
 def toml_value(value: object) -> str:

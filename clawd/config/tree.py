@@ -53,9 +53,9 @@ def merge(base: Tree, layer: Tree, source: str, sources: dict[Key, str], at: Key
         sources[key] = source
 
 
-def environment_layers(environ: Mapping[str, str], known: Tree) -> list[tuple[str, Tree]]:
-    """Return a layer for each variable `CLAWD_SECTION__KEY`, with the variable's name."""
-    layers = []
+def environment_values(environ: Mapping[str, str], known: Tree) -> list[tuple[str, Key, object]]:
+    """Return the name, the key and the value of each variable `CLAWD_SECTION__KEY`."""
+    values = []
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX):
             continue
@@ -63,8 +63,8 @@ def environment_layers(environ: Mapping[str, str], known: Tree) -> list[tuple[st
         if "__" not in words and words not in TOP_LEVEL_KEYS:
             continue
         key = _spelled_as_known(tuple(words.split("__")), known)
-        layers.append((variable, nested(key, parsed(environ[variable], key))))
-    return layers
+        values.append((variable, key, parsed(environ[variable], key)))
+    return values
 
 
 def nested(key: Key, value: object) -> Tree:

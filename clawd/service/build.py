@@ -9,7 +9,7 @@ from typing import Any
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
-from clawd.config.render import redacted
+from clawd.config.render import overridden, redacted
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError
 from clawd.mcp.model import RemoteServers
@@ -318,6 +318,7 @@ class Daemon:
             models=lambda: LocalModels(self.state.loaded).listed(),
             find_model=lambda name: LocalModels(self.state.loaded).find(name),
             effective_config=self._effective_config,
+            overridden=lambda variables: overridden(self.state.loaded, variables),
             metrics=self._metrics().report,
             turns=self.activity.open.listed,
             log=ring().page,

@@ -36,6 +36,7 @@ from clawd.wire.reports import (
     ApprovalList,
     ConfigText,
     Done,
+    EnvironmentReport,
     EstopReport,
     LoadedModel,
     LoadedModelList,
@@ -307,6 +308,15 @@ class ShowConfig(Method[ConfigText], frozen=True, kw_only=True):
     """Show the effective configuration."""
 
     admin: ClassVar[bool] = True
+
+
+class CompareEnvironment(Method[EnvironmentReport], frozen=True, kw_only=True):
+    """Say which of the client's variables `CLAWD_SECTION__KEY` ask for what is not in force.
+
+    A daemon keeps the environment that it was started with.
+    """
+
+    variables: dict[str, str]
 
 
 _HOMES = {

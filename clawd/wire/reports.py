@@ -304,6 +304,27 @@ class EstopReport(msgspec.Struct, frozen=True, kw_only=True):
 # --- config and policy
 
 
+class OverrideLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable of a client's environment that the daemon does not have.
+
+    Attributes:
+        key: the config's key, dotted.
+        wanted: the variable's value as TOML; hidden for a secret, as is `effective`.
+        effective: the value in force as TOML; empty where there is none.
+    """
+
+    variable: str
+    key: str
+    wanted: str
+    effective: str
+
+
+class EnvironmentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client's environment asks for and the daemon does not have."""
+
+    items: tuple[OverrideLine, ...]
+
+
 class ConfigText(msgspec.Struct, frozen=True, kw_only=True):
     """The effective configuration as JSON-like data, secrets redacted."""
 

@@ -84,7 +84,7 @@ STEPS = (
     Step(says="Allow tools again.", typed="clawctl estop --clear"),
     Step(
         says="End your daemon. Its home is `~/.clawd`; what it holds stays until you delete it.",
-        typed="clawctl service stop",
+        typed="clawctl stop",
     ),
     Step(
         says="And uninstall.",

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from clawd.config.defaults import ALLOWED_COMMANDS, FORBIDDEN_COMMANDS, FORBIDDEN_PATHS
 from clawd.config.load import Loaded, load
 from clawd.config.problems import of_validation
+from clawd.config.render import REDACTED, overridden
 from clawd.config.schema import Config
 from clawd.errors import ConfigError
 from clawd.security import policy
@@ -448,3 +449,36 @@ def test_a_key_of_an_earlier_version_says_what_to_write_instead() -> None:
             " is a key of an earlier version: write security.sandbox",
         )
     ]
+
+
+def test_p5_variables_that_are_not_in_force_are_found(home: Path) -> None:
+    text = """
+        [security]
+        autonomy = "supervised"
+        [providers.models.cloud]
+        kind = "anthropic"
+        model = "m"
+        """
+    loaded = load_text(home, text, CLAWD_PROVIDERS__MODELS__CLOUD__API_KEY="one")
+    rows = {
+        ("CLAWD_SECURITY__AUTONOMY", "supervised"): [],
+        ("CLAWD_SECURITY__AUTONOMY", "readonly"): ['"readonly"', '"supervised"'],
+        ("CLAWD_SECURITY__AUTONOMY", "godmode"): ['"godmode"', '"supervised"'],
+        ("CLAWD_SECURITY__NO_SUCH_KEY", "1"): ["1", ""],
+        ("CLAWD_AGENT__MAX_TOOL_ROUNDS", str(loaded.config.agent.max_tool_rounds)): [],
+        ("CLAWD_AGENT__MAX_TOOL_ROUNDS", "3"): ["3", str(loaded.config.agent.max_tool_rounds)],
+        ("CLAWD_DEFAULT_MODEL", loaded.config.default_model or ""): [],
+        ("CLAWD_PROVIDERS__MODELS__CLOUD__API_KEY", "one"): [],
+        ("CLAWD_PROVIDERS__MODELS__CLOUD__API_KEY", "two"): [REDACTED, REDACTED],
+        ("CLAWD_PROVIDERS__MODELS__OTHER__API_KEY", "two"): [REDACTED, ""],
+        ("CLAWD_HOME", "/elsewhere"): [],
+    }
+    found = {
+        row: [
+            word
+            for each in overridden(loaded, dict([row]))
+            for word in (each.wanted, each.effective)
+        ]
+        for row in rows
+    }
+    assert found == rows

@@ -106,6 +106,7 @@ class Front(Door):
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
+        names += ["overridden"]
         names += ["models", "find_model", "policy_cases", "accept_receipts"]
         names += ["plugins", "reload_tools", "keys", "metrics", "turns", "tool_clients", "mcp"]
         names += ["plugins", "reload_tools", "keys", "metrics", "log", "tool_clients", "mcp"]

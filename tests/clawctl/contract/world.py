@@ -83,11 +83,17 @@ class World:
             client.close()
 
     def call(self, request: Method[Any]) -> Any:
-        with connect(self.socket) as client:
+        with self._connected() as client:
             stream = client.stream(request)
             for _event in stream:
                 pass
             return stream.result
+
+    def _connected(self) -> Client:
+        """Connect; `clawctl stop` is one of the commands, so the daemon may have to be started."""
+        if not self.socket.exists():
+            assert self.home.ctl("status").returncode == 0
+        return connect(self.socket)
 
     def run(self, words: list[str], *, stdin: str = "") -> Ended:
         """Run clawctl in this process: the real command line, client and socket."""

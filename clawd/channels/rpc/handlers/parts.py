@@ -37,7 +37,7 @@ from clawd.wire.log_methods import TailLog
 from clawd.wire.log_reports import LogPage
 from clawd.wire.messages import Answer
 from clawd.wire.metric_reports import MetricsReport
-from clawd.wire.reports import Done, ModelList, ProviderLine, StatusReport
+from clawd.wire.reports import Done, ModelList, OverrideLine, ProviderLine, StatusReport
 from clawd.wire.turn_reports import TurnList
 
 MAX_CURSOR_DIGITS = 18
@@ -69,6 +69,7 @@ class Parts:
         models: reads the folder of models and returns what is there; called off the loop.
         find_model: returns a local model by its name, or raises ModelNotFoundError.
         effective_config: returns the config as JSON-like data, secrets redacted.
+        overridden: returns which of a client's variables ask for what is not in force.
         metrics: reports what is counted and measured.
         turns: lists the turns that run, as the principal may see them.
         log: returns lines of the daemon's log.
@@ -106,6 +107,7 @@ class Parts:
     models: Callable[[], ModelList]
     find_model: Callable[[str], LocalModel]
     effective_config: Callable[[], tuple[str, dict[str, Any]]]
+    overridden: Callable[[Mapping[str, str]], tuple[OverrideLine, ...]]
     metrics: Callable[[], Awaitable[MetricsReport]]
     turns: Callable[[Principal], TurnList]
     log: Callable[[TailLog], LogPage]

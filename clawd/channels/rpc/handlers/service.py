@@ -8,6 +8,7 @@ from clawd.errors import NotFoundError
 from clawd.wire.methods import (
     CheckProvider,
     ClearEstop,
+    CompareEnvironment,
     EstopState,
     ListProviders,
     Ping,
@@ -17,7 +18,14 @@ from clawd.wire.methods import (
     Shutdown,
     Status,
 )
-from clawd.wire.reports import ConfigText, Done, EstopReport, ProviderList, StatusReport
+from clawd.wire.reports import (
+    ConfigText,
+    Done,
+    EnvironmentReport,
+    EstopReport,
+    ProviderList,
+    StatusReport,
+)
 from clawd.wire.status_reports import ServerLine
 
 
@@ -56,6 +64,15 @@ class ServiceHandlers(Handler):
         """Show the effective configuration."""
         path, values = self.parts.effective_config()
         return ConfigText(path=path, values=values)
+
+    async def compare_environment(
+        self, params: CompareEnvironment, call: Call
+    ) -> EnvironmentReport:
+        """Say which variables ask for what is not in force; to admins only, what is."""
+        found = self.parts.overridden(params.variables)
+        if not call.principal.is_admin:
+            found = tuple(msgspec.structs.replace(each, effective=NOT_SHOWN) for each in found)
+        return EnvironmentReport(items=found)
 
     async def list_providers(self, _params: ListProviders, _call: Call) -> ProviderList:
         """List the configured providers."""
