@@ -2,7 +2,8 @@
 
 `clawctl completion _words bash|zsh|fish -- WORD …` prints a line for each proposal, `value TAB
 help`, for the last word; or one word, `:file` or `:dir`, where the shell knows better. It starts no
-daemon, asks no person, leaves no receipt, and is silent and done within LIMIT_S whatever happens.
+daemon, asks no person, leaves no receipt, is silent, and waits for a daemon for LIMIT_S at most;
+commands and options, which it knows by itself, wait for nobody.
 """
 
 import os
@@ -40,14 +41,15 @@ class _Live(_Type):
 
     name = "live"
 
-    def __init__(self, behind: "click.ParamType[Any]", source: str) -> None:
-        self._behind = behind
+    def __init__(self, behind: "click.ParamType[Any]", source: str, limit_s: float) -> None:
+        self.behind = behind
         self._source = source
+        self._limit_s = limit_s
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert as the type behind it."""
-        return self._behind.convert(value, param, ctx)
+        return self.behind.convert(value, param, ctx)
 
     @override
     def shell_complete(
@@ -58,7 +60,7 @@ class _Live(_Type):
             socket=ctx.find_root().params.get("socket"),
             params={name: str(value) for name, value in ctx.params.items() if value},
         )
-        found = _in_time(SOURCES[self._source](asked))
+        found = _in_time(SOURCES[self._source](asked), self._limit_s)
         # A name that looks like an option would be one once it stands in the line.
         return [CompletionItem(value, help=about) for value, about in found if value[:1] != "-"]
 
@@ -123,20 +125,17 @@ def complete(
 ) -> list[str]:
     """Return the lines for a shell; `words` are those after `clawctl`, the last is being typed."""
     try:
-        signal.signal(signal.SIGALRM, _time_is_up)
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
-        try:
-            return list(_proposals(root, shell, words, app))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except (_TooLateError, Exception):  # noqa: BLE001 - no place for a message, nor the very end
+        return list(_proposals(root, shell, words, app, limit_s))
+    except Exception:  # noqa: BLE001 - no place for a message, nor the very end
         return []
 
 
-def _proposals(root: click.Command, shell: str, words: list[str], app: App) -> Iterator[str]:
+def _proposals(
+    root: click.Command, shell: str, words: list[str], app: App, limit_s: float
+) -> Iterator[str]:
     glued, cut = _glued(words) if shell == "bash" else (words, 0)
     *before, incomplete = glued or [""]
-    _make_live(root, before, app)
+    _make_live(root, before, app, limit_s)
     finder = ShellComplete(root, {"obj": app}, "clawctl", "_CLAWCTL_COMPLETE")
     yield from _lines(finder.get_completions(before, incomplete), incomplete, cut)
 
@@ -145,14 +144,19 @@ def _time_is_up(_number: int, _frame: types.FrameType | None) -> NoReturn:
     raise _TooLateError
 
 
-def _in_time(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what is found before the time is up; commands and options are offered all the same."""
+def _in_time(names: Iterable[tuple[str, str]], limit_s: float) -> list[tuple[str, str]]:
+    """Return what is found before the time is up: only the daemon is waited for, and no longer."""
     found: list[tuple[str, str]] = []
     try:
-        for each in names:
-            found.append(each)
-            if len(found) >= MAX_PROPOSALS:
-                break
+        signal.signal(signal.SIGALRM, _time_is_up)
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        try:
+            for each in names:
+                found.append(each)
+                if len(found) >= MAX_PROPOSALS:
+                    break
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except (_TooLateError, Exception):  # noqa: BLE001 - as above
         return found
     return found
@@ -177,13 +181,14 @@ def _glued(words: list[str]) -> tuple[list[str], int]:
     return glued, len(glued[-1]) - len(kept) if glued else 0
 
 
-def _make_live(root: click.Command, before: list[str], app: App) -> None:
+def _make_live(root: click.Command, before: list[str], app: App, limit_s: float) -> None:
     """Give the parameters of the command that is being typed their sources."""
     path, command = _command_of(root, before, app)
     for param in command.params:
         source = LIVE.get((path, param.name or ""))
-        if source is not None and not isinstance(param.type, _Live):
-            param.type = _Live(param.type, source)
+        if source is not None:
+            behind = param.type.behind if isinstance(param.type, _Live) else param.type
+            param.type = _Live(behind, source, limit_s)
 
 
 def _command_of(root: click.Command, before: list[str], app: App) -> tuple[str, click.Command]:

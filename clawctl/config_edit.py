@@ -1,10 +1,11 @@
-"""`clawctl config edit`: a config is changed in an editor and replaced only when it is valid."""
+"""`clawctl config edit`, `set` and `unset`: a config is replaced only by one that is valid."""
 
 import contextlib
 import os
 import shutil
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import is_nobody
+from clawctl.config_text import quoted, with_toml, without
 from clawctl.render import Palette, emit_json, note, say
 from clawd.errors import ClawError, ConfigError, ForbiddenError, NotFoundError
 from clawd.paths import layout
@@ -36,13 +38,16 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-@click.command()
-@click.option(
+_FILE = click.option(
     "--file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Another config file than the usual one.",
 )
+
+
+@click.command()
+@_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
 @json_option
 @pass_app
@@ -52,7 +57,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     Every problem is named, and the editor can be opened again on the same text. A running daemon
     then reads the config again.
     """
-    path = Path(file).absolute() if file is not None else layout().config
+    path = _config_of(file)
     before = _read(path)
     folder = Path(tempfile.mkdtemp(prefix="clawctl-"))
     try:
@@ -67,6 +72,109 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
         raise _kept(error, folder, path) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return _tell(done, as_json=as_json)
+
+
+@click.command("set")
+@click.argument("key")
+@click.argument("value")
+@_FILE
+@click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
+@json_option
+@pass_app
+def set_(
+    app: App, /, key: str, value: str, file: str | None, *, no_reload: bool, as_json: bool
+) -> int:
+    """Set KEY, as security.autonomy, to VALUE; comments stay, and nothing invalid is written.
+
+    VALUE is TOML (5, true, ["a", "b"]); what is none, or what the key takes as text, is text. A
+    running daemon then reads the config again.
+    """
+    path = _config_of(file)
+    before = _read(path)
+    # By what the key takes: 4 is a number here and a model's name there.
+    forms = [quoted(value)] if _is_text(value) else [value, quoted(value)]
+    problems: list[str] = []
+    for form in forms:
+        after = with_toml(before.decode(), key, form).encode()
+        problems = trial(path, after)
+        if not problems:
+            done = _put(app, path, before, after, wanted=not no_reload and file is None)
+            return _tell(done, as_json=as_json)
+    raise ConfigError(
+        f"{path} was left as it is:\n" + "\n".join(f"  {each}" for each in problems),
+        problems=tuple(problems),
+    )
+
+
+@click.command()
+@click.argument("key")
+@_FILE
+@click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
+@json_option
+@pass_app
+def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
+    """Take KEY out of the config, so that its built-in value is in force."""
+    path = _config_of(file)
+    before = _read(path)
+    after = without(before.decode(), key).encode()
+    if problems := trial(path, after):
+        raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
+    done = _put(app, path, before, after, wanted=not no_reload and file is None)
+    return _tell(done, as_json=as_json)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return set(tomllib.loads(f"value = {value}")) != {"value"}
+    except tomllib.TOMLDecodeError:
+        return True
+
+
+def _config_of(file: str | None) -> Path:
+    """Return the config to change; the usual one is made where it is not there yet.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    if file is not None:
+        return Path(file).absolute()
+    path = layout().config
+    if not path.exists():
+        from clawctl.daemon import run_clawd
+
+        made = run_clawd(["--init"], capture=True)
+        if made.returncode != 0:
+            raise ConfigError(made.stderr.strip() or "clawd --init failed")
+        note(f"● there was no {path}: one with every key in it was made")
+    return path
+
+
+def trial(path: Path, text: bytes) -> list[str]:
+    """Return what is wrong with a new text of a config, tried beside it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.trial")
+    try:
+        beside.touch(mode=0o600)
+        beside.write_bytes(text)
+        return problems_of(beside, path)
+    except OSError as error:
+        raise ForbiddenError(
+            f"{beside} cannot be written: {error.strerror or error}",
+            hint="Change the config as its owner or as root: sudo clawctl config …",
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> Edited:
+    if after == before:
+        message = "Nothing was changed."
+        return Edited(path=str(path), changed=False, reloaded=False, message=message)
+    replace(path, before, after)
+    return _reload(app, path, wanted=wanted)
+
+
+def _tell(done: Edited, *, as_json: bool) -> int:
     if as_json:
         emit_json(done)
     else:

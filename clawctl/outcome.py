@@ -8,7 +8,7 @@ from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.following import follow
-from clawctl.render import Palette, emit_json, note
+from clawctl.render import Palette, emit_json, note, without_status
 from clawctl.turn import TurnView, ViewOptions
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
@@ -50,10 +50,11 @@ def run_tool(
 
 def show_outcome(outcome: ToolOutcome) -> None:
     """Print what a call gave, and how it went."""
-    text = terminal_safe(outcome.output)
+    has_acted = outcome.status == "allowed"
+    text = terminal_safe(outcome.output if has_acted else without_status(outcome.output))
     if text:
         # What a tool gave is data; why it gave nothing is a remark.
-        target = sys.stdout if outcome.status == "allowed" else sys.stderr
+        target = sys.stdout if has_acted else sys.stderr
         print(text, end="" if text.endswith("\n") else "\n", file=target)
     palette = Palette.of(sys.stderr)
     code = "" if outcome.exit_code is None else f", exit code {outcome.exit_code}"

@@ -176,3 +176,10 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
         for text, width in zip(cells, widths, strict=False)
     ]
     return "  ".join([*padded, cells[-1]]).rstrip()
+
+
+def without_status(text: str) -> str:
+    """Return why a call did not act, without the words that say so: a row says that before it."""
+    for word in ("denied: ", "error: "):
+        text = text.removeprefix(word)
+    return text.removeprefix("denied ") if text.startswith("denied by ") else text

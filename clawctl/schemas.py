@@ -210,6 +210,8 @@ TYPES: dict[str, Any] = {
     "backup verify": BackupChecked,
     "completion": Script | Installed,
     "config edit": Edited,
+    "config set": Edited,
+    "config unset": Edited,
     "config schema": dict[str, Any],
     "config show": Shown,
     "config validate": Checked,

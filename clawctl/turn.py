@@ -6,7 +6,7 @@ from typing import TextIO
 import msgspec
 
 from clawctl.plan import plan_text
-from clawctl.render import Palette, size
+from clawctl.render import Palette, size, without_status
 from clawctl.views import compressed_line
 from clawd.wire.events import (
     ApprovalResolved,
@@ -27,6 +27,7 @@ from clawd.wire.events import (
     ToolProgress,
     ToolRequested,
     ToolStarted,
+    TurnFailed,
     TurnFinished,
     TurnStarted,
     TurnUsage,
@@ -108,9 +109,9 @@ class TurnView:
 
     def show(self, event: Event) -> None:
         """Show one event."""
+        self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
             case TurnStarted():
-                self.conversation_id = event.conversation_id
                 self._progress("thinking")
             case ModelLoading():
                 self._progress(loading_line(event))
@@ -247,7 +248,7 @@ class TurnView:
         about = f"{event.duration_ms} ms  {self._palette.dim(visible_line(event.receipt_id))}"
         self._row(f"{mark} {visible_line(event.tool)} {event.status}  {about}")
         if event.status != "allowed":
-            self._row(f"  {visible_line(first)}")
+            self._row(f"  {visible_line(without_status(first))}")
         elif self._options.details and event.call_id not in self._progressed:
             shown = [first, *rest][:OUTPUT_LINES_SHOWN]
             hidden = 1 + len(rest) - len(shown)
@@ -292,6 +293,11 @@ class TurnView:
             self._status = ""
             self._err.write(CLEAR_LINE)
             self._err.flush()
+
+
+def conversation_after(event: Event, before: str) -> str:
+    """Return the conversation that a turn is in; one that failed may have none any more."""
+    return event.conversation_id if isinstance(event, TurnStarted | TurnFailed) else before
 
 
 def ledger_line(ledger: TokenLedger) -> str:

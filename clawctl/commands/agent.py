@@ -105,6 +105,7 @@ class AgentGroup(click.Group):
 @click.option("--continue", "resume", is_flag=True, help="Go on with the newest conversation.")
 @click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@click.option("--lines", "by_line", is_flag=True, help="Each line that is piped in is a message.")
 @click.option("--no-prompt-progress", is_flag=True, help="Hide progress and speed.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell every event of the turn in a line.")
 @click.option(
@@ -117,20 +118,23 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     """Talk to the model: one message with -m, else a conversation.
 
     The answer goes to stdout as it comes, everything about it to stderr. What is piped in is added
-    to the message of -m; without -m every line of it is a message of its own. Approvals are asked
-    on the terminal, never read from a pipe.
+    to the message of -m; without -m it is the message, whole. With --lines every line of it is a
+    message or a command of its own. Approvals are asked on the terminal, never read from a pipe.
     """
     if stdin not in {None, "-"}:
         raise click.UsageError(f"unexpected {stdin!r}: a message goes after -m, - means stdin")
     as_json = bool(options.pop("as_json"))
     choice = _choice(options)
-    if message is None and stdin is None:
+    by_line = bool(options.pop("by_line"))
+    if by_line and (message is not None or stdin is not None or as_json):
+        raise click.UsageError("--lines takes its messages from stdin, without -m, - and --json")
+    if message is None and stdin is None and (by_line or not _is_fed(sys.stdin)):
         if as_json:
-            raise click.UsageError("--json needs a message: -m TEXT")
+            raise click.UsageError("--json needs a message: -m TEXT, or one that is piped in")
         from clawctl.repl.session import converse
 
         return converse(app, choice)
-    text = _whole_text(message, reads_stdin=stdin == "-")
+    text = _whole_text(message, reads_stdin=stdin == "-" or message is None)
     return _send_one(app, choice, text, as_json=as_json)
 
 
@@ -206,6 +210,15 @@ def _read(stream: TextIO) -> str:
             hint="Put it into a file of the workspace and let the model read that.",
         )
     return data.decode(errors="replace").rstrip("\n")
+
+
+def _is_fed(stream: TextIO) -> bool:
+    """Return whether a program or a file is to be read, and not a person or nothing at all."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _something_is_piped() -> bool:

@@ -5,7 +5,7 @@ import os
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.config_edit import edit
+from clawctl.config_edit import edit, set_, unset
 
 
 @click.group()
@@ -54,7 +54,8 @@ def schema(*, as_json: bool) -> int:
     return _clawd("--config-schema", None, as_json=as_json)
 
 
-command.add_command(edit)
+for each in (edit, set_, unset):
+    command.add_command(each)
 
 
 def _note_overrides(app: App) -> None:

@@ -28,7 +28,7 @@ _conversation = click.option(
     "-c",
     metavar="ID",
     required=True,
-    help="Whose files: an id, or its unique beginning (`clawctl memory list`).",
+    help="Whose files: an id, or its unique beginning (`clawctl conversation list`).",
 )
 
 

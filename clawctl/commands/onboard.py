@@ -152,7 +152,7 @@ def _now(*, is_new: bool) -> Now:
 
 def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
     """Put the answers into the config in one step; one that would be invalid is left out whole."""
-    from clawctl.config_edit import problems_of, replace
+    from clawctl.config_edit import replace, trial
 
     model = _local_model(app, where, answers)
     if answers.workspace:
@@ -161,13 +161,7 @@ def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
     after = changed(before.decode(), answers, model).encode()
     if after == before:
         return False
-    trial = where.config.with_name(f".{where.config.name}.{os.getpid()}.trial")
-    try:
-        trial.touch(mode=0o600)
-        trial.write_bytes(after)
-        problems = problems_of(trial, where.config)
-    finally:
-        trial.unlink(missing_ok=True)
+    problems = trial(where.config, after)
     if problems:
         raise ConfigError(
             "\n".join(problems),

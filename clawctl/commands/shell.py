@@ -15,7 +15,7 @@ from clawctl.choice import Choice
     "--no-local-session",
     "no_file",
     is_flag=True,
-    help="Neither read nor write the file .clawd_session of a folder.",
+    help="Neither remember nor look up the conversation of a folder.",
 )
 @click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
 @click.option("--provider", metavar="NAME", default="", help="A provider of the config.")

@@ -9,9 +9,9 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.outcome import run_and_show
+from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table
 from clawd.errors import NotFoundError
-from clawd.paths import expanded
 from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.methods import ListTools, Reload, RunTool
 from clawd.wire.reports import ToolLine
@@ -112,11 +112,12 @@ def _place(problem: ToolProblem) -> str:
 @click.option("--json", "arguments", metavar="ARGS", default="{}", help="Arguments; - is stdin.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
+@click.option("--here", is_flag=True, help="Work in the current folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @schema_option
 @pass_app
 def run(
-    app: App, name: str, arguments: str, output: str, directory: str | None, *, no_input: bool
+    app: App, /, name: str, arguments: str, output: str, directory: str | None, **flags: bool
 ) -> int:
     """Run one tool, as the model would: risk, policy, approval, sandbox, receipt.
 
@@ -126,9 +127,9 @@ def run(
         arguments = sys.stdin.read()
     app.wants_json = output == "json"
     _check_arguments(arguments)
-    workspace = str(expanded(directory).resolve()) if directory else ""
+    workspace = workspace_of(directory, here=flags["here"])
     request = RunTool(name=name, arguments=arguments, workspace=workspace)
-    return run_and_show(app, request, may_ask=not no_input, as_json=output == "json")
+    return run_and_show(app, request, may_ask=not flags["no_input"], as_json=output == "json")
 
 
 def _manual(tool: ToolLine) -> str:

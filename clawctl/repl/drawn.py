@@ -10,6 +10,7 @@ from typing import TextIO
 
 from clawctl.diffs import diffs_of
 from clawctl.plan import parts_of
+from clawctl.render import without_status
 from clawctl.repl.blocks import Piece, Splitter
 from clawctl.repl.canvas import Canvas
 from clawctl.repl.cells import Span, rendered, safe, shortened_row, wrapped
@@ -20,6 +21,7 @@ from clawctl.repl.theme import Look
 from clawctl.repl.thoughts import Thoughts
 from clawctl.turn import (
     ViewOptions,
+    conversation_after,
     evaluation_line,
     ledger_line,
     loading_line,
@@ -110,9 +112,9 @@ class DrawnView:
     def show(self, event: Event) -> None:
         """Show one event."""
         self._heard_at = self._clock()
+        self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
             case TurnStarted():
-                self.conversation_id = event.conversation_id
                 self._workspace = event.workspace
                 self._status = "thinking"
             case ModelLoading():
@@ -239,7 +241,8 @@ class DrawnView:
             look=self._look,
         )
         if event.status != "allowed":
-            self._kept += output_rows(event.output, columns, self._look, is_bad=True)
+            why = without_status(event.output)
+            self._kept += output_rows(why, columns, self._look, is_bad=True)
         elif call.diffs:
             self._kept += diff_rows(call.diffs, columns, self._look)
         elif self._options.details and event.output and not (self._plan and call.tool == "plan"):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding.key_processor import KeyPress
 
 MENU_LINES = 8
+_AFTER_MENTION = re.compile(r"(?<![\w@/.])@[^\s\"]+$")
 TOO_LONG = (
     f"the paste is over {MAX_TEXT_BYTES // 1024**2} MiB and was left out: "
     "save it to a file of the workspace and name it with @file"
@@ -107,12 +108,16 @@ class EditedLines:
             parser = Vt100Parser(pressed.append)
             parser.feed_and_flush(typed)
             store_typeahead(self._input, pressed)
-        folded = self._pastes.fold(text) if text else ""
+        folded = self._pastes.fold(text, is_typed=True) if text else ""
         return self._session.prompt(FormattedText([("class:prompt", PROMPT)]), default=folded)
 
     def whole(self, line: str) -> str:
         """Return a line with all that was folded in it."""
         return self._pastes.unfold(line)
+
+    def typed(self, line: str) -> str:
+        """Return what was typed of a line."""
+        return self._pastes.typed(line)
 
     def redraw(self) -> None:
         """Show the bar anew; from any thread."""
@@ -160,13 +165,17 @@ class EditedLines:
     def _paste(self, event: KeyPressEvent) -> None:
         self._remark = ""
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        event.current_buffer.insert_text(self._pastes.fold(text))
+        buffer = event.current_buffer
+        if _AFTER_MENTION.search(buffer.document.text_before_cursor) and not text[:1].isspace():
+            # Else the name of the file would go on with what is pasted.
+            buffer.insert_text(" ")
+        buffer.insert_text(self._pastes.fold(text))
 
     async def _edit(self, event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         buffer.text = self._pastes.unfold(buffer.text)
         await buffer.open_in_editor()
-        buffer.text = self._pastes.fold(buffer.text)
+        buffer.text = self._pastes.fold(buffer.text, is_typed=True)
         buffer.cursor_position = len(buffer.text)
 
 

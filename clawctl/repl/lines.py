@@ -46,6 +46,10 @@ class Lines(Protocol):
         """Return a line with all that was folded in it."""
         ...
 
+    def typed(self, line: str) -> str:
+        """Return what was typed of a line, without what was pasted and folded."""
+        ...
+
     def redraw(self) -> None:
         """Show anew what may have changed below the prompt; from any thread."""
         ...
@@ -68,6 +72,10 @@ class PipedLines:
         return line.rstrip("\n")
 
     def whole(self, line: str) -> str:
+        """Return the line."""
+        return line
+
+    def typed(self, line: str) -> str:
         """Return the line."""
         return line
 
@@ -120,6 +128,10 @@ class PlainLines:
         return line
 
     def whole(self, line: str) -> str:
+        """Return the line."""
+        return line
+
+    def typed(self, line: str) -> str:
         """Return the line."""
         return line
 

@@ -26,9 +26,13 @@ class Pastes:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._typed: set[str] = set()
 
-    def fold(self, text: str) -> str:
-        """Return the text, or a name for it when it is too long to look at."""
+    def fold(self, text: str, *, is_typed: bool = False) -> str:
+        """Return the text, or a name for it when it is too long to look at.
+
+        What was typed, as in an editor, may be too long as well; it stays what the person wrote.
+        """
         lines = text.removesuffix("\n").count("\n") + 1
         if lines <= FOLDED_LINES and len(text) <= FOLDED_CHARACTERS:
             return text
@@ -38,17 +42,31 @@ class Pastes:
             number += 1
             name = f"[pasted {about}, no. {number}]"
         while len(self._texts) >= PASTES_KEPT:
-            self._texts.pop(next(iter(self._texts)))
+            self._typed.discard(oldest := next(iter(self._texts)))
+            self._texts.pop(oldest)
         self._texts[name] = text
+        if is_typed:
+            self._typed.add(name)
         return name
+
+    def typed(self, line: str) -> str:
+        """Return what was typed of a line: a blank stands for every paste that is folded in it."""
+
+        def by(found: "re.Match[str]") -> str:
+            name = found.group()
+            return self._texts[name] if name in self._typed else " "
+
+        return self._replaced(line, by)
 
     def unfold(self, line: str) -> str:
         """Return a line with every paste that was folded in it."""
+        return self._replaced(line, lambda found: self._texts[found.group()])
+
+    def _replaced(self, line: str, by: Callable[["re.Match[str]"], str]) -> str:
         if not self._texts or "[pasted " not in line:
             return line
         # In one go: a paste may hold the name of another one.
-        names = "|".join(map(re.escape, self._texts))
-        return re.sub(names, lambda found: self._texts[found.group()], line)
+        return re.sub("|".join(map(re.escape, self._texts)), by, line)
 
 
 class EditorInput(Vt100Input):

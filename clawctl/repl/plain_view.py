@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from clawctl.diffs import FileDiff, diffs_of
+from clawctl.render import without_status
 from clawctl.repl.rows import short_arguments
 from clawctl.repl.theme import ASCII, Look
 from clawctl.repl.thoughts import Thoughts
-from clawctl.turn import ViewOptions
+from clawctl.turn import ViewOptions, conversation_after
 from clawctl.views import compressed_line
 from clawd.wire.events import (
     ApprovalResolved,
@@ -63,9 +64,10 @@ class PlainView:
         """Show one event."""
         if not isinstance(event, ReasoningDelta):
             self._end_thoughts()
+        self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
             case TurnStarted():
-                self.conversation_id, self._workspace = event.conversation_id, event.workspace
+                self._workspace = event.workspace
             case ModelLoading():
                 self._loading(event)
             case TextDelta():
@@ -143,7 +145,7 @@ class PlainView:
                 self._row(f"Tool {name} {how} after {event.duration_ms} ms, receipt {receipt}.")
                 diffs = self._diffs.pop(event.call_id, [])
                 if event.status != "allowed":
-                    self._row(visible_line(event.output.split("\n", 1)[0]))
+                    self._row(visible_line(without_status(event.output.split("\n", 1)[0])))
                 for diff in diffs if event.status == "allowed" else []:
                     path = visible_line(diff.path)
                     self._row(f"Changed {path}: {diff.added} lines added, {diff.removed} removed.")

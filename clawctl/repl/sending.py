@@ -30,7 +30,7 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
 
     Args:
         host: the REPL.
-        line: as it was typed, pastes folded: only what was typed itself names files.
+        line: what was typed of it, without pastes: only that names files.
         whole: the same, pastes unfolded.
         folder: the workspace.
 

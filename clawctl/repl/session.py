@@ -239,7 +239,7 @@ class Session:
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
                 text = self._lines.whole(line).strip()
-                message = message_of(self, line, text, self._standing.folder())
+                message = message_of(self, self._lines.typed(line), text, self._standing.folder())
                 self.send(message.text, message.files)
         except KeyboardInterrupt:
             self._is_deaf = True
@@ -261,16 +261,16 @@ class Session:
         show_error(error)
         if error.code != "unreachable":
             if not is_command(line) and not self._has_begun:
-                self.offer(self._lines.whole(line))
+                self.offer(line)
             return False
         self._link.drop()
         try:
             self.client()
             if not is_command(line) and not tell_what_is_kept(self):
-                self.offer(self._lines.whole(line))
+                self.offer(line)
         except ClawError as second:
             show_error(second)
-            self.offer(self._lines.whole(line))
+            self.offer(line)
         return False
 
     def send(self, text: str, files: tuple[str, ...] | None = None) -> None:

@@ -28,9 +28,10 @@ from clawctl.shell.choosing import choose
 from clawctl.shell.proposals import proposals_in
 from clawctl.shell.question import Line, Question, line_of, question
 from clawctl.shell.records import Records
-from clawctl.shell.session_file import NAME, read_session, write_session
+from clawctl.shell.session_file import read_session, write_session
 from clawctl.turn import ViewOptions
 from clawd.errors import ClawError
+from clawd.paths import layout
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool, SendMessage, SetEstop
@@ -78,7 +79,7 @@ class Asking:
         choice: agent, provider and model; `resume` goes on with what a folder's file names.
         records: what the shell ran.
         known: returns values that are secret.
-        keeps_file: whether `.clawd_session` is read and written.
+        keeps_file: whether the conversation of a folder is remembered.
     """
 
     keys = _KEYS
@@ -271,7 +272,7 @@ class Asking:
             return self._send(asked)
         except ClawError as error:
             if here.from_file and error.code in _NOT_THERE:
-                note(f"● {NAME} names a conversation that is gone: a new one begins.")
+                note("● This folder's conversation is gone: a new one begins.")
                 here.conversation_id, here.from_file = "", False
             elif here.workspace and not here.conversation_id and error.code in _NOT_ALLOWED:
                 here.workspace = ""
@@ -314,7 +315,7 @@ class Asking:
         self._here.conversation_id = conversation_id
         if self._keeps_file and self._records.cwd:
             try:
-                write_session(Path(self._records.cwd), conversation_id)
+                write_session(Path(self._records.cwd), layout().home, conversation_id)
             except OSError as error:
                 note(f"● this folder does not remember its conversation: {error.strerror or error}")
 
@@ -330,7 +331,7 @@ class Asking:
         if not (cwd and self._keeps_file and self.choice.resume):
             return ""
         try:
-            return read_session(Path(cwd))
+            return read_session(Path(cwd), layout().home)
         except ClawError as error:
             show_error(error)
             return ""

@@ -1,13 +1,15 @@
-"""`.clawd_session`: the conversation that belongs to a folder. One line, its id, mode 0600.
+"""Which conversation belongs to a folder: a file in the home of clawd, named for the folder.
 
-    conv-7f3a…
+    <home>/folders/<hash of the folder's real path>:   conv-7f3a…
 
-A folder may have been made by anybody, so that nothing in it is believed: the file is followed
-nowhere (no link, no pipe), has to be the person's own and of nobody else's writing, and what it
-holds has to look like an id. The daemon then tells whose conversation it is.
+Earlier ones lay in the folder itself, as `.clawd_session`, where every `git status` showed them:
+one that is found is moved. A folder may have been made by anybody, so nothing in it is believed:
+the file is followed nowhere (no link, no pipe), has to be the person's own and of nobody else's
+writing, and what it holds has to look like an id. The daemon then tells whose conversation it is.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -16,19 +18,85 @@ from pathlib import Path
 
 from clawd.errors import ClawError
 
-NAME = ".clawd_session"
+OLD_NAME = ".clawd_session"
+FOLDERS = "folders"
 MAX_BYTES = 256
+MAX_FOLDERS = 2_000
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
-def read_session(folder: Path) -> str:
-    """Return the conversation of a folder, "" where there is no file.
+def read_session(folder: Path, home: Path) -> str:
+    """Return the conversation of a folder, "" where there is none; an old file is moved.
+
+    Raises:
+        ClawError: there is a file that is not to be trusted; the message says why.
+    """
+    kept = _read(_place(folder, home))
+    if kept:
+        return kept
+    old = _read(folder / OLD_NAME)
+    if old:
+        # It stays what it was where it cannot be moved: the next question tries it again.
+        with contextlib.suppress(OSError):
+            write_session(folder, home, old)
+    return old
+
+
+def write_session(folder: Path, home: Path, conversation_id: str) -> None:
+    """Let a conversation belong to a folder.
+
+    Raises:
+        OSError: the home takes no files.
+    """
+    place = _place(folder, home)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{conversation_id}\n")
+        partial.replace(place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    _forget_oldest(place.parent)
+    _remove_old(folder / OLD_NAME)
+
+
+def _place(folder: Path, home: Path) -> Path:
+    real = os.path.realpath(folder)
+    return home / FOLDERS / hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
+
+
+def _forget_oldest(folders: Path) -> None:
+    """Keep the newest; what a folder is not asked from any more need not be known."""
+    for path in sorted(folders.iterdir(), key=_changed_at)[:-MAX_FOLDERS]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove_old(path: Path) -> None:
+    """Remove the file of earlier versions, if it is one that would be believed."""
+    with contextlib.suppress(ClawError, OSError):
+        if _read(path):
+            path.unlink()
+
+
+def _read(path: Path) -> str:
+    """Return the id in a file, "" where there is no file.
 
     Raises:
         ClawError: there is one that is not to be trusted; the message says why.
     """
-    path = folder / NAME
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         descriptor = os.open(path, flags)
@@ -52,27 +120,6 @@ def read_session(folder: Path) -> str:
     if not _ID.fullmatch(text):
         raise _refused(path, "it holds no id of a conversation")
     return text
-
-
-def write_session(folder: Path, conversation_id: str) -> None:
-    """Let a conversation belong to a folder; a link or a file of others there is replaced.
-
-    Raises:
-        OSError: the folder takes no files.
-    """
-    path = folder / NAME
-    if path.is_dir() and not path.is_symlink():
-        raise IsADirectoryError(f"{path} is a folder")
-    partial = folder / f"{NAME}.{secrets.token_hex(4)}"
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{conversation_id}\n")
-        partial.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def _refused(path: Path, why: str) -> ClawError:

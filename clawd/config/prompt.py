@@ -38,8 +38,8 @@ class PromptSection(Section):
     date: bool = Field(default=True, description="Tell date and hour with messages.")
     agents_md: bool = Field(
         default=True,
-        description="Show AGENTS.md of the workspace, and of its parents up to the root of its "
-        "repository; at most 32 KiB and 8 folders.",
+        description="Show AGENTS.md and CLAUDE.md of the workspace, and of its parents up to the "
+        "root of its repository; at most 32 KiB and 8 folders.",
     )
     workspace_message: str = Field(
         default="",

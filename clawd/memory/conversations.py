@@ -95,7 +95,8 @@ class Conversations:
                 "several conversations begin with" if key and rows else "there is no conversation"
             )
             raise NotFoundError(
-                f"{what} {beginning!r}", hint="`clawctl memory list` shows those that there are."
+                f"{what} {beginning!r}",
+                hint="`clawctl conversation list` shows those that there are.",
             )
         return conversation_of(rows[0])
 
@@ -212,6 +213,21 @@ class Conversations:
             forget_conversation(connection, conversation_id)
 
         await self._database.write(act)
+
+    async def delete_empty(self, conversation_id: str) -> bool:
+        """Delete a conversation that holds no message and no file; return whether it was so."""
+
+        def act(connection: sqlite3.Connection) -> bool:
+            held = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM messages WHERE conversation_id = :id) OR "
+                "EXISTS (SELECT 1 FROM session_files WHERE conversation_id = :id)",
+                {"id": conversation_id},
+            ).fetchone()[0]
+            if not held:
+                forget_conversation(connection, conversation_id)
+            return not held
+
+        return await self._database.write(act)
 
     async def counts(self, *, owner: int | None) -> Counts:
         """Return how many conversations and messages there are."""

@@ -110,7 +110,7 @@ def no_conversation(name: str) -> NotFoundError:
     """Return the error about a conversation that is not there."""
     return NotFoundError(
         f"there is no conversation {name!r}",
-        hint="`clawctl memory list` shows those that there are.",
+        hint="`clawctl conversation list` shows those that there are.",
     )
 
 

@@ -1,4 +1,4 @@
-"""AGENTS.md: what the project's own files tell an agent, as a fact with its origin.
+"""AGENTS.md and CLAUDE.md: what a project's own files tell an agent, as a fact with its origin.
 
 Read from the workspace and, where it lies in a repository, from its parents up to the
 repository's root. They are files like any other: a file of somebody else, one that the owner calls
@@ -21,7 +21,7 @@ from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
 from clawd.wire.safe_text import paragraph, visible_line
 
-NAME = "AGENTS.md"
+NAMES = ("AGENTS.md", "CLAUDE.md")
 MAX_BYTES = 32 * 1024
 MAX_LEVELS = 8
 HEAD = (
@@ -48,7 +48,7 @@ class AgentsMdSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An AGENTS.md that was read: its resolved path, what of it is shown, who owns it."""
+    """A file that was read: its resolved path, what of it is shown, who owns it."""
 
     path: Path
     text: str
@@ -104,13 +104,17 @@ def read(workspace: Path, settings: Callable[[Path], AgentsMdSettings]) -> list[
         return []
     room, found = MAX_BYTES, list[FoundFile]()
     for folder in folders_of(workspace, wanted.rules, wanted.roots):
-        if room <= 0:
-            break
-        one = _read_one(folder, wanted.rules, room)
-        if one is not None:
-            found.append(one)
-            room -= len(one.text.encode())
+        for name in NAMES:
+            one = _read_one(folder / name, wanted.rules, room) if room > 0 else None
+            # Many a project keeps one text under both names, as a link or as a copy.
+            if one is not None and not any(_is_same(one, other) for other in found):
+                found.append(one)
+                room -= len(one.text.encode())
     return found
+
+
+def _is_same(one: FoundFile, other: FoundFile) -> bool:
+    return one.path == other.path or (one.path.parent, one.text) == (other.path.parent, other.text)
 
 
 def folders_of(workspace: Path, rules: PathRules, roots: Sequence[Path]) -> list[Path]:
@@ -141,13 +145,14 @@ def _home() -> Path:
         return Path("/")
 
 
-def _read_one(folder: Path, rules: PathRules, room: int) -> FoundFile | None:
+def _read_one(wanted: Path, rules: PathRules, room: int) -> FoundFile | None:
+    folder = wanted.parent
     here = msgspec.structs.replace(rules, workspace=folder, workspace_only=True)
     try:
-        with Workspace(here) as opened, opened.open_read(NAME) as file:
+        with Workspace(here) as opened, opened.open_read(wanted.name) as file:
             path = Path(f"/proc/self/fd/{file.fileno()}").readlink()
             if rules.forbids(path) or path.parent != folder or path.suffix.lower() != ".md":
-                _log.info("an AGENTS.md is a link to something else", extra={"path": str(path)})
+                _log.info("%s is a link to something else", wanted.name, extra={"path": str(path)})
                 return None
             return FoundFile(
                 path=path,
@@ -157,7 +162,7 @@ def _read_one(folder: Path, rules: PathRules, room: int) -> FoundFile | None:
     except NotFoundError:
         return None
     except (ClawError, OSError) as error:
-        _log.info("an AGENTS.md cannot be read: %s", error)
+        _log.info("%s cannot be read: %s", wanted.name, error)
         return None
 
 
@@ -170,7 +175,7 @@ def _text(data: bytes, room: int) -> str:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(data[:room])
     except UnicodeError:
         return "[no UTF-8 text; left out]"
-    cut = "\n[cut: AGENTS.md files may have 32 KiB in all]" if len(data) > room else ""
+    cut = "\n[cut: AGENTS.md and CLAUDE.md may have 32 KiB in all]" if len(data) > room else ""
     return paragraph(text.replace("\r\n", "\n")).strip() + cut
 
 

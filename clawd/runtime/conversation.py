@@ -295,6 +295,15 @@ class ConversationBook:
         for source in sources:
             self._taint.mark(conversation_id, source)
 
+    async def discard_unused(self, live: LiveConversation) -> bool:
+        """Delete a conversation whose first message came to nothing; return whether it was so.
+
+        One in which something else waits or runs, or that holds anything, stays.
+        """
+        if live.waiting > 1 or live.calls:
+            return False
+        return await self._conversations.delete_empty(live.record.id)
+
     def forget_owner(self, uid: int) -> None:
         """Drop the deleted conversations of an owner; those of others stay as they are."""
         for live in tuple(self._live.values()):

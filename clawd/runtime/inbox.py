@@ -36,12 +36,17 @@ _log = logging.getLogger(__name__)
 
 
 class Ticket:
-    """A submitted message: the events of its turn, its end, and the way to cancel it."""
+    """A submitted message: the events of its turn, its end, and the way to cancel it.
+
+    Attributes:
+        is_unused: it failed, and the conversation that it opened is gone with it.
+    """
 
     def __init__(self, conversation_id: str, events: Subscription) -> None:
         self.conversation_id = conversation_id
         self.turn_id = f"turn-{secrets.token_hex(8)}"
         self.events = events
+        self.is_unused = False
         self._task: asyncio.Task[TurnFinished] | None = None
 
     def attach(self, task: asyncio.Task[TurnFinished]) -> None:
@@ -240,6 +245,10 @@ class Inbox:
             async with live.lock:
                 finished = await self._run(live, incoming, principal, ticket, emit)
         except ClawError as error:
+            # What it opened and never used would stand in every list, empty. Whoever stopped the
+            # turn goes on in it.
+            if not incoming.conversation_id and error.code not in {"estop", "cancelled"}:
+                ticket.is_unused = await self.book.discard_unused(live)
             emit(_failure(ticket, error))
             raise
         except asyncio.CancelledError:
@@ -308,13 +317,15 @@ class Inbox:
         self._tasks.discard(task)
         self._running.pop(ticket.turn_id, None)
         ticket.events.close()
+        if ticket.is_unused:
+            self.book.forget(live.record.id)
         if not task.cancelled():
             task.exception()
 
 
 def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:
     return TurnFailed(
-        conversation_id=ticket.conversation_id,
+        conversation_id="" if ticket.is_unused else ticket.conversation_id,
         turn_id=ticket.turn_id,
         code=error.code,
         message=error.message,

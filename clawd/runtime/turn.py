@@ -73,6 +73,7 @@ class Turn:
         self._persist = persist
         self._hop: asyncio.Task[HopResult] | None = None
         self._is_stopped = False
+        self._answered_by = ""  # the model, as the provider calls it
         self._stored = 0  # how many of the pending messages are on disk already
         self._guard = LoopGuard()
         self._ledger = TurnLedger(plan.provider)
@@ -221,6 +222,8 @@ class Turn:
         if result.evaluated is None and result.failure is None:
             self._ledger.begin(request)
         self._meter.note_hop(result)
+        if result.finished is not None:
+            self._answered_by = result.finished.model
         return result
 
     def _on_event(self, event: Event, request: ChatRequest) -> None:
@@ -353,7 +356,7 @@ class Turn:
             text=text,
             stop_reason=stop,
             provider=self._plan.provider.name(),
-            model=self._plan.model,
+            model=self._plan.model or self._answered_by,
             usage=usage,
             ledger=await self._ledger.report(self._meter.last_hop, used=used, size=size),
             denied=self._denied,

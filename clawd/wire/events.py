@@ -257,7 +257,10 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished
 
 
 class TurnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="turn_failed"):
-    """The turn ended without an answer; what was complete is stored."""
+    """The turn ended without an answer; what was complete is stored.
+
+    `conversation_id` is empty where the message had opened one that nothing came into: it is gone.
+    """
 
     conversation_id: str
     turn_id: str

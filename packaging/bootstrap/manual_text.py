@@ -98,9 +98,16 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("shell", "Your own shell, with a model at hand."),
         ("shell --shell zsh --continue", "Another one, and the conversation of this folder."),
     ),
+    "restart": (
+        ("restart", "Start the daemon anew, as after an upgrade or with another environment."),
+    ),
     "status": (
         ("status", "How it is, at a glance."),
         ("status --json", "The same for programs."),
+    ),
+    "stop": (
+        ("stop", "End the daemon; turns may finish."),
+        ("stop --timeout 5", "Give them five seconds."),
     ),
     "tool": (
         ("tool list", "What the model may call."),

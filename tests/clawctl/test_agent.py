@@ -371,7 +371,19 @@ class TestTheMessage:
         assert daemon.requests == []
 
 
-def test_piped_lines_without_m_are_messages_of_one_conversation(
+def test_p9_what_is_piped_without_m_is_one_message(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = lambda call: finished(f"got {call.params.text!r}")
+    text = "one\n\n/help is no command here\ntwo\n"
+    done = clawctl("agent", "-q", stdin=text)
+    assert (done.returncode, done.stdout) == (0, f"got {text.rstrip()!r}\n")
+    assert clawctl("agent", "--json", stdin="one\ntwo\n").returncode == 0
+    assert [call.text for call in daemon.calls_of(SendMessage)][-1] == "one\ntwo"
+    empty = clawctl("agent", stdin="\n")
+    assert (empty.returncode, "the message is empty" in empty.stderr) == (2, True)
+    assert clawctl("agent", "--lines", "-m", "x").returncode == 2
+
+
+def test_piped_lines_are_messages_of_one_conversation_where_that_is_asked_for(
     daemon: FakeDaemon, clawctl: Run
 ) -> None:
     def send_message(call: Call) -> TurnFinished:
@@ -379,7 +391,7 @@ def test_piped_lines_without_m_are_messages_of_one_conversation(
         return finished(f"got {call.params.text}")
 
     daemon.handlers["send_message"] = send_message
-    done = clawctl("agent", "-q", stdin="one\n\n/nonsense\ntwo\n/exit\nthree\n")
+    done = clawctl("agent", "-q", "--lines", stdin="one\n\n/nonsense\ntwo\n/exit\nthree\n")
     assert done.returncode == 0
     assert done.stdout == "got one\ngot two\n"
     assert "/nonsense is no command here" in done.stderr
@@ -396,7 +408,7 @@ def test_an_interrupt_in_a_piped_conversation_ends_it_with_130(
 
     daemon.handlers["send_message"] = send_message
     with subprocess.Popen(
-        [sys.executable, "-m", "clawctl", "agent"],
+        [sys.executable, "-m", "clawctl", "agent", "--lines"],
         env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -122,6 +122,9 @@ class TestUsage:
         ("arguments", "words"),
         [
             (["statsu"], "Did you mean status?"),
+            (["sop"], "No such command 'sop'.\n"),
+            (["etsop"], "No such command 'etsop'.\n"),
+            (["restat"], "Did you mean restart?"),
             (["status", "--nonsense"], "No such option"),
             (["tool", "run"], "Missing argument"),
             (["tool", "run", "time", "--json", "{"], "is not JSON"),
@@ -277,7 +280,8 @@ class TestTool:
         done = clawctl("tool", "run", "time", "--no-input")
         assert done.returncode == code
         assert done.stdout == ""
-        assert "denied: no" in done.stderr
+        # Once: the row below says how it ended.
+        assert done.stderr.startswith(f"no\n● {changes['status']}, ")
 
     def test_run_takes_bytes_that_are_no_utf8_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str]

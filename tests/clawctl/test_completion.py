@@ -71,6 +71,19 @@ def test_without_a_daemon_nothing_is_started_and_nothing_said(clawctl: Run, home
     assert offered("stat", shell="bash") == ["status"]
 
 
+def test_p12_words_that_need_no_daemon_wait_for_no_clock(daemon: FakeDaemon) -> None:
+    daemon.handlers["list_tools"] = lambda call: call.gone.wait(LIMIT_S) and None
+    at_once = {
+        ("stat",): "status",
+        ("config", "va"): "validate",
+        ("tool", "run", "--no"): "--no-input",
+        ("receipt", "list", "--status", "al"): "allowed",
+    }
+    found = {words: complete(cli, "zsh", list(words), App(), limit_s=1e-6) for words in at_once}
+    assert {words: line.partition("\t")[0] for words, (line, *_) in found.items()} == at_once
+    assert complete(cli, "zsh", ["tool", "run", ""], App(), limit_s=0.05) == []
+
+
 def test_a_daemon_that_hangs_is_given_up(daemon: FakeDaemon) -> None:
     def never(call: Call) -> ToolList:
         call.gone.wait(LIMIT_S)
@@ -83,9 +96,10 @@ def test_a_daemon_that_hangs_is_given_up(daemon: FakeDaemon) -> None:
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
-def test_time_that_is_up_at_the_very_end_is_silence_as_well(
-    monkeypatch: pytest.MonkeyPatch,
+def test_time_that_is_up_at_the_very_end_takes_nothing_away(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    daemon.handlers["list_tools"] = tools("time")
     set_timer = signal.setitimer
 
     def late(which: int, seconds: float) -> tuple[float, float]:
@@ -95,7 +109,7 @@ def test_time_that_is_up_at_the_very_end_is_silence_as_well(
 
     monkeypatch.setattr(signal, "setitimer", late)
     try:
-        assert offered("stat") == []
+        assert offered("tool", "show", "") == ["time"]
     finally:
         set_timer(signal.ITIMER_REAL, 0)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.config_text import has_section, with_section, with_value
+from clawctl.config_text import has_section, quoted, with_section, with_toml, with_value, without
 from clawd.errors import ConfigError
 from tests.clawctl.conftest import Run
 
@@ -119,3 +119,104 @@ def test_every_value_comes_back_from_toml(value: str) -> None:
     assert tomllib.loads(added)["providers"]["models"]["server"] == expected
     assert has_section(added, "providers.models.server")
     assert not has_section(added, "providers.models.claude")
+
+
+WRITTEN = """\
+# on top
+default_model = "a"  # why
+list = [
+    "x = 1",  # no key
+    "[no.heading]",
+]
+
+[security]
+# The level.
+#autonomy = "supervised"
+roots = ["a"]
+"odd key" = 1
+[[rules]]
+a = 1
+[providers.models."qwen2.5"]
+kind = "local"
+dotted.key = 1
+"""
+
+
+def test_p12_a_key_is_set_where_it_stands_and_all_else_stays() -> None:
+    rows = {
+        ("default_model", '"b"'): ('default_model = "a"  # why', 'default_model = "b"  # why'),
+        ("list", "[]"): ('list = [\n    "x = 1",  # no key\n    "[no.heading]",\n]', "list = []"),
+        ("security.roots", '["b", "c"]'): ('roots = ["a"]', 'roots = ["b", "c"]'),
+        ('security."odd key"', "2"): ('"odd key" = 1', '"odd key" = 2'),
+        ('providers.models."qwen2.5".kind', '"x"'): ('kind = "local"', 'kind = "x"'),
+        ('providers.models."qwen2.5".dotted.key', "2"): ("dotted.key = 1", "dotted.key = 2"),
+        ("security.autonomy", '"full"'): (
+            '#autonomy = "supervised"\n',
+            '#autonomy = "supervised"\nautonomy = "full"\n',
+        ),
+        ("new", "true"): ("# on top\n", "new = true\n# on top\n"),
+    }
+    found = {row: with_toml(WRITTEN, *row) for row in rows}
+    assert found == {row: WRITTEN.replace(old, new, 1) for row, (old, new) in rows.items()}
+    assert with_toml(WRITTEN, "new.section.key", "1") == f"{WRITTEN}\n[new.section]\nkey = 1\n"
+    assert with_toml("", "a", "1") == "a = 1\n"
+    assert with_toml("a = 1", "b", "2") == "b = 2\na = 1"
+
+
+def test_p12_a_key_is_taken_out_and_all_else_stays() -> None:
+    assert without(WRITTEN, "default_model") == WRITTEN.replace('default_model = "a"  # why\n', "")
+    assert without(WRITTEN, "list") == WRITTEN.replace(
+        'list = [\n    "x = 1",  # no key\n    "[no.heading]",\n]\n', ""
+    )
+    assert without(WRITTEN, "security.autonomy") == WRITTEN
+
+
+def test_p12_what_cannot_be_changed_in_one_place_is_left_alone() -> None:
+    inline = "security = { autonomy = 'full' }\n"
+    for text, key, value in (
+        (inline, "security.autonomy", '"full2"'),
+        (WRITTEN, "rules.a", "2"),
+        (WRITTEN, "default_model.x", "2"),
+        (WRITTEN, "security", "2"),
+        (WRITTEN, "a = 1\nb", "2"),
+        (WRITTEN, "", "2"),
+        (WRITTEN, "x", "1\ny = 2"),
+        (WRITTEN, "x", "what"),
+        ("no toml", "x", "1"),
+    ):
+        with pytest.raises(ConfigError):
+            with_toml(text, key, value)
+    with pytest.raises(ConfigError, match="left to you"):
+        without(inline, "security.autonomy")
+
+
+@given(st.text(), st.sampled_from(["default_model", "security.roots", "new", "new.section.key"]))
+def test_p12_any_text_is_set_as_it_is(value: str, key: str) -> None:
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return
+    *sections, name = key.split(".")
+    found = tomllib.loads(with_toml(WRITTEN, key, quoted(value)))
+    for section in sections:
+        found = found[section]
+    assert found[name] == value
+
+
+def test_p12_config_set_writes_what_is_valid_and_nothing_else(clawctl: Run, home: Path) -> None:
+    config = home / "config.toml"
+    done = clawctl("config", "set", "security.autonomy", "readonly")
+    assert done.returncode == 0, done.stderr
+    assert f"there was no {config}: one with every key in it was made" in done.stderr
+    before = config.read_text("utf-8")
+    assert tomllib.loads(before)["security"]["autonomy"] == "readonly"
+    assert before.count("#") > 100, "the comments are there still"
+    refused = clawctl("config", "set", "security.autonomy", "godmode")
+    assert refused.returncode == 1
+    assert "readonly, supervised" in refused.stderr
+    assert config.read_text("utf-8") == before
+    assert clawctl("config", "set", "agent.max_tool_rounds", "3").returncode == 0
+    assert clawctl("config", "set", "default_model", "4").returncode == 0
+    values = tomllib.loads(config.read_text("utf-8"))
+    assert (values["agent"]["max_tool_rounds"], values["default_model"]) == (3, "4")
+    assert clawctl("config", "unset", "agent.max_tool_rounds").returncode == 0
+    assert "max_tool_rounds" not in tomllib.loads(config.read_text("utf-8")).get("agent", {})
+    assert not list(home.glob(".config.toml.*"))

@@ -49,6 +49,17 @@ def test_a_paste_is_the_same_however_it_arrives(cuts: list[int]) -> None:
     ]
 
 
+def test_p9_a_paste_beside_a_named_file_hides_neither() -> None:
+    pastes = Pastes()
+    pasted, written = "see @other.py\n" * 20, "look at @mine.py\n" * 20
+    name = pastes.fold(pasted)
+    assert pastes.typed(f"@app.py{name} and @b.py") == "@app.py  and @b.py"
+    edited = pastes.fold(written, is_typed=True)
+    assert edited != written
+    assert pastes.typed(f"{edited} {name}") == f"{written}  "
+    assert pastes.typed("[pasted 20 lines, no. 7] @a.py") == "[pasted 20 lines, no. 7] @a.py"
+
+
 def test_pastes_of_one_length_keep_apart_and_unfold_in_one_go() -> None:
     pastes = Pastes()
     first, second = "x\n" * 20, "y\n" * 19 + "[pasted 20 lines]"

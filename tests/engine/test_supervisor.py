@@ -355,18 +355,27 @@ async def test_close_leaves_no_process_and_refuses_new_work(tmp_path: Path) -> N
         await engine.close()
 
 
-async def test_p3_without_llama_cpp_a_load_names_the_line_that_installs_it() -> None:
-    hidden = (
-        "import sys; sys.modules['llama_cpp'] = None\n"
+@pytest.mark.parametrize(
+    ("hidden", "told"),
+    [
+        ("llama_cpp", "is not installed"),
+        ("numpy", "cannot be loaded: import of numpy halted; None in sys.modules"),
+    ],
+)
+async def test_p3_without_llama_cpp_a_load_names_the_line_that_installs_it(
+    hidden: str, told: str
+) -> None:
+    program = (
+        f"import sys; sys.modules[{hidden!r}] = None\n"
         "from clawd.engine.worker.__main__ import main; sys.exit(main())"
     )
-    engine = Engine(FAST, argv=(sys.executable, "-s", "-P", "-c", hidden))
+    engine = Engine(FAST, argv=(sys.executable, "-s", "-P", "-c", program))
     try:
         for _ in range(2):
             with pytest.raises(ModelLoadError) as caught:
                 await engine.load(model())
             error = caught.value
-            assert error.message == "model good cannot be loaded: llama-cpp-python is not installed"
+            assert error.message == f"model good cannot be loaded: llama-cpp-python {told}"
             assert sys.executable in error.hint
             assert "install 'clawd[local]'" in error.hint
         assert not any(status.deaths for status in engine.status())

@@ -135,7 +135,7 @@ def test_the_nearest_files_get_the_room(project: Project) -> None:
     near, far = read(project.workspace, project.settings)
     assert near.text == "n" * (MAX_BYTES - 100)
     assert len(far.text) < 200
-    assert far.text.endswith("[cut: AGENTS.md files may have 32 KiB in all]")
+    assert far.text.endswith("[cut: AGENTS.md and CLAUDE.md may have 32 KiB in all]")
     project.write(project.workspace, "é" * MAX_BYTES)
     (near,) = read(project.workspace, project.settings)
     assert near.text.count("é") == MAX_BYTES // 2
@@ -191,7 +191,25 @@ async def test_nothing_but_a_plain_file_of_that_folder_is_read(project: Project,
 async def test_a_link_to_a_text_beside_it_is_followed(project: Project) -> None:
     (project.workspace / "CLAUDE.md").write_text("use spaces")
     (project.workspace / "AGENTS.md").symlink_to("CLAUDE.md")
-    assert "use spaces" in (await project.fact()).text
+    assert (await project.fact()).text.count("use spaces") == 1
+
+
+async def test_p12_claude_md_is_read_beside_agents_md_and_one_text_once(project: Project) -> None:
+    path = project.write(project.workspace, "use blanks")
+    claude = project.workspace / "CLAUDE.md"
+    claude.write_text("run the tests")
+    text = (await project.fact()).text
+    assert f"--- {path}" in text
+    assert "use blanks" in text
+    assert f"--- {claude}" in text
+    assert "run the tests" in text
+    claude.write_text("use blanks")
+    assert (await project.fact()).text.count("use blanks") == 1
+    path.unlink()
+    assert f"--- {claude}" in (await project.fact()).text
+    claude.unlink()
+    claude.symlink_to("/etc/hostname")
+    assert await project.fact() == Fact(text="")
 
 
 async def test_a_forbidden_file_is_not_read(project: Project) -> None:

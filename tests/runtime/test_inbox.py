@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.errors import (
@@ -27,7 +29,7 @@ from clawd.wire.events import (
     TurnStarted,
 )
 from tests.runtime.inboxes import House, events_of
-from tests.runtime.models import DONE, EVALUATED, Pause, calls, fails, says
+from tests.runtime.models import DONE, EVALUATED, Hop, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
 from tests.support.dispatching import LIMIT_S, Bench, Probe
 from tests.support.passing import pass_time
@@ -354,3 +356,54 @@ async def test_m3_each_prompt_that_was_read_is_a_line_of_the_log(
     assert (told["tokens"], told["cached"], told["context_size"]) == (3, 1, 100)
     assert (told["elapsed_ms"], told["model"]) == (2.0, "small")
     assert "secret words" not in str(told)
+
+
+async def test_p12_a_first_message_that_comes_to_nothing_leaves_no_conversation(
+    bench: Bench,
+) -> None:
+    house = House(
+        bench,
+        fails(ProviderError("down", kind="network")),
+        says("hello"),
+        fails(ProviderError("again", kind="network")),
+    )
+    rows: dict[str, dict[str, Any]] = {
+        "a hint nobody heeds": {"hints": {"size": "large"}},
+        "a provider that fails": {},
+    }
+    left: dict[str, object] = {}
+    for why, fields in rows.items():
+        ticket = await house.send("hi", **fields)
+        last = (await events_of(ticket))[-1]
+        assert isinstance(last, TurnFailed)
+        with pytest.raises(ClawError):
+            await house.book.load(ticket.conversation_id, ADA)
+        left[why] = last.conversation_id
+    assert left == dict.fromkeys(rows, "")
+    assert (await bench.memory.conversations.list(owner=None)).conversations == ()
+    kept = await house.say("hi")
+    ticket = await house.send("once more", conversation_id=kept.conversation_id)
+    last = (await events_of(ticket))[-1]
+    assert isinstance(last, TurnFailed)
+    assert last.conversation_id == kept.conversation_id
+    assert (await house.book.load(kept.conversation_id, ADA)).record.id == kept.conversation_id
+
+
+async def test_p12_a_conversation_that_was_opened_by_itself_stays_when_its_message_fails(
+    bench: Bench,
+) -> None:
+    house = House(bench, fails(ProviderError("down", kind="network")))
+    opened = await house.inbox.open(ADA, workspace="")
+    ticket = await house.send("hi", conversation_id=opened.record.id)
+    await events_of(ticket)
+    assert (await house.book.load(opened.record.id, ADA)).record.id == opened.record.id
+
+
+async def test_p12_a_turn_names_the_model_that_answered_where_the_config_names_none(
+    bench: Bench,
+) -> None:
+    answer: Hop = [Text(text="hello"), msgspec.structs.replace(DONE, model="its-own-7b")]
+    house = House(bench, answer, answer)
+    assert (await house.say("hi")).model == "small"
+    house.settings = msgspec.structs.replace(house.settings, default_model="")
+    assert (await house.say("hi")).model == "its-own-7b"

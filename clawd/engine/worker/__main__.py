@@ -50,7 +50,7 @@ def main() -> int:
 
 def _refuse(connection: socket.socket, error: Exception) -> int:
     """Say that there is no engine, and wait to be let go: an end by itself would be a crash."""
-    is_missing = isinstance(error, ModuleNotFoundError)
+    is_missing = isinstance(error, ModuleNotFoundError) and error.name == "llama_cpp"
     told = "is not installed" if is_missing else f"cannot be loaded: {error}"
     failed = LoadFailed(code="engine_missing", message=f"llama-cpp-python {told}")
     connection.sendall(encode(failed))

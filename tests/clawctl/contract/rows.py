@@ -51,6 +51,8 @@ ROWS: dict[str, Row] = {
     "completion": Row(words=["bash"], says="complete -F", bad=["csh"], why="csh", needs_daemon=False),
     "config edit": Row(says="Nothing was changed", bad=["--file", "{new}"], bad_code=FAILED, why="clawctl init", needs_daemon=False),
     "config schema": Row(says="properties", needs_daemon=False),
+    "config set": Row(words=["security.autonomy", "supervised"], says="", bad=["no.such.key", "1"], bad_code=FAILED, why="was left as it is", needs_daemon=False),
+    "config unset": Row(words=["security.autonomy"], says="", bad=["=", "--no-reload"], bad_code=FAILED, why="is no key", needs_daemon=False),
     "config show": Row(says="default_provider", bad=["--file", "{new}"], bad_code=FAILED, why="", needs_daemon=False),
     "config validate": Row(says="valid", bad=["--file", "{new}"], bad_code=FAILED, why="", needs_daemon=False),
     "conversation compress": Row(words=["{a_long_conversation}"], says="A summary stands", bad=["{conversation}", "--undo", "--undo-last"], why="exclude each other"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.shell.session_file import NAME, read_session, write_session
+from clawctl.shell.session_file import OLD_NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.conversation_reports import (
     ConversationChunk,
@@ -42,7 +42,7 @@ def test_a_line_with_a_sign_asks_and_stays_in_the_history(
     person.run("> what is this")
     assert "It is a test." in person.screen.text
     assert f"{person.prompt} > what is this" in person.screen.text
-    assert sorted(path.name for path in project.iterdir()) == [NAME], "it was no redirection"
+    assert list(project.iterdir()) == [], "it was no redirection"
     (request,) = sent(daemon)
     assert request.text.startswith(f"what is this\n\n[shell] directory: {project}")
     assert request.workspace == str(project)
@@ -328,8 +328,7 @@ def test_every_folder_has_its_conversation_and_remembers_it(
         str(project),
         str(project / "other"),
     ]
-    assert (project / NAME).read_text() == "conv-1\n"
-    assert (project / NAME).stat().st_mode & 0o777 == 0o600
+    assert read_session(project, daemon.home) == "conv-1"
     person.screen.type("exit\r")
     assert person.exit_code() == 0
     shells("bash").run("> new")
@@ -348,20 +347,20 @@ def test_a_conversation_that_is_gone_gives_way_to_a_new_one(
         return finished("ok")
 
     daemon.handlers["send_message"] = answer
-    write_session(project, "conv-old")
+    write_session(project, daemon.home, "conv-old")
     person = shells("bash", "--continue")
     person.run("> hello")
-    assert "names a conversation that is gone" in person.screen.text
+    assert "conversation is gone" in person.screen.text
     assert [request.conversation_id for request in sent(daemon)] == ["conv-old", ""]
-    assert read_session(project) == "conv-1"
+    assert read_session(project, daemon.home) == "conv-1"
 
 
 @pytest.mark.parametrize("content", ["../../etc/passwd\n", "conv-1\x1b[2J\n"])
 def test_a_hostile_session_file_is_told_and_not_used(
     shells: Shells, daemon: FakeDaemon, project: Path, content: str
 ) -> None:
-    (project / NAME).write_text(content)
-    (project / NAME).chmod(0o600)
+    (project / OLD_NAME).write_text(content)
+    (project / OLD_NAME).chmod(0o600)
     daemon.handlers["send_message"] = answering("ok")
     person = shells("bash", "--continue")
     person.run("> hello")
