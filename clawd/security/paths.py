@@ -17,10 +17,12 @@ from clawd.wire.references import looks_like_reference, no_path
 MAX_PATH_BYTES = 4096
 
 # Obeyed rather than run: instructions to agents, trust of logins, settings of repositories.
-_OBEYED_FOLDERS = frozenset({".clawd", ".github", ".ssh"})
+_OBEYED_FOLDERS = frozenset({".clawd", ".github"})
 _OBEYED_FILES = frozenset({
-    ".cursorrules", ".gitattributes", ".gitmodules", ".mcp.json", "agents.md", "authorized_keys",
-    "claude.md", "crontab", "gemini.md",
+    ".clinerules", ".curlrc", ".cursorrules", ".gitattributes", ".gitmodules", ".goosehints",
+    ".roorules", ".rules", ".windsurfrules", "agent.md", "agents.md", "agents.override.md",
+    "authorized_keys", "claude.local.md", "claude.md", "copilot-instructions.md", "crontab",
+    "crush.md", "gemini.md", "qwen.md", "warp.md",
 })  # fmt: skip
 
 Place = Literal["inside", "outside", "forbidden"]
@@ -97,7 +99,7 @@ def is_under(path: Path, folder: Path) -> bool:
     return path == folder or folder in path.parents
 
 
-def acts_later(path: Path) -> bool:
+def acts_later(path: Path, *, workspace: Path | None = None) -> bool:
     """Whether a file, by its path in a workspace, is one that programs outside run or obey later.
 
     What `run_later` names, and instructions to agents, wherever they lie.
@@ -105,7 +107,7 @@ def acts_later(path: Path) -> bool:
     folded = {part.casefold() for part in path.parts}
     name = path.name.casefold()
     return (
-        is_run_later(path.parts)
+        is_run_later(path.parts, workspace=workspace)
         or bool(folded & _OBEYED_FOLDERS)
         or name in _OBEYED_FILES
         or name.endswith(".desktop")

@@ -9,33 +9,78 @@ Not in the list, on purpose: what agents are there to edit and what nobody runs 
 """
 
 import re
-from itertools import pairwise
+from pathlib import Path
 
 # Compared without case: some file systems do not tell `.GIT` from `.git`.
 FILES = frozenset(
     {
-        ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".cshrc",
-        ".envrc", ".inputrc", ".kshrc", ".login", ".logout", ".profile", ".tcshrc", ".xinitrc",
-        ".xprofile", ".xsession", ".xsessionrc", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
-        ".zshrc",
-        "conftest.py", "conftest.pyc", ".pdbrc", ".pythonrc", ".pythonrc.py",
-        ".gitconfig", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml",
-        ".lefthook.yml", ".mise.toml", "mise.toml", ".npmrc", ".yarnrc", ".yarnrc.yml",
-        ".pnpmfile.cjs",
-        ".exrc", ".nvimrc", ".nvim.lua", ".vimrc", ".gvimrc", ".emacs", ".dir-locals.el",
-        ".gdbinit", ".lldbinit", ".irbrc", ".rprofile", ".tmux.conf", ".screenrc", ".mailcap",
+        # shells, logins, terminals
+        ".bash_aliases", ".bash_completion", ".bash_login", ".bash_logout", ".bash_profile",
+        ".bashrc", ".cshrc", ".envrc", ".forward", ".inputrc", ".kshrc", ".lessfilter", ".login",
+        ".logout", ".mailcap", ".mkshrc", ".muttrc", ".p10k.zsh", ".pam_environment",
+        ".procmailrc", ".profile", ".screenrc", ".tcshrc", ".tmux.conf", ".wezterm.lua", ".wgetrc",
+        ".xbindkeysrc", ".xinitrc", ".xonshrc", ".xprofile", ".xserverrc", ".xsession",
+        ".xsessionrc", ".yashrc", ".zimrc", ".zlogin", ".zlogout", ".zpreztorc", ".zprofile",
+        ".zshenv", ".zshrc",
+        # what a change of folder runs, and what picks the programs of a project
+        ".asdfrc", ".autoenv", ".autoenv.leave", ".autoenv.zsh", ".autoenv_leave.zsh",
+        ".bazeliskrc", ".direnvrc", ".jvmopts", ".miserc.toml", ".npmrc",
+        ".pnpmfile.cjs", ".sbtopts", ".yarnrc", ".yarnrc.yml", "direnvrc",
+        # interpreters and debuggers
+        ".byebugrc", ".erlang", ".eclrc", ".gdbearlyinit", ".gdbinit", ".ghci", ".guile",
+        ".iex.exs", ".irbrc", ".lldbinit", ".ocamlinit", ".octaverc", ".pdbrc", ".pdbrc.py",
+        ".perldb", ".pryrc", ".psqlrc", ".pythonrc", ".pythonrc.py", ".pythonstartup",
+        ".radare2rc", ".rdbgrc", ".rdbgrc.rb", ".renviron", ".rprofile", ".sbclrc", ".sqliterc",
+        ".utoprc", "conftest.py", "conftest.pyc",
+        # repositories and their hooks
+        ".gitconfig", ".hgrc", ".jjconfig.toml", ".local-overcommit.yml", ".overcommit.yml",
+        ".pre-commit-config.yaml", ".pre-commit-config.yml", "captainhook.json", "prek.toml",
+        # editors, and what checks a file while it is edited
+        ".devcontainer.json", ".dir-locals-2.el", ".dir-locals.el", ".emacs", ".emacs.el", ".exrc",
+        ".flake8", ".gitpod.yml", ".gvimrc", ".kakrc", ".local.vimrc", ".luarc.json",
+        ".luarc.jsonc", ".lvimrc", ".nanorc", ".nvim.lua", ".nvimrc", ".pylintrc", ".vimrc",
+        # agents: their settings name programs that they start
+        ".aider.conf.yml", ".claude.json", ".crush.json", ".mcp.json", ".opencode.json",
+        "crush.json", "opencode.json", "opencode.jsonc",
     }
 )  # fmt: skip
-SUFFIXES = (".pth",)
-_CUSTOMIZE = re.compile(r"(site|user)customize\.(.*\.)?(pyc?|so)")
+SUFFIXES = (".pth", ".code-workspace")
+_ENDING = r"\.([cm]?[jt]s|jsonc?|ya?ml)"
+# Families of names: `mise.local.toml`, `.lefthook-local.yaml`, `.lintstagedrc.mjs`.
+_NAMED = (
+    re.compile(r"(site|user)customize\.(.*\.)?(pyc?|so)"),
+    re.compile(r"\.?(mise|rtx)(\.[\w-]+)*\.toml"),
+    re.compile(r"\.?lefthook(-local)?\.(ya?ml|toml|jsonc?)"),
+    re.compile(rf"\.(lintstaged|commitlint|husky)rc({_ENDING})?"),
+    re.compile(rf"((lint-staged|commitlint)\.config|\.?simple-git-hooks){_ENDING}"),
+)
 FOLDERS = frozenset(
     {
-        ".cargo", ".devcontainer", ".fleet", ".githooks", ".husky", ".idea", ".vscode", ".zed",
-        "sitecustomize", "usercustomize",
+        ".cargo", ".claude", ".codex", ".continue", ".cursor", ".devcontainer", ".emacs.d",
+        ".fleet", ".gemini", ".githooks", ".git-hooks", ".helix", ".husky", ".idea", ".idx",
+        ".ipython", ".jupyter", ".kiro", ".lefthook", ".lefthook-local", ".lein", ".mise", ".mutt",
+        ".mvn", ".nova", ".oh-my-zsh", ".opencode", ".qwen", ".roo", ".ssh", ".vim", ".vscode",
+        ".windsurf", ".xmonad", ".zed", "sitecustomize", "usercustomize",
     }
 )  # fmt: skip
-# Below `.config` of a home.
-CONFIG_FOLDERS = frozenset({"autostart", "environment.d", "fish", "git", "nvim", "systemd"})
+# What runs later by the folder that it lies in; the folder's last two names at most.
+BELOW = {
+    ".config": frozenset(
+        {
+            "alacritty", "autostart", "awesome", "bspwm", "containers", "direnv", "elvish",
+            "emacs", "environment.d", "fish", "gdb", "ghostty", "git", "helix", "hypr", "i3",
+            "jj", "kak", "kitty", "mise", "mpv", "mutt", "nano", "niri", "nushell", "nvim",
+            "openbox", "plasma-workspace", "powershell", "qtile", "sway", "sxhkd", "systemd",
+            "tmux", "user-tmpfiles.d", "vim", "waybar", "wezterm", "xonsh", "zed", "zsh",
+        }
+    ),
+    ".local": frozenset({"bin"}),
+    ".local/share": frozenset({"applications", "dbus-1", "nautilus-python", "systemd"}),
+    ".gradle": frozenset({"init.d", "init.gradle", "init.gradle.kts"}),
+    ".hg": frozenset({"hgrc"}),
+    ".jj/repo": frozenset({"config.toml"}),
+    "mise": frozenset({"config.toml", "config.local.toml"}),
+}  # fmt: skip
 # Of a repository: its programs, and the settings that name programs.
 GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
 GIT_FOLDERS = frozenset({"hooks"})
@@ -61,30 +106,53 @@ _SETTING = re.compile(r"\s*([a-zA-Z]+) = ([^\\]*)")
 _PLAIN_URL = re.compile(r"(/|\./|\.\./|https?://|ssh://|git://|file://|[\w.]+@[\w.-]+:)[^-\s].*")
 
 
-def is_run_later(parts: tuple[str, ...]) -> bool:
+def own_programs(workspace: Path) -> str:
+    """Return the folder `bin` of the user's home where it lies within a workspace, else nothing."""
+    try:
+        folder = Path.home().resolve() / "bin"
+    except RuntimeError:  # a user without a home
+        return ""
+    return str(folder) if workspace in folder.parents else ""
+
+
+def is_run_later(parts: tuple[str, ...], *, workspace: Path | None = None) -> bool:
     """Return whether a file at this path, relative to a workspace, runs later outside.
 
     Goes by names alone, so it holds for a path where nothing is yet. Everything in a repository's
-    own folder and in a virtual environment counts.
+    own folder and in a virtual environment counts. With the workspace it can be told, too, whether
+    a folder `bin` is that of the user's home.
     """
     folded = tuple(part.casefold() for part in parts)
     if not folded:
         return False
     folders, name = folded[:-1], folded[-1]
     inside_private = {".git", "site-packages"} & set(folders) or VENV_NAMES & set(folders)
-    below_config = any(a == ".config" and b in CONFIG_FOLDERS for a, b in pairwise(folded))
+    below = any(is_below("/".join(folded[:at]), folded[at]) for at in range(1, len(folded)))
     return bool(
         inside_private
-        or below_config
+        or below
         or is_named_run_later(name)
         or name in {".git", VENV_FILE}
         or FOLDERS & set(folded)
+        or (workspace is not None and _is_own_program(parts, workspace))
     )
+
+
+def _is_own_program(parts: tuple[str, ...], workspace: Path) -> bool:
+    path = workspace.joinpath(*parts)
+    folder = own_programs(workspace)
+    return bool(folder) and Path(folder) in (path, *path.parents)
+
+
+def is_below(folder: str, name: str) -> bool:
+    """Return whether a name, already without case, runs later for the folder that it lies in."""
+    last = folder.casefold().rsplit("/", 2)[-2:]
+    return name in BELOW.get(last[-1], ()) or name in BELOW.get("/".join(last), ())
 
 
 def is_named_run_later(name: str) -> bool:
     """Return whether a file of this name, already without case, runs later wherever it lies."""
-    return name in FILES or name.endswith(SUFFIXES) or bool(_CUSTOMIZE.fullmatch(name))
+    return name in FILES or name.endswith(SUFFIXES) or any(p.fullmatch(name) for p in _NAMED)
 
 
 def hooks_path(config: str) -> str:

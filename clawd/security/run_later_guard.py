@@ -29,7 +29,17 @@ import msgspec
 
 from clawd.security.open_beneath import open_beneath
 from clawd.security.run_later import VENV_NAMES, VENV_PARTS, is_plain_git_config
-from clawd.security.run_later_scan import Found, Key, Spot, WorkspaceScan, open_up, read_small
+from clawd.security.run_later_scan import (
+    PATH_MAX,
+    Found,
+    Key,
+    Spot,
+    WorkspaceScan,
+    open_up,
+    pieces,
+    reachable,
+    read_small,
+)
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.
@@ -42,6 +52,8 @@ _MAX_NAME_BYTES = 255
 _CLOCK_SLACK_NS = 50_000_000
 _MAX_CONTENT = 200_000
 _CONTENT_DEPTH = 32
+# bubblewrap puts a folder of its own before the paths that it binds.
+_MAX_BOUND_BYTES = PATH_MAX - 64
 
 _log = logging.getLogger(__name__)
 
@@ -244,7 +256,7 @@ async def _found(place: _Place, most: int) -> Found:
 
 def _can_bind(spot: Spot) -> bool:
     """Whether a bind protects it: one over a link would protect what the link leads to only."""
-    return spot.kind != "link"
+    return spot.kind != "link" and len(os.fsencode(spot.path)) < _MAX_BOUND_BYTES
 
 
 def _is_fixed(spot: Spot, known: dict[Key, Spot], workspace: Path) -> bool:
@@ -281,7 +293,8 @@ def _was_there(spot: Spot, visit: Visit) -> bool:
     if visit.is_whole or spot.key[:2] in visit.folders:
         return False
     try:
-        return os.lstat(spot.path).st_ctime_ns < visit.started_ns
+        with reachable(spot.path) as near:
+            return os.lstat(near).st_ctime_ns < visit.started_ns
     except OSError:
         return False
 
@@ -307,7 +320,7 @@ def _is_harmless(spot: Spot) -> bool:
 
 def _holds_samples_only(folder: str) -> bool:
     try:
-        with os.scandir(folder) as entries:
+        with reachable(folder) as near, os.scandir(near) as entries:
             return all(
                 entry.is_file(follow_symlinks=False) and entry.name.endswith(".sample")
                 for entry in entries
@@ -343,13 +356,14 @@ def _content(folder: str, depth: int = 0) -> Content:
     """Return what can tell that something under a folder was changed, up to a bound."""
     told: list[tuple[str, int, int]] = []
     try:
-        with os.scandir(folder) as entries:
+        with reachable(folder) as near, os.scandir(near) as entries:
             for entry in entries:
+                path = f"{folder}/{entry.name}"
                 about = entry.stat(follow_symlinks=False)
                 is_folder = stat.S_ISDIR(about.st_mode)
-                told.append((entry.path, about.st_ino, 0 if is_folder else about.st_ctime_ns))
+                told.append((path, about.st_ino, 0 if is_folder else about.st_ctime_ns))
                 if is_folder and depth < _CONTENT_DEPTH and entry.name != "__pycache__":
-                    told.extend(_content(entry.path, depth + 1))
+                    told.extend(_content(path, depth + 1))
                 if len(told) > _MAX_CONTENT:
                     break
     except OSError as error:
@@ -365,12 +379,12 @@ def _put_aside(spot: Spot, workspace: Path) -> bool:
     """Rename a spot in its folder, reached so that no link can lead out of the workspace."""
     relative, _, name = os.path.relpath(spot.path, workspace).rpartition("/")
     try:
-        top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            folder = open_beneath(top, relative or ".", os.O_PATH | os.O_DIRECTORY)
-        finally:
-            os.close(top)
-        try:
+            for piece in pieces(relative):
+                inner = open_beneath(folder, piece, os.O_PATH | os.O_DIRECTORY)
+                os.close(folder)
+                folder = inner
             about = os.fstat(folder)
             if (about.st_dev, about.st_ino) != spot.key[:2]:
                 return False

@@ -10,17 +10,20 @@ so that no crowd of others hides them. Caches and node_modules are not entered, 
 repository's index names in them.
 """
 
+import contextlib
+import errno
 import os
 import stat
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from clawd.security.run_later import (
-    CONFIG_FOLDERS,
+    BELOW,
     FOLDERS,
     GIT_FILES,
     GIT_FOLDERS,
@@ -28,7 +31,9 @@ from clawd.security.run_later import (
     VENV_NAMES,
     VENV_PARTS,
     hooks_path,
+    is_below,
     is_named_run_later,
+    own_programs,
 )
 from clawd.security.run_later_index import gitlinks
 
@@ -44,7 +49,12 @@ _NOT_ENTERED = frozenset(
 _REPOSITORY_MARKS = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
 
 # As links: what they lead to is found under its own name only.
-_LINKED = FOLDERS | VENV_NAMES | {".config"}
+_LINKED = FOLDERS | VENV_NAMES | {path.split("/")[0] for path in BELOW}
+# Longer names are refused by the kernel, but a program may start from a folder that has the longest
+# name and go on by a relative one.
+PATH_MAX = 4096
+_LONGEST = 2 * PATH_MAX
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["file", "folder", "link", "repository"]
 Key = tuple[int, int, str]
@@ -97,6 +107,7 @@ class WorkspaceScan:
     def __init__(self, workspace: Path, *, left_out: frozenset[str] = frozenset()) -> None:
         self._root = str(workspace)
         self._left_out = left_out
+        self._programs = own_programs(workspace)
         self._listings: dict[str, _Listing] = {}
         self._configs: dict[Identity, str] = {}
         self._gitlinks: dict[Identity, tuple[str, ...]] = {}
@@ -144,18 +155,19 @@ class WorkspaceScan:
     def _listing(self, path: str) -> _Listing | None:
         known = self._listings.get(path)
         try:
-            about = os.lstat(path)
-            if not stat.S_ISDIR(about.st_mode):
-                return None
-            stamp = (about.st_dev, about.st_ino, about.st_ctime_ns)
-            if known is not None and known.is_settled and known.stamp == stamp:
-                return known
-            is_settled = time.time_ns() - about.st_ctime_ns - _UNSETTLED_NS >= 0
-            with _opened(path, about) as entries:
-                types = {entry.name: _type(entry) for entry in entries}
+            with reachable(path) as near:
+                about = os.lstat(near)
+                if not stat.S_ISDIR(about.st_mode):
+                    return None
+                stamp = (about.st_dev, about.st_ino, about.st_ctime_ns)
+                if known is not None and known.is_settled and known.stamp == stamp:
+                    return known
+                is_settled = time.time_ns() - about.st_ctime_ns - _UNSETTLED_NS >= 0
+                with _opened(near, about) as entries:
+                    types = {entry.name: _type(entry) for entry in entries}
         except OSError:
             return None
-        found, folders = _sorted_out(path, types)
+        found, folders = _sorted_out(path, types, self._programs)
         return _Listing(stamp=stamp, is_settled=is_settled, spots=found, folders=folders)
 
     def _add(self, spots: dict[Key, Spot], path: str, kind: Kind, key: Key) -> None:
@@ -233,6 +245,44 @@ class WorkspaceScan:
         return self._configs[config.identity]
 
 
+@contextlib.contextmanager
+def reachable(path: str) -> Iterator[str]:
+    """Give a name by which the kernel takes a path of any length: through its folder's descriptor.
+
+    Raises:
+        OSError: the folder cannot be reached, or the path is longer than any program can name.
+    """
+    size = len(os.fsencode(path))
+    if size < PATH_MAX:
+        yield path
+        return
+    if size > _LONGEST:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    folder, _, name = path.rpartition("/")
+    descriptor = os.open("/", _FOLDER)
+    try:
+        for piece in pieces(folder):
+            inner = os.open(piece, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+def pieces(path: str) -> Iterator[str]:
+    """Return a path in relative pieces that the kernel takes, outermost first."""
+    piece = ""
+    for name in path.split("/"):
+        longer = f"{piece}/{name}" if piece else name
+        if len(os.fsencode(longer)) >= PATH_MAX:
+            yield piece
+            longer = name
+        piece = longer
+    if piece:
+        yield piece
+
+
 def read_small(path: str) -> str | None:
     """Return the text of a small regular file; None for anything else."""
     data = _read(path, _MAX_CONFIG_BYTES)
@@ -241,7 +291,8 @@ def read_small(path: str) -> str | None:
 
 def _read(path: str, max_bytes: int) -> bytes | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with reachable(path) as near:
+            descriptor = os.open(near, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -284,7 +335,7 @@ def _opened(path: str, about: os.stat_result) -> "os._ScandirIterator[str]":
 
 
 def _sorted_out(
-    path: str, types: dict[str, Kind]
+    path: str, types: dict[str, Kind], programs: str
 ) -> tuple[tuple[tuple[str, Kind], ...], tuple[str, ...]]:
     """Return what of a folder's entries runs later, and which of its folders to enter."""
     own_name = path.rpartition("/")[2].casefold()
@@ -296,6 +347,9 @@ def _sorted_out(
         entered = names if "/.git/" in path else names - _NOT_ENTERED
     # By its name as well: another could stand in its place, without the mark.
     is_venv = VENV_FILE in names or own_name in VENV_NAMES
+    parts = (GIT_FILES | GIT_FOLDERS if is_repository else frozenset()) | (
+        VENV_PARTS if is_venv else frozenset()
+    )
     spots: list[tuple[str, Kind]] = []
     folders: list[str] = []
     for name, kind in types.items():
@@ -303,23 +357,19 @@ def _sorted_out(
         if kind == "folder" and folded == ".git":
             spots.append((name, "repository"))
             folders.append(name)
-        elif _runs_later(folded, kind, own_name) or (
-            (is_repository and folded in GIT_FILES | GIT_FOLDERS)
-            or (is_venv and folded in VENV_PARTS)
-        ):
+        elif folded in parts or _runs_later(folded, kind, path) or f"{path}/{name}" == programs:
             spots.append((name, kind))
         elif kind == "folder" and name in entered:
             folders.append(name)
     return tuple(spots), tuple(folders)
 
 
-def _runs_later(folded: str, kind: Kind, own_name: str) -> bool:
-    if kind == "folder":
-        return folded in FOLDERS or (own_name == ".config" and folded in CONFIG_FOLDERS)
-    if is_named_run_later(folded) or folded == ".git":
+def _runs_later(folded: str, kind: Kind, folder: str) -> bool:
+    if is_below(folder, folded):
         return True
-    below_config = own_name == ".config" and folded in CONFIG_FOLDERS
-    return kind == "link" and (folded in _LINKED or below_config)
+    if kind == "folder":
+        return folded in FOLDERS
+    return is_named_run_later(folded) or folded == ".git" or (kind == "link" and folded in _LINKED)
 
 
 def _type(entry: os.DirEntry[str]) -> Kind:
@@ -330,7 +380,8 @@ def _type(entry: os.DirEntry[str]) -> Kind:
 
 def _spot(path: str, kind: Kind, key: Key) -> Spot | None:
     try:
-        about = os.lstat(path)
+        with reachable(path) as near:
+            about = os.lstat(near)
     except OSError:
         return None
     is_folder = stat.S_ISDIR(about.st_mode)
@@ -346,7 +397,7 @@ def _spot(path: str, kind: Kind, key: Key) -> Spot | None:
 
 def _links_in(folder: str) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
+        with reachable(folder) as near, os.scandir(near) as entries:
             return [entry.name for entry in entries if entry.is_symlink()]
     except OSError:
         return []

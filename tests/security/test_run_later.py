@@ -1,5 +1,10 @@
 """Which files run later outside, by name alone, and which settings of a repository run nothing."""
 
+from pathlib import Path
+
+import pytest
+
+from clawd.security.paths import acts_later
 from clawd.security.run_later import hooks_path, is_plain_git_config, is_run_later
 from tests.support.rows import each_row
 
@@ -51,10 +56,70 @@ def test_these_run_later(path: str) -> None:
     assert is_run_later(tuple(path.split("/")))
 
 
+# Of each program that runs a file by itself: ways in that were found, and their kin.
+_KIN = """
+.asdfrc .autoenv.zsh .bazeliskrc .byebugrc .config/autostart/x.desktop .config/direnv/direnvrc
+.config/emacs/init.el .config/gdb/gdbinit .config/helix/config.toml .config/hypr/hyprland.conf
+.config/lefthook.toml .config/mise.toml .config/mise/conf.d/a.toml .config/mise/config.toml
+.config/nushell/config.nu .config/sway/config .config/tmux/tmux.conf .config/wezterm/wezterm.lua
+.commitlintrc.js .devcontainer.json .devcontainer/devcontainer.json .dir-locals-2.el .direnvrc
+.emacs.d/init.el .emacs.el .flake8 .gdbearlyinit .ghci .git-hooks/pre-push .gitpod.yml
+.gradle/init.d/a.gradle .helix/languages.toml .hg/hgrc .hgrc .huskyrc.json .idx/dev.nix .iex.exs
+.ipython/profile_default/startup/a.py .jj/repo/config.toml .jupyter/jupyter_server_config.py
+.lefthook-local.yml .lefthook.toml .lefthook/pre-commit/a.sh .lein/profiles.clj .lintstagedrc
+.lintstagedrc.mjs .local/bin/ls .local/share/applications/x.desktop
+.local/share/dbus-1/services/a.service .local/share/systemd/user/a.service .luarc.json
+.mise.local.toml .mise.toml .mise/config.toml .mise/tasks/a .mvn/extensions.xml .npmrc .nvim.lua
+.ocamlinit .overcommit.yml .pam_environment .pdbrc .pdbrc.py .perldb .procmailrc .pryrc .psqlrc
+.pylintrc .rprofile .sbclrc .sqliterc .ssh/authorized_keys .ssh/config .ssh/rc .vim/plugin/a.vim
+.vscode/mcp.json .wezterm.lua .xbindkeysrc .yarnrc.yml .zed/tasks.json LEFTHOOK.YAML
+a/b/.ssh/rc app.code-workspace captainhook.json commitlint.config.js direnvrc
+lefthook-local.yaml lefthook.json lefthook.jsonc lefthook.toml lefthook.yaml lefthook.yml
+lint-staged.config.cjs mise.ci.local.toml mise.local.toml mise/config.toml prek.toml
+simple-git-hooks.json
+.claude/settings.json .claude/settings.local.json .claude/hooks/a.sh .claude.json .codex/config.toml
+.continue/config.yaml .crush.json .cursor/hooks.json .cursor/mcp.json .gemini/settings.json
+.kiro/settings/mcp.json .mcp.json .opencode/plugin/a.ts .qwen/settings.json .roo/mcp.json
+.windsurf/hooks.json .aider.conf.yml crush.json opencode.json opencode.jsonc
+"""
+
+
+def test_s10_what_editors_shells_tools_and_agents_run_by_themselves_runs_later() -> None:
+    assert [path for path in _KIN.split() if not is_run_later(tuple(path.split("/")))] == []
+    # What obeys rather than runs asks in a tainted conversation as well.
+    obeyed = ".clinerules .github/copilot-instructions.md .rules .windsurfrules CRUSH.md CLAUDE.md"
+    kin = [*_KIN.split(), *obeyed.split(), "a/AGENTS.md"]
+    assert [path for path in kin if not acts_later(Path(path))] == []
+
+
+def test_s10_the_programs_of_the_user_run_later_where_the_workspace_is_the_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parts = ("bin", "ls")
+    assert is_run_later(parts, workspace=tmp_path)
+    assert is_run_later((tmp_path.name, "bin"), workspace=tmp_path.parent)
+    assert not is_run_later(parts, workspace=tmp_path / "project")
+    assert not is_run_later(("ls",), workspace=tmp_path / "bin")
+    assert not is_run_later(("project", "bin", "ls"), workspace=tmp_path)
+
+
 @each_row(
     "path",
     [
         "main.py",
+        "mise.toml.clawd-held",
+        "lefthook.yaml.clawd-held",
+        ".lintstagedrc.clawd-held",
+        "misery.toml",
+        "local/bin/ls",
+        "share/applications/x.desktop",
+        ".config/lint.toml",
+        ".jj/repo/store/type",
+        ".hg/store/data/a.i",
+        "commitlint",
+        "repo/config.toml",
+        "opencode/opencode.md",
         "Makefile",
         "package.json",
         "tests/test_conftest.py",

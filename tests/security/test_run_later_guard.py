@@ -16,6 +16,8 @@ import pytest
 from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.run_later_scan import Found
+from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox_plan import ChildCommand
 from tests.support.rows import each_row
 
 
@@ -418,6 +420,57 @@ async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
     (desk.workspace / ".config").symlink_to("real")
     held = (".config", "real", "sub/.config/autostart")
     assert await desk.guard.leave(visit) == PutAside(held=held)
+
+
+def _deep(workspace: Path, size: int) -> tuple[int, str]:
+    """Make folders whose path from the workspace is so long; return the innermost, and its path."""
+    descriptor = os.open(workspace, os.O_PATH)
+    names: list[str] = []
+    while len("/".join(names)) < size:
+        names.append("d" * min(200, size - len("/".join(names))))
+        os.mkdir(names[-1], dir_fd=descriptor)
+        inner = os.open(names[-1], os.O_PATH, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    return descriptor, "/".join(names)
+
+
+async def test_s10_a_path_too_long_for_the_kernel_hides_nothing(desk: Desk) -> None:
+    mine, below = _deep(desk.workspace, 5_000)
+    try:
+        # The owner's own cannot be bound by bubblewrap, and is told from what a command changes.
+        os.close(os.open("conftest.py", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
+        visit = await desk.guard.enter(desk.workspace)
+        assert visit.binds == ()
+        os.mkdir(".vscode", dir_fd=mine)
+        os.close(os.open(".envrc", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
+        os.close(os.open("main.py", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
+        put_aside = await desk.guard.leave(visit)
+        assert put_aside == PutAside(held=(f"{below}/.envrc", f"{below}/.vscode"))
+        near = Path(f"/proc/self/fd/{mine}")
+        assert sorted(path.name for path in near.iterdir()) == [
+            ".envrc.clawd-held", ".vscode.clawd-held", "conftest.py", "main.py",
+        ]  # fmt: skip
+        visit = await desk.guard.enter(desk.workspace)
+        (near / "conftest.py").write_text("x")
+        assert await desk.guard.leave(visit) == PutAside(held=(f"{below}/conftest.py",))
+    finally:
+        os.close(mine)
+
+
+async def test_s10_a_command_beside_a_name_too_long_to_bind_runs(desk: Desk) -> None:
+    # As long as the kernel takes it, but not with what bubblewrap puts before it.
+    room = 4_095 - len(str(desk.workspace)) - len("/conftest.py") - 1
+    deep, _ = _deep(desk.workspace, room)
+    try:
+        os.close(os.open("conftest.py", os.O_CREAT | os.O_WRONLY, dir_fd=deep))
+    finally:
+        os.close(deep)
+    sandbox = Sandbox(SandboxSettings(levels=("bwrap",)))
+    if (await sandbox.probe()).level == "none":
+        pytest.skip("no bubblewrap here")
+    command = ChildCommand(argv=("echo", "ran"), workspace=desk.workspace)
+    assert (await sandbox.run(command)).output == "ran\n"
 
 
 async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ class FileTool(Tool):
         if location.place == "forbidden":
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
-            later = self.writes and acts_later(location.path.relative_to(rules.workspace))
+            inner = location.path.relative_to(rules.workspace)
+            later = self.writes and acts_later(inner, workspace=rules.workspace)
             if later:
                 reason += ", which programs outside the sandbox run or obey later"
             return Assessment(risk=risk, reason=reason, outward=later)

@@ -74,7 +74,9 @@ class UndoTool(ChangingTool):
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         paths = [Path(path) for path in self._paths(arguments, context)]
-        reason, later = "changes files back", any(acts_later(path) for path in paths)
+        here = context.workspace
+        later = any(acts_later(path, workspace=here) for path in paths)
+        reason = "changes files back"
         if later:
             reason += ", also such as programs outside the sandbox run or obey later"
         is_outward = later or any(path.is_absolute() for path in paths)
