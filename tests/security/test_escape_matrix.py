@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,18 @@ from tests.support.escape_planted import PLANTED
 from tests.support.escape_resources import RESOURCES
 from tests.support.escape_run import attempts
 
-# The first of them waits for all of the runs.
 pytestmark = [pytest.mark.escape, pytest.mark.sandbox, pytest.mark.timeout(540)]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PYTHON = Path("/usr/bin/python3")
 _ENOUGH = 0.6
+_FEWEST_CONTROLS = {"": 50, "deletion": 50, "planted": 25}
 
 Results = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def results() -> Iterator[Results]:
+def _run() -> Results:
+    """Run every attempt in the sandbox and, where that is safe, without it."""
     if not _PYTHON.exists():
         reason = f"the attempts need {_PYTHON}"
         if "sandbox" in os.environ.get("CLAWD_TEST_REQUIRE", "").split(","):
@@ -46,16 +45,28 @@ def results() -> Iterator[Results]:
             timeout=500,
         )
         assert ran.returncode == 0, ran.stderr[-3000:]
-        yield json.loads(ran.stdout)
+        results: Results = json.loads(ran.stdout)
+        return results
     finally:
         subprocess.run(["chmod", "-R", "u+rwX", base], check=False)
         shutil.rmtree(base)
 
 
-@pytest.mark.parametrize("name", attempts())
-def test_an_attempt_to_get_out_fails(results: Results, name: str) -> None:
-    found, output = results["sandbox"][name]
-    assert found == [], output
+# One test for all: each worker that had some of them would run all of them anew.
+def test_no_attempt_to_get_out_succeeds_and_most_do_without_the_sandbox() -> None:
+    results = _run()
+    assert set(results["sandbox"]) == set(attempts())
+    escaped = {name: each for name, each in results["sandbox"].items() if each[0]}
+    assert escaped == {}
+    for kind, fewest in _FEWEST_CONTROLS.items():
+        ran = {
+            name: found
+            for name, (found, _output) in results["control"].items()
+            if kind == next((k for k in ("deletion", "planted") if name.startswith(f"{k}-")), "")
+        }
+        harmless = sorted(name for name, found in ran.items() if not found)
+        assert len(ran) >= fewest, kind
+        assert len(harmless) <= (1 - _ENOUGH) * len(ran), harmless
 
 
 def test_there_are_fifty_escapes_and_fifty_deletions() -> None:
@@ -63,17 +74,3 @@ def test_there_are_fifty_escapes_and_fifty_deletions() -> None:
     assert len(set(SPELLINGS)) >= 50
     rest = len(PLANTED) + len(RESOURCES)
     assert len(attempts()) == len(ESCAPES) + len(set(SPELLINGS)) + rest
-
-
-@pytest.mark.parametrize(("kind", "fewest"), [("", 50), ("deletion", 50), ("planted", 25)])
-def test_most_of_the_same_attempts_succeed_without_the_sandbox(
-    results: Results, kind: str, fewest: int
-) -> None:
-    ran = {
-        name: found
-        for name, (found, _output) in results["control"].items()
-        if kind == next((k for k in ("deletion", "planted") if name.startswith(f"{k}-")), "")
-    }
-    harmless = sorted(name for name, found in ran.items() if not found)
-    assert len(ran) >= fewest
-    assert len(harmless) <= (1 - _ENOUGH) * len(ran), harmless

@@ -149,7 +149,18 @@ def _let_it_read(process: subprocess.Popen[str]) -> None:
             process.wait(_OTHERS_LIMIT_S)
 
 
-async def _judged(attempt: Attempt, folder: Path, level: Level | None) -> Verdict:
+async def _probed(level: Level, base: Path) -> Sandbox:
+    """Return a sandbox of a level, which each attempt adopts its own place into."""
+    home = base / "no-home"
+    home.mkdir(exist_ok=True)
+    sandbox = Sandbox(SandboxSettings(home=home, levels=(level,), python=_PYTHON))
+    status = await sandbox.probe()
+    assert status.level == level, status
+    assert level != "bwrap" or not status.reason, status
+    return sandbox
+
+
+async def _judged(attempt: Attempt, folder: Path, sandbox: Sandbox | None) -> Verdict:
     """Run one; None is without a sandbox."""
     place = _Place(folder, attempt)
     with _stand_in(place) as (process, ports), (place.home / "receipts.key").open() as leaked:
@@ -158,14 +169,13 @@ async def _judged(attempt: Attempt, folder: Path, level: Level | None) -> Verdic
         if attempt.before:
             await asyncio.to_thread(_as_owner, attempt.before, place, env)
         before = place.state()
-        if level is not None:
-            settings = SandboxSettings(
-                home=place.home, limits=attempt.limits, levels=(level,), python=_PYTHON
+        if sandbox is not None:
+            # A sandbox keeps the home that it was made with; no command sees this one either.
+            sandbox.adopt(
+                SandboxSettings(
+                    forbidden_paths=(place.home,), limits=attempt.limits, python=_PYTHON
+                )
             )
-            sandbox = Sandbox(settings)
-            status = await sandbox.probe()
-            assert status.level == level, status
-            assert level != "bwrap" or not status.reason, status
             command = ChildCommand(
                 argv=attempt.argv, workspace=place.workspace, env=env, timeout_s=_LIMIT_S
             )
@@ -235,15 +245,20 @@ async def run_all(base: Path, level: Level = "bwrap") -> dict[str, dict[str, Ver
     """Run every attempt in the sandbox; with bubblewrap, the safe ones without it too."""
     # Named here, because a module that is found only later may be out of the new user's reach.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(AT_ONCE))
-    lanes = asyncio.Semaphore(AT_ONCE)
+    lanes: asyncio.Queue[Sandbox] = asyncio.Queue()
+    for _ in range(AT_ONCE):
+        lanes.put_nowait(await _probed(level, base))
     results: dict[str, dict[str, Verdict]] = {"sandbox": {}, "control": {}}
 
     async def one(kind: str, attempt: Attempt) -> None:
-        async with lanes:
+        sandbox = await lanes.get()
+        try:
             folder = base / kind / attempt.name
             results[kind][attempt.name] = await _judged(
-                attempt, folder, level if kind == "sandbox" else None
+                attempt, folder, sandbox if kind == "sandbox" else None
             )
+        finally:
+            lanes.put_nowait(sandbox)
 
     async with asyncio.TaskGroup() as group:
         chosen = attempts(landlock=level == "landlock")
