@@ -23,6 +23,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         call_id: the call's id in its conversation.
         principal: for whom it runs.
         workspace: absolute; where it runs.
+        places: where the paths of its arguments lead, resolved.
         environment: variables that differ from those every child gets.
         starts_process: whether it starts a child process.
         sandbox_level: the level such a child would get; `none` when there is none.
@@ -37,6 +38,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     principal: Principal
     workspace: Path
+    places: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     starts_process: bool = False
     sandbox_level: str = NO_SANDBOX
@@ -44,13 +46,15 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of what an approval binds: tool, arguments, workspace, environment."""
+        """SHA-256 (hex) of what an approval binds: everything here that says what would be done."""
         parts = [
-            b"clawd-approval/1",
+            b"clawd-approval/2",
             self.tool.encode(),
             self.arguments,
             os.fsencode(self.workspace),
         ]
+        parts.append(len(self.places).to_bytes(4, "big"))
+        parts += [os.fsencode(place) for place in self.places]
         for name in sorted(self.environment):
             parts += [os.fsencode(name), os.fsencode(self.environment[name])]
         digest = hashlib.sha256()

@@ -1,9 +1,9 @@
 r"""Standing approvals: rules that people grant, how they match, and where they are kept.
 
-A rule fixes the tool, the workspace, the environment difference and every argument except those
-that the tool's row in `FREE_ARGUMENTS` leaves open; for a call of high risk, and for one that asks
-because of untrusted text, it fixes them all. No rule covers what is blocked, none outlives
-`MAX_RULE_DAYS`. The file is a JSON list, mode 0600:
+A rule fixes the tool, the workspace, where its paths lead, the environment difference and every
+argument except those that the tool's row in `FREE_ARGUMENTS` leaves open; for a call of high risk,
+and for one that asks because of untrusted text, it fixes them all. No rule covers what is blocked,
+none outlives `MAX_RULE_DAYS`. The file is a JSON list, mode 0600:
 
     [{"id": "rule-5d1c…", "tool": "file_write", "fixed": "{\"path\":\"a.md\"}", "free": ["content"],
       "workspace": "/home/ada/w", "owner": 1000, "max_risk": "medium", …}]
@@ -53,6 +53,7 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
         free: names of arguments that may hold anything.
         max_risk: the risk it was granted at; it never covers a higher one.
         owner: uid whose calls it covers.
+        places: where the paths of the arguments led, resolved; they must lead there still.
         conversation_id: the conversation it is limited to; empty for an `always` rule.
         tainted_by: the untrusted sources that were shown when it was granted.
     """
@@ -69,6 +70,7 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
     conversation_id: str = ""
     tainted_by: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -116,6 +118,7 @@ def rule_for(
         expires_at=now + timedelta(days=min(days, MAX_RULE_DAYS)),
         conversation_id=action.conversation_id if conversation else "",
         tainted_by=tainted_by if conversation else (),
+        places=action.places,
     )
 
 
@@ -139,6 +142,7 @@ def covers(
         and rule.owner == action.principal.uid
         and rule.workspace == str(action.workspace)
         and rule.environment == action.environment
+        and rule.places == action.places
         and not action.assessment.blocked
         and highest(rule.max_risk, action.assessment.risk) == rule.max_risk
         and now < rule.expires_at

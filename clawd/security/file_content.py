@@ -5,12 +5,16 @@ Whoever is to make a change undoable is a `Keeper`: it hears of a change before 
 
 import contextlib
 import errno
+import fcntl
 import hashlib
+import itertools
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 
@@ -20,6 +24,10 @@ from clawd.security.file_errors import wrong_kind
 CHUNK_BYTES = 1 << 20
 # What a file system without hard links answers to link(2).
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+# What one without files that have no name answers to O_TMPFILE.
+_NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+_DRAFT_NAME = re.compile(r"\.clawd-([0-9a-f]{16})([0-9a-f]{16})\.tmp")
+_MOST_LOOKED_AT = 10_000
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +81,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a replacement must fit, beside the file's name.
 
     Attributes:
-        mode: permissions to set; None keeps those of the file, or gives new ones.
+        mode: permissions to set; None keeps those of the file that is there.
+        new_mode: those of a file that was not there, if `mode` is None.
         result: the bytes must come to this state.
         replaces: what the file must hold now; None where that does not matter.
         must_be_new: whether no file may be there.
     """
 
     mode: int | None = None
+    new_mode: int = 0o600
     result: FileState | None = None
     replaces: FileState | None = None
     must_be_new: bool = False
@@ -140,18 +150,15 @@ def replace(target: Target, chunks: Iterable[bytes], keeper: Keeper | None, plan
         seen = _identity(old)
         before = state_of(old) if old >= 0 else None
         _check_plan(target, before, plan)
-        mode = plan.mode if plan.mode is not None or before is None else before.mode
-        temporary, after = _write_temporary(target, chunks, mode)
-        try:
+        mode = plan.mode if plan.mode is not None else before.mode if before else plan.new_mode
+        with Draft(target.folder) as draft:
+            after = draft.fill(chunks, mode)
             if plan.result is not None and not after.holds(plan.result):
                 raise StorageError(f"what was kept of {target.shown} is damaged")
             with _kept(target, before, after, keeper, old):
                 if _identity(old) != seen:
                     raise _changed(target)
-                _move(target, temporary, old)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=target.folder)
+                _move(target, draft, old)
     os.fsync(target.folder)
     return before is None
 
@@ -275,33 +282,165 @@ def _state_with(descriptor: int, data: bytes) -> tuple[FileState, FileState]:
     return before, FileState(size=at + len(data), sha256=digest.hexdigest(), mode=mode)
 
 
-def _write_temporary(
-    target: Target, chunks: Iterable[bytes], mode: int | None
-) -> tuple[str, FileState]:
-    name = f".clawd-{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o666, dir_fd=target.folder)
-    try:
+class Draft:
+    """The new content of a file, until it gets the file's name: a context manager.
+
+    It has no name where the file system allows that, so that nothing is left of it when the
+    process dies. Where it needs one (always for the moment before it replaces a file) the name
+    says that it is ours, and the next change of a file in that folder removes what was left.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+        self._name = ""
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        remove_stale_drafts(self._folder)
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(".", flags, 0o600, dir_fd=self._folder)
+        except OSError as error:
+            if error.errno not in _NO_NAMELESS:
+                raise
+            name = _draft_name(self._folder)
+            self._descriptor = _created(self._folder, name)
+            self._name = name
+            return self
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._name:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._folder)
+        os.close(self._descriptor)
+
+    def fill(self, chunks: Iterable[bytes], mode: int) -> FileState:
+        """Write the content; durable when it returns."""
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
-            write_all(descriptor, chunk)
+            write_all(self._descriptor, chunk)
             digest.update(chunk)
             size += len(chunk)
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
-        mode = os.fstat(descriptor).st_mode & 0o777
-        return name, FileState(size=size, sha256=digest.hexdigest(), mode=mode)
+        os.fchmod(self._descriptor, mode)
+        os.fsync(self._descriptor)
+        mode = os.fstat(self._descriptor).st_mode & 0o777
+        return FileState(size=size, sha256=digest.hexdigest(), mode=mode)
+
+    def become(self, name: str) -> None:
+        """Take a name that nothing has.
+
+        Raises:
+            FileExistsError: something has it.
+        """
+        try:
+            self._link(name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.replace(name)
+
+    def replace(self, name: str) -> None:
+        """Take a name from what has it."""
+        if not self._name:
+            draft = _draft_name(self._folder)
+            try:
+                self._link(draft)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy(draft)
+            self._name = draft
+        os.rename(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._name = ""
+
+    def _link(self, name: str) -> None:
+        source = f"/proc/self/fd/{self._descriptor}"  # a magic link to just this file
+        os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
+
+    def _copy(self, name: str) -> None:
+        """Go on with a copy that has a name, where what has none can be given none."""
+        facts, at = os.fstat(self._descriptor), 0
+        copy = _created(self._folder, name)
+        try:
+            while chunk := os.pread(self._descriptor, CHUNK_BYTES, at):
+                write_all(copy, chunk)
+                at += len(chunk)
+            os.fchmod(copy, stat.S_IMODE(facts.st_mode))
+            os.fsync(copy)
+        except BaseException:
+            os.unlink(name, dir_fd=self._folder)
+            os.close(copy)
+            raise
+        os.close(self._descriptor)
+        self._descriptor = copy
+
+
+def _created(folder: int, name: str) -> int:
+    """Create a draft that has a name; it is locked, which says that somebody works on it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
-        os.unlink(name, dir_fd=target.folder)
+        os.close(descriptor)
         raise
+    return descriptor
+
+
+def remove_stale_drafts(folder: int) -> None:
+    """Remove what a process that was killed has left of its drafts in a folder.
+
+    A name of ours holds a check of its random part and of this folder; nobody else's file has one
+    by accident, and a draft that is being worked on is locked.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as scan:
+        names = [each.name for each in itertools.islice(scan, _MOST_LOOKED_AT)]
+        for name in names:
+            found = _DRAFT_NAME.fullmatch(name)
+            if found is None or found[2] != _check_of(folder, found[1]):
+                continue
+            with contextlib.suppress(OSError), _left_alone(folder, name):
+                os.unlink(name, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _left_alone(folder: int, name: str) -> Iterator[None]:
+    """Hold a regular file of our own that nobody works on.
+
+    Raises:
+        OSError: it is another's, or somebody does.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=folder)
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
         os.close(descriptor)
 
 
-def _move(target: Target, temporary: str, old: int) -> None:
-    """Give the temporary file the name; a file that nobody has seen is never replaced."""
-    folder, name = target.folder, target.name
+def _draft_name(folder: int) -> str:
+    token = secrets.token_hex(8)
+    return f".clawd-{token}{_check_of(folder, token)}.tmp"
+
+
+def _check_of(folder: int, token: str) -> str:
+    text = f"clawd draft {token} in {os.fstat(folder).st_ino}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _move(target: Target, draft: Draft, old: int) -> None:
+    """Give the draft the name; a file that nobody has seen is never replaced."""
     if old >= 0:
         try:
             is_there = _is_there(target, old)
@@ -309,13 +448,9 @@ def _move(target: Target, temporary: str, old: int) -> None:
             is_there = False
         if not is_there:
             raise _changed(target)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        draft.replace(target.name)
         return
     try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        draft.become(target.name)
     except FileExistsError as error:
         raise _changed(target) from error
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -13,6 +13,7 @@ from collections import deque
 
 _SYS_OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _MAX_LINKS = 40
 _RETRIES = 16
@@ -33,24 +34,40 @@ def open_beneath(folder: int, path: str, flags: int) -> int:
         OSError: EXDEV when the path leads out of the folder; else as open(2).
     """
     return (
-        _openat2(folder, path, flags, beneath=True)
+        _openat2(folder, path, flags, _RESOLVE_NO_MAGICLINKS | _RESOLVE_BENEATH)
         if has_openat2()
         else walk_beneath(folder, path, flags)
     )
 
 
-def open_anywhere(path: str, flags: int) -> int:
-    """Open an absolute path without following the magic links of /proc."""
-    if not has_openat2():
-        return os.open(path, flags | os.O_CLOEXEC)
-    return _openat2(-100, path, flags, beneath=False)
+def open_resolved(path: str, flags: int) -> int:
+    """Open an absolute path that was resolved before; a link that is there by now is not followed.
+
+    Raises:
+        OSError: ELOOP or ENOTDIR for a link; else as open(2).
+    """
+    if has_openat2():
+        return _openat2(-100, path, flags, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
+    descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    parts = _parts(path) or ["."]
+    for position, part in enumerate(parts, 1):
+        try:
+            above, descriptor = (
+                descriptor,
+                _step(part, descriptor, flags, is_last=position == len(parts)),
+            )
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(above)
+    return descriptor
 
 
 @functools.cache
 def has_openat2() -> bool:
     """Whether the kernel has openat2 and lets us use it (old container filters do not)."""
     try:
-        os.close(_openat2(-100, "/", os.O_PATH, beneath=False))
+        os.close(_openat2(-100, "/", os.O_PATH, _RESOLVE_NO_MAGICLINKS))
     except OSError:
         return False
     return True
@@ -109,8 +126,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in {"", "."}]
 
 
-def _openat2(folder: int, path: str, flags: int, *, beneath: bool) -> int:
-    resolve = _RESOLVE_NO_MAGICLINKS | (_RESOLVE_BENEATH if beneath else 0)
+def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     name = os.fsencode(path)
     number = errno.EAGAIN

@@ -3,18 +3,20 @@
 A swap between decision and act can fool this; `workspace` enforces it on what was opened.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.security.policy import PolicySettings
 from clawd.security.run_later import is_run_later
 from clawd.wire.references import looks_like_reference, no_path
 
 MAX_PATH_BYTES = 4096
+_RETRIES = 16
 
 # Obeyed rather than run: instructions to agents, trust of logins, settings of repositories.
 _OBEYED_FOLDERS = frozenset({".clawd", ".github"})
@@ -84,14 +86,23 @@ def classify(path: str | Path, rules: PathRules) -> Location:
 
     Raises:
         InvalidRequestError: it is no path (NUL, too long).
+        ForbiddenError: what it leads through is being replaced all the time.
     """
-    real = Path(os.path.realpath(absolute(path, rules)))
+    real = _resolved(absolute(path, rules))
     if folder := rules.forbids(real):
         return Location(place="forbidden", path=real, reason=f"{folder} is a forbidden path")
     if is_under(real, rules.workspace):
         return Location(place="inside", path=real)
     reason = f"{real} is outside the workspace {rules.workspace}"
     return Location(place="outside", path=real, reason=reason)
+
+
+def _resolved(path: str) -> Path:
+    for _ in range(_RETRIES):
+        # EINVAL: a link that was no link any more when it was read.
+        with contextlib.suppress(OSError):
+            return Path(os.path.realpath(path))
+    raise ForbiddenError(f"{path} leads to another place each time it is looked at")
 
 
 def is_under(path: Path, folder: Path) -> bool:

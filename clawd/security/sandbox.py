@@ -81,6 +81,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         levels: what may be used, best first.
         python: path of the interpreter that puts Landlock in force; no library of it is used.
         tools_cgroup: the cgroup of all commands, where we have one.
+        umask: permissions that files do not get which tools make: the owner's.
     """
 
     mode: Mode = "required"
@@ -91,6 +92,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[Level, ...] = ("bwrap", "landlock")
     python: str = sys.executable
     tools_cgroup: ToolsCgroup | None = None
+    umask: int = 0o077
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +138,11 @@ class Sandbox:
             settings.writable_run_later,
         ):
             self._guard = self._guard_of(settings)
+
+    @property
+    def umask(self) -> int:
+        """Permissions that new files of tools do not get."""
+        return self._settings.umask
 
     @property
     def status(self) -> SandboxStatus | None:

@@ -27,8 +27,9 @@ from clawd.security.file_content import (
     state_of,
 )
 from clawd.security.file_errors import Told, wrong_kind
-from clawd.security.open_beneath import open_anywhere, open_beneath
-from clawd.security.paths import Location, PathRules, absolute, classify, is_under
+from clawd.security.held_paths import HeldPaths, real_path
+from clawd.security.open_beneath import open_beneath, open_resolved
+from clawd.security.paths import Location, PathRules, classify, is_under
 
 _MAX_DEPTH = 64
 # What processes tell about themselves, and ways into them; no policy means these by "files".
@@ -58,18 +59,30 @@ class Workspace:
     Args:
         rules: where files may be touched.
         keeper: makes every change undoable; without one none is kept.
+        held: the paths that the call was judged by. With them only these are changed, and what is
+            read beside them lies in the workspace or beneath one of them.
+        umask: permissions that new files and folders do not get.
     """
 
-    def __init__(self, rules: PathRules, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        rules: PathRules,
+        keeper: Keeper | None = None,
+        *,
+        held: HeldPaths | None = None,
+        umask: int = 0o077,
+    ) -> None:
         self.rules = rules
         self._keeper = keeper
+        self._held = held
+        self._umask = umask
         self._root = -1
 
     def __enter__(self) -> Self:
         folder = self.rules.workspace
         with Told(str(folder)):
             root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if _real_path(root) != folder:
+        if real_path(root) != folder:
             os.close(root)
             raise ForbiddenError(f"the workspace {folder} is not the folder that it was")
         self._root = root
@@ -82,6 +95,10 @@ class Workspace:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._root)
+
+    def place_of(self, path: str | Path) -> Path:
+        """Return where a path leads, there or not."""
+        return self._locate(path).path
 
     def open_read(self, path: str | Path) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
@@ -155,6 +172,7 @@ class Workspace:
 
     def restore(self, path: str | Path, chunks: Iterable[bytes], plan: Plan) -> bool:
         """Do what `write` does, with the bytes in pieces, when the plan fits."""
+        plan = msgspec.structs.replace(plan, new_mode=0o666 & ~self._umask)
         with Told(str(path)), self._target(path, makes_folders=True) as target:
             return replace(target, chunks, self._keeper, plan)
 
@@ -164,7 +182,8 @@ class Workspace:
             with opened(target) as file:
                 is_new = file < 0
             if is_new:
-                replace(target, (data,), self._keeper, Plan(must_be_new=True))
+                plan = Plan(must_be_new=True, new_mode=0o666 & ~self._umask)
+                replace(target, (data,), self._keeper, plan)
             else:
                 append(target, data, self._keeper)
             return is_new
@@ -181,35 +200,53 @@ class Workspace:
         self._remove_folders(folders)
 
     def _locate(self, path: str | Path) -> Location:
-        location = classify(path, self.rules)
+        """Return where a path leads, by the judgement of the call where there was one."""
+        location = self._held.knows(path, self.rules) if self._held is not None else None
+        location = location or classify(path, self.rules)
         if isinstance(path, Path) and location.path != path:
             raise ForbiddenError(f"{path} leads to another place by now; it is left as it is")
         return location
 
+    def _holder(self, path: str | Path) -> HeldPaths | None:
+        """Return what holds the path, if the call was judged by it."""
+        held = self._held
+        return held if held is not None and held.knows(path, self.rules) is not None else None
+
     def _open(self, path: str | Path, flags: int) -> int:
         rules = self.rules
         location = self._locate(path)
-        if location.place == "forbidden" or (rules.workspace_only and location.place == "outside"):
-            raise ForbiddenError(location.reason, hint=_hint(location))
-        if location.place == "outside":
-            descriptor = open_anywhere(absolute(path, rules), flags)
+        self._refuse_forbidden(location)
+        holder = self._holder(path)
+        if holder is not None:
+            descriptor = holder.open(path, rules, flags)
+        elif location.place == "outside":
+            if self._held is not None and not self._held.covers(location.path):
+                raise _unjudged(path, location)
+            descriptor = open_resolved(str(location.path), flags)
         else:
             relative = str(location.path.relative_to(rules.workspace))
             descriptor = open_beneath(self._root, relative, flags)
         try:
-            self._check(descriptor)
+            self._check(descriptor, location.path, path)
         except ForbiddenError:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _check(self, descriptor: int) -> None:
-        """Refuse a descriptor that turns out to be of something forbidden."""
-        real = _real_path(descriptor)
+    def _refuse_forbidden(self, location: Location) -> None:
+        outside = self.rules.workspace_only and location.place == "outside"
+        if outside or location.place == "forbidden":
+            raise ForbiddenError(location.reason, hint=_hint(location))
+
+    def _check(self, descriptor: int, expected: Path, path: str | Path) -> None:
+        """Refuse a descriptor that turns out to be of another thing, or of something forbidden."""
+        real = real_path(descriptor)
         if is_under(real, _PROC):
             raise ForbiddenError(f"{real} tells about processes and is never opened")
         if folder := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {folder}")
+        if real != expected:
+            raise ForbiddenError(f"{path} was moved while it was opened; look at it again")
 
     @contextlib.contextmanager
     def _target(self, path: str | Path, *, makes_folders: bool) -> Iterator[Target]:
@@ -224,7 +261,7 @@ class Workspace:
             raise InvalidRequestError(f"{path} is a folder; a file's path was expected")
         made: list[str] = []
         try:
-            folder = self._open_parent(location.path.parent, made, makes_folders=makes_folders)
+            folder = self._open_parent(path, location, made, makes_folders=makes_folders)
             try:
                 self._check_name(folder, location.path.name)
                 yield Target(
@@ -240,7 +277,26 @@ class Workspace:
             self._remove_folders(tuple(made))
             raise
 
-    def _open_parent(self, parent: Path, made: list[str], *, makes_folders: bool) -> int:
+    def _open_parent(
+        self, path: str | Path, location: Location, made: list[str], *, makes_folders: bool
+    ) -> int:
+        rules, parent = self.rules, location.path.parent
+        holder = self._holder(path)
+        if holder is not None:
+            self._refuse_forbidden(location)
+
+            def make(above: int, folder: Path) -> None:
+                self._make_folder(above, folder, made)
+
+            above = holder.open_parent(path, rules, make if makes_folders else None)
+            try:
+                self._check(above, parent, path)
+            except ForbiddenError:
+                os.close(above)
+                raise
+            return above
+        if self._held is not None:
+            raise _unjudged(path, location)
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
             return self._open(parent, flags)
@@ -268,7 +324,7 @@ class Workspace:
                 return  # somebody uses it by now, or it is gone
 
     def _check_name(self, folder: int, name: str) -> None:
-        real = _real_path(folder) / name
+        real = real_path(folder) / name
         if forbidden := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {forbidden}")
 
@@ -279,16 +335,27 @@ class Workspace:
             self._make_folders(folder.parent, made)
             above = self._open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                self._check_name(above, folder.name)
-                os.mkdir(folder.name, dir_fd=above)
-                made.append(self._named(folder))
-            except FileExistsError:
-                return  # somebody else was quicker; the open that follows tells what it is
+                self._make_folder(above, folder, made)
             finally:
                 os.close(above)
 
+    def _make_folder(self, above: int, folder: Path, made: list[str]) -> None:
+        """Make a folder in an open one, unless it is there."""
+        self._check_name(above, folder.name)
+        try:
+            os.mkdir(folder.name, dir_fd=above)
+        except FileExistsError:
+            return  # the open that follows tells what it is
+        made.append(self._named(folder))
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fresh = os.open(folder.name, flags, dir_fd=above)
+        try:
+            os.fchmod(fresh, 0o777 & ~self._umask)
+        finally:
+            os.close(fresh)
+
     def _scan(self, folder: int) -> list[Entry]:
-        base = _real_path(folder)
+        base = real_path(folder)
         found = []
         with os.scandir(folder) as scan:
             for item in scan:
@@ -319,8 +386,11 @@ class Workspace:
                 os.close(below)
 
 
-def _real_path(descriptor: int) -> Path:
-    return Path(f"/proc/self/fd/{descriptor}").readlink()
+def _unjudged(path: str | Path, location: Location) -> ForbiddenError:
+    return ForbiddenError(
+        f"{path} leads to {location.path}, which this call was not judged by; it is left as it is",
+        hint="Make the call anew.",
+    )
 
 
 def _hint(location: Location) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
+
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
@@ -84,6 +86,7 @@ class Daemon:
         loaded: its configuration.
         environ: what it sees of the environment.
         owns_process: whether the process is its own; if not, it leaves its cgroup as it is.
+        umask: permissions that files do not get which tools make in a workspace.
         servers: reaches MCP servers in another way than its own; None for its own.
     """
 
@@ -93,10 +96,12 @@ class Daemon:
         environ: Mapping[str, str],
         *,
         owns_process: bool = True,
+        umask: int = 0o077,
         servers: RemoteServers | None = None,
     ) -> None:
         self._environ = environ
         self._owns_process = owns_process
+        self._umask = umask
         self._servers = servers
         self._stack = AsyncExitStack()
         self._began = Began()
@@ -332,7 +337,8 @@ class Daemon:
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
-        return sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
+        settings = sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
+        return msgspec.structs.replace(settings, umask=self._umask)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(

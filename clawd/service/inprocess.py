@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from clawd import __version__
 from clawd.channels.rpc.connection import Identity
@@ -104,7 +105,7 @@ class InProcessDaemon:
         lock = HomeLock(loaded.layout.lock)
         lock.take()
         self._stack.callback(lock.release)
-        self._daemon = Daemon(loaded, self._environ, owns_process=False)
+        self._daemon = Daemon(loaded, self._environ, owns_process=False, umask=_umask())
         await self._daemon.open(redactor_of(loaded, self._environ))
         self._stack.push_async_callback(self._daemon.close)
         principal = Principal(uid=os.geteuid(), gid=os.getegid(), pid=os.getpid(), role="admin")
@@ -118,3 +119,11 @@ class InProcessDaemon:
 
     async def _end_turns(self) -> None:
         await self._daemon.inbox.close(grace_s=0.0)
+
+
+def _umask() -> int:
+    """Return the umask of this process; setting it in order to read it would show in threads."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return 0o077

@@ -33,8 +33,10 @@ READY_THREADS = 4
 _log = logging.getLogger(__name__)
 
 
-async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) -> None:
-    """Run the daemon to its end.
+async def run(
+    loaded: Loaded, environ: Mapping[str, str], redactor: Redactor, *, umask: int
+) -> None:
+    """Run the daemon to its end; `umask` is its owner's, for files that tools make.
 
     Raises:
         ClawError: it cannot start; the message says why and what to do.
@@ -43,7 +45,7 @@ async def run(loaded: Loaded, environ: Mapping[str, str], redactor: Redactor) ->
     systemd = Systemd(environ)
     lock = HomeLock(loaded.layout.lock)
     await take_when_free(lock, loaded.layout.socket)
-    daemon = Daemon(loaded, environ)
+    daemon = Daemon(loaded, environ, umask=umask)
     reporter = Reporter(systemd, daemon)
     try:
         reporter.start()

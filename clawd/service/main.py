@@ -69,10 +69,10 @@ def _serve(options: argparse.Namespace) -> int:
     harden_process()
     loaded = load(options.config)
     make_folders(loaded)
-    os.umask(0o077)
+    umask = os.umask(0o077)
     redactor = redactor_of(loaded, os.environ)
     set_up(os.environ, redactor, loaded.layout.log)
-    asyncio.run(run(loaded, os.environ, redactor))
+    asyncio.run(run(loaded, os.environ, redactor, umask=umask))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
+from clawd.security.held_paths import HeldPaths
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.traits import Traits, builtin_traits
@@ -104,6 +105,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         emit: takes a further event for those who follow (a changed plan); never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
         tools: what is offered in this session, and by which names; for errors that name a tool.
+        held: the paths of the call, held from its judgement to its act; None where nothing is
+            run, and for calls of a program that judges by itself.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -117,6 +120,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     emit: Callable[[Event], None] = lambda _event: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
     tools: SessionTools = PlainNames()
+    held: HeldPaths | None = None
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 

@@ -105,6 +105,14 @@ class Dispatcher:
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
+            return await self._judge_and_run(prepared, entry, request, scope)
+        finally:
+            prepared.held.close()
+
+    async def _judge_and_run(
+        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> CallOutcome:
+        try:
             refusal = await self._permit(prepared, entry, request, scope)
         except asyncio.CancelledError:
             await self._refuse(entry, CANCELLED, request, scope)
@@ -241,10 +249,12 @@ class Dispatcher:
         approved = prepared.action.digest
         try:
             self._preparer.renew(prepared, request, scope)
+        except ForbiddenError as error:
+            return denied(f"a path was changed while the call waited: {error.message}")
         except (NotFoundError, InvalidRequestError) as error:
             return denied(f"the tool was changed while the call waited: {error.message}")
         if prepared.action.digest != approved:
-            return denied("the tool was changed while the call waited: it is another call now")
+            return denied("it would do something else by now than what was shown; nothing was done")
         verdict = self._gate.may_start(prepared.action)
         return refused_by(verdict) if isinstance(verdict, Deny) else None
 

@@ -10,6 +10,7 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.security.action import NO_SANDBOX, Action
+from clawd.security.held_paths import HeldPaths
 from clawd.security.risk import Assessment
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.facades import ToolMode
@@ -36,6 +37,12 @@ class PreparedCall(msgspec.Struct, kw_only=True):
     action: Action
     context: ToolContext
     offer: Offer
+
+    @property
+    def held(self) -> HeldPaths:
+        """The paths that it was judged by."""
+        assert self.context.held is not None
+        return self.context.held
 
 
 class CallPreparer:
@@ -71,7 +78,8 @@ class CallPreparer:
             return Refused(kind="unknown_tool", reason="unknown tool", text=_told(error))
         except InvalidRequestError as error:
             return Refused(kind="bad_arguments", reason="bad arguments", text=_told(error))
-        action = self._action(tool, arguments, request, scope)
+        held = HeldPaths()
+        action = self._judged(tool, arguments, request, scope, held)
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
         if tool.starts_process:
@@ -86,6 +94,7 @@ class CallPreparer:
             emit=scope.emit,
             ask=scope.ask,
             tools=offer,
+            held=held,
         )
         return PreparedCall(
             tool=tool, arguments=arguments, action=action, context=context, offer=offer
@@ -98,7 +107,11 @@ class CallPreparer:
             NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
         """
         meant = self._resolver.resolve(request, self._offer(scope))
-        return self._action(meant.tool, meant.arguments(), request, scope)
+        held = HeldPaths()
+        try:
+            return self._action(meant.tool, meant.arguments(), request, scope, held)
+        finally:
+            held.close()
 
     def renew(self, prepared: PreparedCall, request: CallRequest, scope: CallScope) -> None:
         """Prepare a call again in place, with the tool and the arguments that were approved.
@@ -107,10 +120,13 @@ class CallPreparer:
 
         Raises:
             NotFoundError, InvalidRequestError: it cannot be meant any more as it was approved.
+            ForbiddenError: a path of it leads elsewhere by now.
         """
         tool = self._registry.get(prepared.tool.name)
         arguments = decode_arguments(prepared.arguments, tool.parameters)
-        action = self._action(tool, arguments, request, scope)
+        held = prepared.held
+        held.check()
+        action = self._action(tool, arguments, request, scope, held)
         # Whether it is the same program is for the caller to compare, by the digest.
         if action.arguments != prepared.action.arguments:
             raise InvalidRequestError("it takes these arguments in another way now")
@@ -137,8 +153,11 @@ class CallPreparer:
             ) from error
         tool = self._registry.get(prepared.tool.name)
         decoded = decode_arguments(values, tool.parameters)
-        action = self._action(tool, decoded, request, scope)
+        held = HeldPaths()
+        action = self._judged(tool, decoded, request, scope, held)
+        prepared.held.close()
         prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
+        prepared.context = msgspec.structs.replace(prepared.context, held=held)
         entry.arguments, entry.risk = action.arguments, action.assessment.risk
 
     def _offer(self, scope: CallScope) -> Offer:
@@ -153,14 +172,35 @@ class CallPreparer:
             self._offers[key] = Offer(tools, scope.mode)
         return self._offers[key]
 
+    def _judged(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        request: CallRequest,
+        scope: CallScope,
+        held: HeldPaths,
+    ) -> Action:
+        """Return the action of a call that is to run; what it holds is let go if that fails."""
+        try:
+            return self._action(tool, arguments, request, scope, held)
+        except BaseException:
+            held.close()
+            raise
+
     def _action(
-        self, tool: Tool, arguments: dict[str, Any], request: CallRequest, scope: CallScope
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        request: CallRequest,
+        scope: CallScope,
+        held: HeldPaths,
     ) -> Action:
         context = ToolContext(
             conversation_id=scope.conversation_id,
             call_id=request.id,
             principal=scope.principal,
             workspace=scope.workspace,
+            held=held,
         )
         try:
             assessment = tool.risk(arguments, context)
@@ -177,6 +217,7 @@ class CallPreparer:
             call_id=request.id,
             principal=scope.principal,
             workspace=scope.workspace,
+            places=held.places,
             environment={"TOOL_HASH": tool.identity[:32]} if tool.identity else {},
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,

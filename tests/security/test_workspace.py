@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +29,8 @@ from clawd.security.file_content import FileState, Plan
 from clawd.security.open_beneath import open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["openat2", "walk"])
@@ -284,16 +289,74 @@ def test_clawds_home_is_closed_also_inside_of_the_workspace(root: Path) -> None:
     assert not (home / "ESTOP").exists()
 
 
-def test_a_new_file_gets_the_permissions_that_the_umask_leaves(
-    workspace: Workspace, root: Path
+def test_p9_a_new_file_gets_what_the_owners_umask_leaves_and_an_old_one_keeps_its_own(
+    root: Path,
 ) -> None:
-    before = os.umask(0o027)
+    (root / "a.txt").chmod(0o751)
+    before = os.umask(0o077)  # the daemon's own, which keeps its home private
     try:
-        workspace.write("new", b"x")
-        workspace.append("made/new", b"x")
+        with Workspace(PathRules(workspace=root), umask=0o027) as workspace:
+            for name in ("new", "a.txt"):
+                workspace.write(name, b"x")
+            workspace.append("made/here/new", b"x")
     finally:
         os.umask(before)
-    assert {(root / name).stat().st_mode & 0o777 for name in ("new", "made/new")} == {0o640}
+    found = {
+        name: oct((root / name).stat().st_mode & 0o777)
+        for name in ("new", "made/here/new", "made/here", "made", "a.txt")
+    }
+    assert found == {
+        "new": "0o640",
+        "made/here/new": "0o640",
+        "made/here": "0o750",
+        "made": "0o750",
+        "a.txt": "0o751",
+    }
+
+
+DIES_AT_THE_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from clawd.security.paths import PathRules
+from clawd.security.workspace import Workspace
+os.rename = lambda *_names, **_options: os.kill(os.getpid(), signal.SIGKILL)
+with Workspace(PathRules(workspace=Path(sys.argv[1]))) as workspace:
+    workspace.write("a.txt", b"half")
+"""
+
+
+def test_s12_what_a_killed_process_left_of_a_write_goes_with_the_next_one(tmp_path: Path) -> None:
+    root = tmp_path / "ws"
+    (root / "sub").mkdir(parents=True)
+    (root / "a.txt").write_text("whole")
+    command = [sys.executable, "-c", DIES_AT_THE_RENAME, str(root)]
+    assert subprocess.run(command, check=False, cwd=REPOSITORY).returncode == -signal.SIGKILL
+    (stale,) = root.glob(".clawd-*.tmp")
+    others = {root / ".clawd-0123456789abcdef0123456789abcdef.tmp", root / "sub" / stale.name}
+    for other in others:
+        other.write_text("somebody's, by a name that is not ours there")
+    with stale.open() as at_work, Workspace(PathRules(workspace=root)) as workspace:
+        fcntl.flock(at_work, fcntl.LOCK_EX)
+        workspace.write("new", b"x")
+        assert stale.exists()  # somebody works on it
+        fcntl.flock(at_work, fcntl.LOCK_UN)
+        workspace.write("sub/new", b"x")
+        assert stale.exists()  # another folder was written to
+        workspace.write("new", b"y")
+    assert set(root.rglob(".clawd-*.tmp")) == others
+    assert (root / "a.txt").read_text() == "whole"
+
+
+def test_s12_a_process_that_is_killed_while_it_writes_leaves_nothing(root: Path) -> None:
+    names: list[str] = []
+
+    def chunks() -> Iterator[bytes]:
+        yield b"half"
+        names.extend(path.name for path in root.iterdir())
+
+    with Workspace(PathRules(workspace=root)) as workspace:
+        workspace.restore("a.txt", chunks(), Plan())
+    assert sorted(names) == ["a.txt", "sub"]
 
 
 def test_set_user_id_does_not_survive_a_write(workspace: Workspace, root: Path) -> None:

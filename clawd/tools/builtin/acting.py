@@ -72,10 +72,10 @@ class LookingTool(ActingTool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         if (found := await self._on_session(arguments, context)) is not None:
             return found
-        rules, watch = self._rules(context), Watch()
+        watch = Watch()
 
         def look() -> ToolResult:
-            with Workspace(rules) as workspace:
+            with self._opened(context) as workspace:
                 return self.act(arguments, workspace, watch)
 
         try:

@@ -32,11 +32,10 @@ class ChangingTool(FileTool):
 
         On cancel nothing that has not begun is begun, and what has begun is waited for.
         """
-        rules = self._rules(context)
         keeper = ChangeKeeper(self._changes, call_facts(context, self.name))
 
         def run() -> _T:
-            with Workspace(rules, keeper) as workspace:
+            with self._opened(context, keeper) as workspace:
                 return act(workspace, keeper)
 
         work = asyncio.get_running_loop().run_in_executor(None, run)

@@ -7,11 +7,13 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
+from clawd.security.file_content import Keeper
 from clawd.security.network import NetworkRules, Resolve
-from clawd.security.paths import PathRules, acts_later, classify, path_rules
+from clawd.security.paths import Location, PathRules, acts_later, classify, path_rules
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.sandbox import Sandbox
+from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
 from clawd.tools.plans import PlanStore
@@ -103,6 +105,7 @@ class FileTool(Tool):
         self._policy = deps.policy
         self._home = deps.home
         self._sessions = deps.sessions
+        self._umask = deps.sandbox.umask
         self.timeout_s = deps.tool_timeout_s
 
     @override
@@ -110,26 +113,34 @@ class FileTool(Tool):
         given = arguments.get("path") or "."
         if looks_like_reference(given):
             return Touched()  # what a conversation holds stays in it
-        path = (classify(given, self._rules(context)).path,)
+        path = (self._located(given, context).path,)
         return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
 
     def _rules(self, context: ToolContext) -> PathRules:
         return path_rules(self._policy, workspace=context.workspace, home=self._home)
 
+    def _located(self, path: str | Path, context: ToolContext) -> Location:
+        """Return where a path leads: as the call was first judged, if it is one that is run."""
+        rules = self._rules(context)
+        return classify(path, rules) if context.held is None else context.held.locate(path, rules)
+
+    def _opened(self, context: ToolContext, keeper: Keeper | None = None) -> Workspace:
+        """Return the workspace of a call, to be entered in the thread that acts."""
+        return Workspace(self._rules(context), keeper, held=context.held, umask=self._umask)
+
     def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""
         if self.takes_session_files and looks_like_reference(path):
             return Assessment(risk="low", reason=f"{reason} of the conversation", outward=False)
-        rules = self._rules(context)
         try:
-            location = classify(path, rules)
+            location = self._located(path, context)
         except ClawError as error:
             return Assessment(risk="high", reason=reason, blocked=error.message)
         if location.place == "forbidden":
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
-            inner = location.path.relative_to(rules.workspace)
-            later = self.writes and acts_later(inner, workspace=rules.workspace)
+            here = context.workspace
+            later = self.writes and acts_later(location.path.relative_to(here), workspace=here)
             if later:
                 reason += ", which programs outside the sandbox run or obey later"
             return Assessment(risk=risk, reason=reason, outward=later)

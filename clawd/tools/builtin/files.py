@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.errors import NotFoundError
-from clawd.security.paths import classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Entry, Workspace
 from clawd.tools.base import (
@@ -235,7 +234,7 @@ def _shown(path: str, excerpt: Excerpt, size: int) -> ToolResult:
 
 
 def _described(path: str, workspace: Workspace) -> str:
-    shown = shown_name(str(classify(path, workspace.rules).path))
+    shown = shown_name(str(workspace.place_of(path)))
     try:
         entry = workspace.stat(path)
     except NotFoundError:

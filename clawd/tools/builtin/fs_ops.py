@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.errors import InvalidRequestError
-from clawd.security.paths import classify
 from clawd.security.risk import Assessment, worst
 from clawd.tools.base import Arguments, ToolContext, ToolResult, Touched, failed
 from clawd.tools.builtin.acting import ActingTool, Watch
@@ -147,11 +146,9 @@ class FsOpsTool(ChangingTool):
             return failed(f"{error.message} {error.hint}")
 
     def _operations(self, arguments: Arguments, context: ToolContext) -> tuple[Operation, ...]:
-        rules = self._rules(context)
-
         def place_of(path: str) -> str:
             try:
-                return str(classify(path, rules).path)
+                return str(self._located(path, context).path)
             except InvalidRequestError:
                 return path  # the flat tool says why it is none
 

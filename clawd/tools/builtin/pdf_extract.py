@@ -8,7 +8,6 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.security.paths import PathRules, classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import (
@@ -81,7 +80,7 @@ class PdfExtractTool(FileTool):
         if _is_address(source):
             return Touched()
         # Its process sees nothing of the workspace but these bytes.
-        return Touched(reads=(classify(source, self._rules(context)).path,))
+        return Touched(reads=(self._located(source, context).path,))
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
@@ -89,8 +88,8 @@ class PdfExtractTool(FileTool):
         if _is_address(source):
             found = await self._fetched(source)
         else:
-            rules, limit = self._rules(context), self._deps.web.max_pdf_bytes
-            found = await in_thread(lambda: _from_file(source, rules, limit))
+            limit = self._deps.web.max_pdf_bytes
+            found = await in_thread(lambda: _from_file(source, self._opened(context), limit))
         if isinstance(found, ToolResult):
             return found
         wanted = limited(ranges, self._deps.web.max_pdf_pages)
@@ -121,10 +120,10 @@ def _is_pdf(data: bytes) -> bool:
     return b"%PDF-" in data[:_HEAD_BYTES]
 
 
-def _from_file(path: str, rules: PathRules, limit: int) -> _Pdf | ToolResult:
+def _from_file(path: str, opened: Workspace, limit: int) -> _Pdf | ToolResult:
     if not path:
         raise InvalidRequestError("source is empty", hint='Write source = "paper.pdf".')
-    with Workspace(rules) as workspace:
+    with opened as workspace:
         try:
             file = workspace.open_read(path)
         except NotFoundError as error:

@@ -9,7 +9,6 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
-from clawd.security.paths import classify
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
@@ -180,7 +179,7 @@ def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:
 def _files(workspace: Workspace, arguments: Arguments, watch: Watch) -> Iterator[tuple[str, Path]]:
     """Yield the files to look into: what to call each, and where it is."""
     path = arguments.get("path") or "."
-    real = classify(path, workspace.rules).path
+    real = workspace.place_of(path)
     if workspace.stat(path).kind != "folder":
         yield path, real
         return

@@ -73,18 +73,23 @@ class UndoTool(ChangingTool):
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
-        paths = [Path(path) for path in self._paths(arguments, context)]
         here = context.workspace
-        later = any(acts_later(path, workspace=here) for path in paths)
+        found = [self._located(here / path, context) for path in self._paths(arguments, context)]
+        inside = [each.path.relative_to(here) for each in found if each.place == "inside"]
+        later = any(acts_later(path, workspace=here) for path in inside)
+        is_beyond = len(inside) < len(found)
         reason = "changes files back"
         if later:
             reason += ", also such as programs outside the sandbox run or obey later"
-        is_outward = later or any(path.is_absolute() for path in paths)
+        is_outward = later or is_beyond
         return Assessment(risk="medium", reason=reason, outward=is_outward)
 
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
-        files = tuple(context.workspace / path for path in self._paths(arguments, context))
+        files = tuple(
+            self._located(context.workspace / path, context).path
+            for path in self._paths(arguments, context)
+        )
         return Touched(reads=files, writes=files)
 
     def _paths(self, arguments: Arguments, context: ToolContext) -> list[str]:

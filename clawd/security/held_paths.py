@@ -1,0 +1,216 @@
+"""The paths of one call, resolved once: where they led when the call was judged is where it acts.
+
+A path is resolved when a tool judges its arguments, and the nearest folder on its way that is
+there is kept open until the call is over. The act starts from that folder and follows no link, so
+that whatever was swapped since (while a person was asked, or by a command that runs beside it)
+changes nothing but this: the call is refused.
+
+    held.locate("docs/new/a.txt", rules)    # judged: keeps `docs` open, `new/a.txt` is below it
+    held.open_parent("docs/new/a.txt", …)   # the act: `docs` must be where it was
+"""
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import ForbiddenError
+from clawd.security.open_beneath import open_resolved
+from clawd.security.paths import Location, PathRules, absolute, classify, is_under
+
+_RETRIES = 16
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A judged path: where it leads, the folder that is kept open, and the names from there on."""
+
+    given: str | Path
+    location: Location
+    rules: PathRules
+    anchor: Path
+    below: tuple[str, ...]
+
+
+class HeldPaths:
+    """Holds the paths of one call; `close` lets go of them.
+
+    `locate` belongs to the thread that judges. The others may be called from any thread, also
+    after `close`: then they refuse.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+        self._folders: dict[Path, int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the judged paths lead: part of what an approval binds."""
+        return tuple(sorted({str(each.location.path) for each in self._held.values()}))
+
+    def locate(self, path: str | Path, rules: PathRules) -> Location:
+        """Return where a path led when it was asked for first.
+
+        Raises:
+            InvalidRequestError: it is no path.
+            ForbiddenError: what it leads through is being replaced all the time.
+        """
+        key = absolute(path, rules)
+        if key not in self._held:
+            self._held[key] = self._hold(path, rules)
+        return self._held[key].location
+
+    def knows(self, path: str | Path, rules: PathRules) -> Location | None:
+        """Return where a judged path leads, None for one that was not judged."""
+        held = self._held.get(absolute(path, rules))
+        return None if held is None else held.location
+
+    def covers(self, place: Path) -> bool:
+        """Whether a resolved path is one that was judged, or lies beneath one."""
+        return any(is_under(place, each.location.path) for each in self._held.values())
+
+    def check(self) -> None:
+        """Raise when a judged path leads elsewhere by now.
+
+        Raises:
+            ForbiddenError: so it is.
+        """
+        for held in self._held.values():
+            os.close(self._anchor(held))
+            if classify(held.given, held.rules) != held.location:
+                raise _moved(held)
+
+    def open(self, path: str | Path, rules: PathRules, flags: int) -> int:
+        """Open what a judged path leads to.
+
+        Raises:
+            ForbiddenError: it leads elsewhere by now.
+            OSError: as open(2).
+        """
+        held = self._held[absolute(path, rules)]
+        descriptor = self._anchor(held)
+        for position, name in enumerate(held.below, 1):
+            wanted = flags if position == len(held.below) else _FOLDER
+            descriptor = self._step(held, descriptor, name, wanted)
+        if not held.below:
+            descriptor = self._step(held, descriptor, ".", flags)
+        return _checked(held, descriptor, held.location.path)
+
+    def open_parent(
+        self, path: str | Path, rules: PathRules, make: Callable[[int, Path], None] | None
+    ) -> int:
+        """Open the folder that holds, or is to hold, what a judged path leads to.
+
+        Args:
+            path: the judged path.
+            rules: those that it was judged by.
+            make: makes the folder of this resolved path in the open one; None makes none.
+
+        Raises:
+            ForbiddenError: it leads elsewhere by now.
+            OSError: as open(2) and mkdir(2).
+        """
+        held = self._held[absolute(path, rules)]
+        descriptor, place = self._anchor(held), held.anchor
+        for name in held.below[:-1]:
+            place /= name
+            if make is not None:
+                try:
+                    make(descriptor, place)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+            descriptor = self._step(held, descriptor, name, _FOLDER)
+        descriptor = self._step(held, descriptor, ".", os.O_RDONLY | os.O_DIRECTORY)
+        return _checked(held, descriptor, held.location.path.parent)
+
+    def close(self) -> None:
+        """Let go of all folders."""
+        with self._lock:
+            folders, self._folders = self._folders, {}
+            for descriptor in folders.values():
+                os.close(descriptor)
+
+    def _hold(self, path: str | Path, rules: PathRules) -> _Held:
+        for _ in range(_RETRIES):
+            location = classify(path, rules)
+            if location.place == "forbidden":
+                # It is blocked; nothing is ever opened there.
+                anchor, below = Path("/"), location.path.parts[1:]
+            else:
+                anchor, below = self._nearest(location.path)
+            held = _Held(given=path, location=location, rules=rules, anchor=anchor, below=below)
+            if self._is_where_it_was(held):
+                return held
+        raise ForbiddenError(f"{path} leads to another place each time it is looked at")
+
+    def _nearest(self, path: Path) -> tuple[Path, tuple[str, ...]]:
+        """Keep the nearest folder above a resolved path open; return it and the names below."""
+        anchor = path.parent
+        while anchor not in self._folders:
+            try:
+                self._folders[anchor] = open_resolved(str(anchor), _FOLDER)
+            except OSError:
+                if anchor == anchor.parent:
+                    raise
+                anchor = anchor.parent
+        return anchor, path.relative_to(anchor).parts
+
+    def _is_where_it_was(self, held: _Held) -> bool:
+        """Tell whether the folder that was opened is that of the judged path."""
+        descriptor = self._folders.get(held.anchor)
+        if descriptor is None or real_path(descriptor) == held.anchor:
+            return True
+        os.close(self._folders.pop(held.anchor))
+        return False
+
+    def _anchor(self, held: _Held) -> int:
+        """Return a descriptor of one's own of the folder that is held, where it was."""
+        with self._lock:
+            known = self._folders.get(held.anchor)
+            descriptor = -1 if known is None else os.dup(known)
+        if descriptor < 0:
+            raise ForbiddenError(f"{held.given} is not held any more; the call is over")
+        return _checked(held, descriptor, held.anchor)
+
+    def _step(self, held: _Held, folder: int, name: str, flags: int) -> int:
+        """Go from an open folder, which is closed, to what is in it."""
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            if _is_link(folder, name):
+                raise _moved(held) from error
+            raise
+        finally:
+            os.close(folder)
+
+
+def real_path(descriptor: int) -> Path:
+    """Return where an open file lies now."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink()
+
+
+def _checked(held: _Held, descriptor: int, expected: Path) -> int:
+    if real_path(descriptor) == expected:
+        return descriptor
+    os.close(descriptor)
+    raise _moved(held)
+
+
+def _is_link(folder: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _moved(held: _Held) -> ForbiddenError:
+    return ForbiddenError(
+        f"{held.given} led to {held.location.path} when this call was judged, and leads to another "
+        "place or through another folder by now; nothing is done there",
+        hint="Look at it again, and make the call anew.",
+    )
