@@ -17,11 +17,12 @@ from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 from clawctl.client import Stream
-from clawctl.diffs import diffs_of
+from clawctl.diffs import has_returns, kind_of, remarks_on, summary_of, text_of
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
-from clawd.wire.safe_text import visible, visible_line
+from clawd.wire.safe_text import lookalikes, visible, visible_line
 
 WORDS = {"yes": "once", "conversation": "conversation", "always": "always"}
 ANSWERS = WORDS | {"y": "once", "Y": "once", "a": "conversation", "A": "always"}
@@ -29,6 +30,10 @@ SETTLE_S = 0.4
 MAX_LINE_BYTES = 4_096
 WRITTEN_OUT = "‹U+"
 DIFF_LINES = 60
+# From so many lines on, what was asked has left the eye by the time the answer is typed.
+LONG_LINES = 12
+SUBJECT_LIMIT = 200
+SUBJECTS = ("path", "command", "url", "source", "query")
 
 
 class Terminal:
@@ -134,7 +139,7 @@ class Terminal:
 
 def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> None:
     """Show the call, ask, and send the answer; anything but a clear yes denies."""
-    show_request(terminal.show, terminal.palette, request)
+    _show_all(terminal, request)
 
     def is_over() -> bool:
         return _is_resolved(stream, request.approval_id)
@@ -160,6 +165,16 @@ def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any])
         if not _is_resolved(stream, request.approval_id):
             stream.answer(request.approval_id, answer, request.digest)
         return
+
+
+def _show_all(terminal: Terminal, request: ApprovalRequested) -> None:
+    """Show the call, and after a long one what it is once more, beside the question."""
+    lines: list[str] = []
+    show_request(lines.append, terminal.palette, request)
+    if len(lines) > LONG_LINES:
+        lines.append(f"  {terminal.palette.bold(in_short(request))}")
+    for line in lines:
+        terminal.show(line)
 
 
 def _question(
@@ -203,25 +218,49 @@ def show_request(show: Callable[[str], None], palette: Palette, request: Approva
     lines = argument_lines(request.arguments)
     for line in lines:
         show(f"    {line}")
-    _show_changes(show, palette, request)
+    show_changes(show, palette, request.changes)
     if any(WRITTEN_OUT in line for line in lines):
         show(palette.red("  the arguments hold characters that cannot be seen, written ‹U+…›"))
+    show_lookalikes(show, palette, lines)
 
 
-def _show_changes(
-    show: Callable[[str], None], palette: Palette, request: ApprovalRequested
+def in_short(request: ApprovalRequested) -> str:
+    """Return tool, subject and size of a call on one line."""
+    if request.changes:
+        return visible_line(f"{request.tool}  {summary_of(request.changes)}")
+    try:
+        values = json.loads(request.arguments)
+    except ValueError:
+        values = {}
+    given = values if isinstance(values, dict) else {}
+    subject = next((str(given[name]) for name in SUBJECTS if name in given), "")
+    size = f"{len(request.arguments.encode())} B of arguments"
+    return f"{visible_line(request.tool)}  {visible_line(subject, SUBJECT_LIMIT)}  {size}"
+
+
+def show_lookalikes(show: Callable[[str], None], palette: Palette, lines: list[str]) -> None:
+    """Name the letters in arguments that only look like those of another script."""
+    for word in lookalikes("\n".join(lines)):
+        show(palette.red(f"  this looks like other letters than it holds: {visible_line(word)}"))
+
+
+def show_changes(
+    show: Callable[[str], None], palette: Palette, changes: tuple[FileDiff, ...]
 ) -> None:
-    """Show what files would become: beside the arguments, which say it exactly."""
+    """Show what files become, as the daemon computed it: it writes just that, or nothing."""
     paint = {"+": palette.green, "-": palette.red}
-    for diff in diffs_of(request.tool, request.arguments, request.workspace):
-        kind = "new file" if diff.is_new else "changes"
-        show(f"  {kind}  {visible_line(diff.path)}  +{diff.added} -{diff.removed}")
+    for diff in changes:
+        remarks = remarks_on(diff)
+        about = f"  ({remarks})" if remarks else ""
+        show(f"  {kind_of(diff)}  {visible_line(diff.path)}  +{diff.added} -{diff.removed}{about}")
+        returns = has_returns(diff)
         for line in diff.lines[:DIFF_LINES]:
             number = str(line.number or "").rjust(5)
-            text = f"{number} {line.mark} {visible(line.text)}" if line.mark != "@" else "    …"
+            said = visible_line(text_of(line, returns=returns))
+            text = f"{number} {line.mark} {said}" if line.mark != "@" else "    …"
             show(f"  {paint.get(line.mark, palette.dim)(text)}")
         if len(diff.lines) > DIFF_LINES:
-            show(f"    … {len(diff.lines) - DIFF_LINES} more lines; the arguments have them all")
+            show(f"    … {len(diff.lines) - DIFF_LINES} more lines")
 
 
 def argument_lines(arguments: str) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Literal
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.approve import argument_lines
+from clawctl.approve import argument_lines, show_changes, show_lookalikes
 from clawctl.client import Client
-from clawctl.render import emit_json, say, show_table
+from clawctl.render import Palette, emit_json, say, show_table
 from clawd.errors import NotFoundError
 from clawd.wire.codec import to_builtins
 from clawd.wire.methods import AnswerApproval, ListApprovals, ListRules, RevokeRule
@@ -162,5 +162,8 @@ def _show(line: ApprovalLine) -> None:
         print(visible_line(f"  with       {name}={value}"))
     if line.rule:
         print(visible_line(f"  always     {line.rule}"))
-    for argument in argument_lines(line.arguments):
+    lines, palette = argument_lines(line.arguments), Palette.of(sys.stdout)
+    for argument in lines:
         print(f"    {argument}")
+    show_changes(print, palette, line.changes)
+    show_lookalikes(print, palette, lines)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from clawctl.diffs import diffs_of
 from clawctl.plan import parts_of
 from clawctl.render import without_status
 from clawctl.repl.blocks import Piece, Splitter
@@ -208,10 +207,11 @@ class DrawnView:
                     call_id=event.call_id,
                     tool=event.tool,
                     arguments=event.arguments,
-                    diffs=diffs_of(event.tool, event.arguments, self._workspace),
                 )
             case ToolStarted() if event.call_id in self._calls:
-                self._calls[event.call_id].started_at = self._clock()
+                call = self._calls[event.call_id]
+                call.started_at = self._clock()
+                call.diffs = event.changes or call.diffs
             case ToolProgress() if event.call_id in self._calls:
                 call = self._calls[event.call_id]
                 call.progress = (call.progress + event.text)[-PROGRESS_KEPT:]
@@ -223,9 +223,8 @@ class DrawnView:
     def _asked(self, event: ApprovalRequested) -> None:
         """Take the call as it is asked for: a person may have edited it."""
         call = self._calls.get(event.call_id)
-        if call is not None and call.arguments != event.arguments:
-            call.tool, call.arguments = event.tool, event.arguments
-            call.diffs = diffs_of(event.tool, event.arguments, event.workspace)
+        if call is not None:
+            call.tool, call.arguments, call.diffs = event.tool, event.arguments, event.changes
 
     def _tool_finished(self, event: ToolFinished) -> None:
         call = self._calls.pop(event.call_id, None) or CallRow(

@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from clawctl.diffs import FileDiff, diffs_of
 from clawctl.render import without_status
 from clawctl.repl.rows import short_arguments
 from clawctl.repl.theme import ASCII, Look
 from clawctl.repl.thoughts import Thoughts
 from clawctl.turn import ViewOptions, conversation_after
 from clawctl.views import compressed_line
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
+    ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
     Event,
@@ -51,7 +52,7 @@ class PlainView:
         self._thoughts: Thoughts | None = None
         self._workspace = ""
         self._loaded_quarter = -1
-        self._diffs: dict[str, list[FileDiff]] = {}
+        self._diffs: dict[str, tuple[FileDiff, ...]] = {}
         self.conversation_id = ""
         self.context_size = 0
 
@@ -122,6 +123,8 @@ class PlainView:
                     self._row(f"Plan: {_in_words(line)}")
             case ContextCompressed():
                 self._row(compressed_line(event).removeprefix("● "))
+            case ApprovalRequested():
+                self._diffs[event.call_id] = event.changes
             case ApprovalResolved():
                 words = {"deny": "Denied", "edit": "Edited"}
                 by = f" by {visible_line(event.by)}" if event.by else ""
@@ -135,18 +138,19 @@ class PlainView:
         match event:
             case ToolRequested():
                 self._end_hop()
-                self._diffs[event.call_id] = diffs_of(event.tool, event.arguments, self._workspace)
                 self._row(f"Tool {name} is asked for: {short_arguments(event.arguments)}")
             case ToolStarted():
+                if event.changes:
+                    self._diffs[event.call_id] = event.changes
                 self._row(f"Tool {name} runs.")
             case ToolFinished():
                 how = "is done" if event.status == "allowed" else event.status
                 receipt = visible_line(event.receipt_id)
                 self._row(f"Tool {name} {how} after {event.duration_ms} ms, receipt {receipt}.")
-                diffs = self._diffs.pop(event.call_id, [])
+                diffs = self._diffs.pop(event.call_id, ())
                 if event.status != "allowed":
                     self._row(visible_line(without_status(event.output.split("\n", 1)[0])))
-                for diff in diffs if event.status == "allowed" else []:
+                for diff in diffs if event.status == "allowed" else ():
                     path = visible_line(diff.path)
                     self._row(f"Changed {path}: {diff.added} lines added, {diff.removed} removed.")
             case _:

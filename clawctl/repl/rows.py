@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clawctl.diffs import DiffLine, FileDiff
+from clawctl.diffs import has_returns, remarks_on, text_of
 from clawctl.repl.cells import Span, fitted, rendered, safe, shortened_row
 from clawctl.repl.theme import Look
+from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 PROGRESS_LINES = 3
@@ -33,7 +34,7 @@ class CallRow(msgspec.Struct, kw_only=True):
     started_at: float = 0.0
     progress: str = ""
     has_progress: bool = False
-    diffs: list[FileDiff] = msgspec.field(default_factory=list)
+    diffs: tuple[FileDiff, ...] = ()
 
 
 def short_arguments(arguments: str) -> str:
@@ -113,26 +114,30 @@ def diff_rows(diffs: Sequence[FileDiff], columns: int, look: Look) -> list[str]:
     hidden = 0
     for diff in diffs:
         title = [Span(f"  {visible_line(diff.path)}", look.theme.strong)]
-        title += [Span(" new file" if diff.is_new else "", look.theme.dim)]
+        about = [" new file"] if diff.is_new else [" removed"] if diff.is_removed else []
+        about += [f" {remarks}"] if (remarks := remarks_on(diff)) else []
+        title += [Span("".join(about), look.theme.dim)]
         title += [Span(f" +{diff.added}", look.theme.added)]
         title += [Span(f" -{diff.removed}", look.theme.removed)]
         rows += fitted(title, columns)
         room = max(DIFF_LINES - len(rows), 0)
         digits = len(str(max((line.number for line in diff.lines), default=0)))
+        returns = has_returns(diff)
         for line in diff.lines[:room]:
-            rows.append(shortened_row(_diff_line(line, digits, look), columns, look.marks.ellipsis))
+            row = _diff_line(line, text_of(line, returns=returns), digits, look)
+            rows.append(shortened_row(row, columns, look.marks.ellipsis))
         hidden += max(len(diff.lines) - room, 0)
     if hidden:
         rows.append([Span(_more(hidden, look), look.theme.dim)])
     return [rendered(row) for row in rows]
 
 
-def _diff_line(line: DiffLine, digits: int, look: Look) -> list[Span]:
+def _diff_line(line: DiffLine, text: str, digits: int, look: Look) -> list[Span]:
     if line.mark == "@":
         return [Span(f"  {' ' * digits} {look.marks.ellipsis}", look.theme.dim)]
     number = f"  {line.number or '':>{digits}} "
     style = {"+": look.theme.added, "-": look.theme.removed}.get(line.mark, "")
-    return [Span(number, look.theme.dim), Span(f"{line.mark} {safe(line.text)}", style)]
+    return [Span(number, look.theme.dim), Span(f"{line.mark} {safe(text)}", style)]
 
 
 def _more(count: int, look: Look) -> str:

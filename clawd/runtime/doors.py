@@ -62,4 +62,5 @@ def approval_event(pending: PendingApproval) -> ApprovalRequested:
         environment=action.environment,
         rule=pending.rule,
         expires_in_s=pending.expires_in_s,
+        changes=pending.question.changes,
     )

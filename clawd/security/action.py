@@ -24,6 +24,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         principal: for whom it runs.
         workspace: absolute; where it runs.
         places: where the paths of its arguments lead, resolved.
+        outcome: digest of what it makes of files; "" where that is not known beforehand.
         environment: variables that differ from those every child gets.
         starts_process: whether it starts a child process.
         sandbox_level: the level such a child would get; `none` when there is none.
@@ -39,6 +40,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     principal: Principal
     workspace: Path
     places: tuple[str, ...] = ()
+    outcome: str = ""
     environment: dict[str, str] = {}
     starts_process: bool = False
     sandbox_level: str = NO_SANDBOX
@@ -55,6 +57,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         ]
         parts.append(len(self.places).to_bytes(4, "big"))
         parts += [os.fsencode(place) for place in self.places]
+        parts.append(self.outcome.encode())
         for name in sorted(self.environment):
             parts += [os.fsencode(name), os.fsencode(self.environment[name])]
         digest = hashlib.sha256()

@@ -20,6 +20,7 @@ from clawd.security.action import Action
 from clawd.security.approval_rules import MAX_RULE_DAYS, RULE_DAYS, RuleBook, rule_for
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
+from clawd.wire.changes import FileDiff
 
 ANSWER_TIMEOUT_S = 120.0
 MAX_PENDING = 100
@@ -37,11 +38,19 @@ _log = logging.getLogger(__name__)
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked: the action, why it asks, and what untrusted text is about."""
+    """What a person is asked.
+
+    Attributes:
+        action: the call.
+        reason: why it asks.
+        tainted_by: what untrusted text is about.
+        changes: what it makes of files; the action binds them.
+    """
 
     action: Action
     reason: str
     tainted_by: tuple[str, ...] = ()
+    changes: tuple[FileDiff, ...] = ()
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):

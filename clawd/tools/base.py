@@ -14,6 +14,7 @@ import msgspec
 from clawd.security.held_paths import HeldPaths
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
+from clawd.tools.preview import Preview
 from clawd.tools.traits import Traits, builtin_traits
 from clawd.wire.events import Event
 
@@ -107,6 +108,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         tools: what is offered in this session, and by which names; for errors that name a tool.
         held: the paths of the call, held from its judgement to its act; None where nothing is
             run, and for calls of a program that judges by itself.
+        preview: what was shown of the changes that the call makes, to which it is held; None
+            where nothing was computed.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -121,6 +124,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
     tools: SessionTools = PlainNames()
     held: HeldPaths | None = None
+    preview: Preview | None = None
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 
@@ -190,6 +194,20 @@ class Tool(ABC):
         """
         everything = (context.workspace,) if self.starts_process else ()
         return Touched(reads=everything, writes=everything)
+
+    async def preview(
+        self,
+        arguments: Arguments,  # noqa: ARG002 - for those that change files
+        context: ToolContext,  # noqa: ARG002
+    ) -> Preview | None:
+        """Return what a call would make of files, without doing it; None when it makes nothing.
+
+        A tool that returns something is held to just that when it acts.
+
+        Raises:
+            ClawError: it cannot be computed, and the call cannot be made.
+        """
+        return None
 
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

@@ -10,9 +10,10 @@ from typing import BinaryIO, Protocol
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import CancelledByUserError
+from clawd.errors import BusyError, CancelledByUserError
 from clawd.security.file_content import FileChange, Keeper
 from clawd.tools.base import ToolContext
+from clawd.tools.preview import Preview, is_as_shown
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,14 +121,22 @@ class ChangeLog(Protocol):
 class ChangeKeeper(Keeper):
     """Keeps what one call changes.
 
+    Args:
+        log: keeps the changes for undo; None keeps none.
+        call: whose changes they are.
+        preview: what was shown of them; None where nothing was.
+
     Attributes:
         is_cancelled: set when nobody wants the call's changes any more.
         reverts: number of the change that is being taken back, or 0.
         undoing: what must not be dropped meanwhile.
     """
 
-    def __init__(self, log: ChangeLog | None, call: CallFacts) -> None:
+    def __init__(
+        self, log: ChangeLog | None, call: CallFacts, preview: Preview | None = None
+    ) -> None:
         self._log = log
+        self._shown = None if preview is None else list(preview.writes)
         self._call = call
         self._last = 0
         self.is_cancelled = threading.Event()
@@ -137,6 +146,7 @@ class ChangeKeeper(Keeper):
     @override
     def keep(self, change: FileChange, old: int) -> None:
         self._last = 0
+        self._check_shown(change)
         if self._log is not None and not _is_nothing(change):
             self._last = self._log.keep(
                 self._call, change, old, reverts=self.reverts, undoing=self.undoing
@@ -144,6 +154,20 @@ class ChangeKeeper(Keeper):
         if self.is_cancelled.is_set():
             self.drop()
             raise CancelledByUserError("the call was cancelled; nothing was changed")
+
+    def _check_shown(self, change: FileChange) -> None:
+        """Refuse a change that is not the next of those that were shown, or one after it."""
+        if self._shown is None:
+            return
+        while self._shown:
+            if is_as_shown(change, self._shown.pop(0)):
+                return
+        raise BusyError(
+            f"{change.path} is not what it was when this change was shown, or would become "
+            "something else; it is left as it is",
+            retry_after_s=0.1,
+            hint="Look at it again, and make the call anew.",
+        )
 
     @override
     def drop(self) -> None:

@@ -12,6 +12,7 @@ import logging
 import msgspec
 
 from clawd.errors import (
+    ClawError,
     ForbiddenError,
     InvalidRequestError,
     NotFoundError,
@@ -33,11 +34,13 @@ from clawd.tools.flow import Flow, Passage
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
+from clawd.tools.preview import Preview
 from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.settle import cancel_is_wanted, settled
 from clawd.tools.telling import DispatchSettings, Telling
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import ToolStarted
 from clawd.wire.safe_text import shortened
 
@@ -153,6 +156,8 @@ class Dispatcher:
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         verdict = self._review(prepared.action)
+        if not isinstance(verdict, Deny) and (problem := await self._foresee(prepared)):
+            return denied(problem)
         if isinstance(verdict, Ask):
             refusal = await self._ask(prepared, verdict, entry, request, scope)
             if refusal is not None:
@@ -164,6 +169,24 @@ class Dispatcher:
             entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
         last = self._gate.may_start(prepared.action)
         return refused_by(last) if isinstance(last, Deny) else None
+
+    async def _foresee(self, prepared: PreparedCall) -> str:
+        """Compute what the call makes of files, to which it is held; returns why it cannot be."""
+        tool = prepared.tool
+        try:
+            async with asyncio.timeout(tool.timeout_s):
+                preview = await tool.preview(prepared.arguments, prepared.context)
+        except TimeoutError:
+            return f"what it would change could not be computed within {tool.timeout_s:g} s"
+        except ClawError as error:
+            # It fails in the same way when it runs, and says so; nothing may be changed by it.
+            _log.info("nothing is foreseen of a call: %s", error.code)
+            preview = Preview()
+        if preview is not None:
+            outcome = preview.digest
+            prepared.action = msgspec.structs.replace(prepared.action, outcome=outcome)
+            prepared.context = msgspec.structs.replace(prepared.context, preview=preview)
+        return ""
 
     def _review(self, action: Action) -> Allow | Ask | Deny:
         if not self._journal.is_recording and action.assessment.risk != "low":
@@ -184,7 +207,10 @@ class Dispatcher:
         if cancelled:
             raise asyncio.CancelledError
         question = ApprovalQuestion(
-            action=prepared.action, reason=entry.full_reason, tainted_by=verdict.tainted_by
+            action=prepared.action,
+            reason=entry.full_reason,
+            tainted_by=verdict.tainted_by,
+            changes=_diffs(prepared),
         )
         resolution = await self._approvals.ask(question, deliver=scope.deliver)
         self._telling.resolved(resolution, scope)
@@ -192,6 +218,8 @@ class Dispatcher:
             again = self._edited(prepared, resolution, entry, request, scope)
             if isinstance(again, Refused):
                 return again
+            if problem := await self._foresee(prepared):
+                return denied(problem)
             return await self._ask(prepared, again, entry, request, scope)
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
@@ -298,7 +326,14 @@ class Dispatcher:
             self._telling.audit(
                 "tool approved", entry, approval=entry.approval, by=entry.approved_by or "-"
             )
-            scope.emit(ToolStarted(call_id=request.id, tool=entry.tool, sandbox=entry.sandbox))
+            scope.emit(
+                ToolStarted(
+                    call_id=request.id,
+                    tool=entry.tool,
+                    sandbox=entry.sandbox,
+                    changes=_diffs(prepared) if entry.approval != "user" else (),
+                )
+            )
 
         return Clearance(
             lambda: self._begin(prepared, entry),
@@ -404,6 +439,11 @@ class Dispatcher:
         )
         await self._flow.end(passage, result)
         return receipt_id
+
+
+def _diffs(prepared: PreparedCall) -> tuple[FileDiff, ...]:
+    preview = prepared.context.preview
+    return () if preview is None else preview.diffs
 
 
 def _text(name: str) -> str:

@@ -126,7 +126,9 @@ class CallPreparer:
         arguments = decode_arguments(prepared.arguments, tool.parameters)
         held = prepared.held
         held.check()
-        action = self._action(tool, arguments, request, scope, held)
+        action = msgspec.structs.replace(
+            self._action(tool, arguments, request, scope, held), outcome=prepared.action.outcome
+        )
         # Whether it is the same program is for the caller to compare, by the digest.
         if action.arguments != prepared.action.arguments:
             raise InvalidRequestError("it takes these arguments in another way now")
@@ -157,7 +159,7 @@ class CallPreparer:
         action = self._judged(tool, decoded, request, scope, held)
         prepared.held.close()
         prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
-        prepared.context = msgspec.structs.replace(prepared.context, held=held)
+        prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
         entry.arguments, entry.risk = action.arguments, action.assessment.risk
 
     def _offer(self, scope: CallScope) -> Offer:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from clawd.wire.changes import FileDiff
+
 
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
     """A turn began."""
@@ -77,6 +79,8 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
         environment: variables that differ from those every child gets.
         rule: the rule that `always` would add, for a person; empty where there can be none.
         expires_in_s: silence that long is a no.
+        changes: what becomes of files, computed by the daemon; the call writes just that or is
+            refused.
     """
 
     approval_id: str
@@ -90,6 +94,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
     environment: dict[str, str] = {}
     rule: str = ""
     expires_in_s: float = 120.0
+    changes: tuple[FileDiff, ...] = ()
 
 
 class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_resolved"):
@@ -115,11 +120,17 @@ class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True, tag="question_ask
 
 
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_started"):
-    """A call passed the gate and runs; `sandbox` is the level, empty when it starts no process."""
+    """A call passed the gate and runs.
+
+    Attributes:
+        sandbox: the level, empty when it starts no process.
+        changes: what it makes of files, where nobody was asked.
+    """
 
     call_id: str
     tool: str
     sandbox: str = ""
+    changes: tuple[FileDiff, ...] = ()
 
 
 class ToolProgress(msgspec.Struct, frozen=True, kw_only=True, tag="tool_progress"):

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.wire.changes import FileDiff
 from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.status_reports import StatusReport as StatusReport
 from clawd.wire.status_reports import WorkerLine as WorkerLine
@@ -46,6 +47,7 @@ class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_s: float
     environment: dict[str, str] = {}
     rule: str = ""
+    changes: tuple[FileDiff, ...] = ()
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 200
 ELLIPSIS = "…"
 MARKS_LIMIT = 8
+LOOKALIKES_LIMIT = 5
 
 _C0_AND_DEL = re.compile(r"[\x00-\x1f\x7f]")
 _C0_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -41,6 +42,9 @@ _ACTIVE = re.compile(
 )
 # A run that could hold too many marks: neither letters, nor blanks, nor ASCII.
 _MAYBE_MARKS = re.compile(r"[^\x00-\u02ff\w\s]{2,}")
+# Letters of other scripts that most fonts draw as a Latin one: Cyrillic, Greek, Armenian.
+_LIKE_LATIN = frozenset("аАВсСеЕёЁНіІїЇјЈКМоОрРѕЅТхХуУһԁԛԝӏҺԌΑΒΕΖΗΙΚΜΝΟΡΤΥΧοαρνιυκγϲϳօսհցոքզլՕՍ")
+_WORD = re.compile(r"\w+")
 _NOT_VISIBLE = re.compile(f"[{_INVISIBLE}]")
 _NOT_VISIBLE_IN_LINE = re.compile(f"[{_INVISIBLE}\t\n]")
 
@@ -102,6 +106,42 @@ def ascii_json(text: str) -> str:
 def has_invisible(text: str) -> bool:
     """Tell whether `visible` would change the text."""
     return _NOT_VISIBLE.search(text) is not None
+
+
+def lookalikes(text: str, limit: int = LOOKALIKES_LIMIT) -> list[str]:
+    """Return words in which letters of another script pass for Latin ones, each such letter named.
+
+    `p‹а CYRILLIC SMALL LETTER A›ypal` reads as a word of Latin letters. A text that is plainly of
+    another script is left alone, and so are letters that nobody takes for Latin ones (`Δt`).
+    """
+    words = [word for word in _WORD.findall(text) if not word.isascii()]
+    is_foreign = any(_is_foreign(each) for word in words for each in word)
+    found: dict[str, None] = {}
+    for word in words:
+        strange = {each for each in word if each in _LIKE_LATIN or _is_styled(each)}
+        is_mixed = any(unicodedata.name(each, "").startswith("LATIN") for each in word)
+        is_whole = len(word) > 1 and not is_foreign and strange >= set(word)
+        if strange and (is_mixed or is_whole or any(map(_is_styled, strange))):
+            found["".join(_named(each) if each in strange else each for each in word)] = None
+        if len(found) == limit:
+            break
+    return list(found)
+
+
+def _is_foreign(letter: str) -> bool:
+    """Whether a letter is of a script with lookalikes and is none."""
+    name = unicodedata.name(letter, "")
+    return name.startswith(("CYRILLIC", "GREEK", "ARMENIAN")) and letter not in _LIKE_LATIN
+
+
+def _is_styled(letter: str) -> bool:
+    """Whether it is a Latin letter in another form, or one of a script that borrowed them."""
+    forms = ("FULLWIDTH LATIN", "MATHEMATICAL ", "CHEROKEE")
+    return unicodedata.name(letter, "").startswith(forms)
+
+
+def _named(letter: str) -> str:
+    return f"‹{letter} {unicodedata.name(letter, '')}›"
 
 
 def shortened(text: str, limit: int) -> str:

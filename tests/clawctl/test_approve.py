@@ -5,10 +5,13 @@ import pty
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from clawctl import approve
 from clawctl.approve import Terminal
+from clawctl.render import Palette
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import Event
 from tests.support.terminal import LIMIT_S, REQUEST
 
@@ -87,3 +90,32 @@ def test_what_is_typed_before_the_question_is_put_does_not_count(
     assert asked.is_set()
     assert stream.waited_s == [approve.SETTLE_S], "nobody was given the time to look"
     assert stream.answers == [("a1", "deny", "d1")]
+
+
+def test_s12_a_long_question_says_what_it_is_once_more_beside_the_prompt() -> None:
+    content = "x\n" * 400
+    rows = {
+        "shell": ({"command": "make all"}, (), "shell  make all  22 B of arguments"),
+        "file_write": (
+            {"path": "docs/a.md", "content": content},
+            (FileDiff(path="docs/a.md", added=400, new_size=800),),
+            "file_write  docs/a.md  +400 -0 lines, 800 B",
+        ),
+    }
+    for tool, (arguments, changes, expected) in rows.items():
+        request = msgspec.structs.replace(
+            REQUEST,
+            tool=tool,
+            arguments=msgspec.json.encode(arguments).decode(),
+            changes=changes,
+        )
+        assert approve.in_short(request) == expected
+
+
+def test_s12_letters_that_pass_for_others_are_named_in_a_question() -> None:
+    shown: list[str] = []
+    request = msgspec.structs.replace(
+        REQUEST, tool="shell", arguments='{"command":"curl https://p\u0430ypal.com"}'
+    )
+    approve.show_request(shown.append, Palette(is_on=False), request)
+    assert shown[-1].endswith("p‹\u0430 CYRILLIC SMALL LETTER A›ypal")

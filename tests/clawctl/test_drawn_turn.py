@@ -10,6 +10,7 @@ from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
 from clawctl.screen import Screen
 from clawctl.turn import ViewOptions, usage_line
+from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -24,7 +25,6 @@ from clawd.wire.events import (
     ToolProgress,
     ToolRequested,
     ToolStarted,
-    TurnStarted,
     TurnUsage,
 )
 from tests.support.drawing import Drawing, PyteTerminal, Tty
@@ -154,35 +154,42 @@ def test_a_call_that_fails_says_why() -> None:
     assert turn.terminal.text == ["✗ shell failed  x  120 ms  receipt-1", "  │ error: no x"]
 
 
-def test_an_edit_is_a_diff_with_line_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("".join(f"line {n}\n" for n in range(1, 40)))
+def started(tool: str, *changes: FileDiff) -> ToolStarted:
+    return ToolStarted(call_id="1", tool=tool, changes=changes)
+
+
+def test_an_edit_is_a_diff_with_line_numbers() -> None:
+    lines = (
+        DiffLine(mark=" ", text="line 19", number=19),
+        DiffLine(mark="-", text="line 20", number=20),
+        DiffLine(mark="+", text="new 20", number=20),
+        DiffLine(mark="+", text="new 21", number=21),
+        DiffLine(mark=" ", text="line 21", number=22, has_end=False),
+    )
     turn = drawing()
-    turn.show(TurnStarted(conversation_id="c", turn_id="t", provider="p", workspace=str(tmp_path)))
-    values = {"path": "a.py", "old_text": "line 20\n", "new_text": "new 20\nnew 21\n"}
-    turn.show(requested("file_edit", values))
-    (tmp_path / "a.py").write_text("it is written")
+    turn.show(requested("file_edit", {"path": "a.py", "old_text": "line 20\n", "new_text": "…"}))
+    turn.show(started("file_edit", FileDiff(path="a.py", lines=lines, added=2, removed=1)))
     turn.show(done("file_edit", "updated a.py"))
     turn.finish(None)
     assert turn.terminal.text[1:] == [
         "  a.py +2 -1",
-        "  18   line 18",
         "  19   line 19",
         "  20 - line 20",
         "  20 + new 20",
         "  21 + new 21",
-        "  22   line 21",
-        "  23   line 22",
+        "  22   line 21 (no newline at the end)",
     ]
     assert "\x1b[32m+ new 20\x1b[0m" in turn.raw
 
 
-def test_a_long_diff_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_long_diff_says_what_it_leaves_out() -> None:
+    lines = tuple(DiffLine(mark="+", text="x", number=number) for number in range(1, 101))
+    diff = FileDiff(path="new.txt", lines=lines, is_new=True, is_cut=True, added=102)
     turn = drawing()
-    turn.show(TurnStarted(conversation_id="c", turn_id="t", provider="p", workspace=str(tmp_path)))
-    turn.show(requested("file_write", {"path": "new.txt", "content": "x\n" * 100}))
-    turn.show(done("file_write", "created"))
+    turn.show(requested("file_write", {"path": "new.txt", "content": "x\n" * 102}))
+    turn.show(started("file_write", diff), done("file_write", "created"))
     turn.finish(None)
-    assert turn.terminal.text[1] == "  new.txt new file +100 -0"
+    assert turn.terminal.text[1] == "  new.txt new file cut: 2 lines are not here +102 -0"
     assert turn.terminal.text[-1] == "  … 77 more lines"
 
 

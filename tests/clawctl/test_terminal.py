@@ -13,6 +13,7 @@ import pexpect
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalResolved,
     QuestionAsked,
@@ -172,20 +173,27 @@ class TestApproval:
         child.expect("<a1 deny d1>")
 
     def test_an_edit_shows_what_the_file_becomes_beside_the_arguments(
-        self, daemon: FakeDaemon, spawn: Spawn, tmp_path: Path
+        self, daemon: FakeDaemon, spawn: Spawn
     ) -> None:
-        (tmp_path / "a.txt").write_text("first\nsecond\nthird\n")
         values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202eb"}
+        lines = (
+            DiffLine(mark=" ", text="first\r", number=1),
+            DiffLine(mark="-", text="second\r", number=2),
+            DiffLine(mark="+", text="2\u202eb\r", number=2),
+        )
+        diff = FileDiff(path="a.txt", lines=lines, added=1, removed=1, new_size=12)
         request = msgspec.structs.replace(
-            REQUEST, tool="file_edit", arguments=json.dumps(values), workspace=str(tmp_path)
+            REQUEST, tool="file_edit", arguments=json.dumps(values), changes=(diff,)
         )
         daemon.handlers["send_message"] = lambda call: asking(call, request)
         child = spawn("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         shown = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", child.before).splitlines()]
         assert 'new_text: "2‹U+202E›b"' in shown
-        at = shown.index("changes  a.txt  +1 -1")
-        assert shown[at + 1 : at + 5] == ["1   first", "2 - second", "2 + 2‹U+202E›b", "3   third"]
+        at = shown.index("changes  a.txt  +1 -1  (CR LF line ends)")
+        assert shown[at + 1 : at + 4] == ["1   first", "2 - second", "2 + 2‹U+202E›b"]
+        # It has scrolled by: what it is stands beside the question once more.
+        assert "file_edit  a.txt  +1 -1 lines, 12 B" in shown[-2:]
 
     def test_is_never_read_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path

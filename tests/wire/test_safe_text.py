@@ -1,6 +1,7 @@
 """Text made safe to show and to splice."""
 
 import json
+import re
 import unicodedata
 
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from clawd.wire.safe_text import (
     ascii_json,
     has_invisible,
+    lookalikes,
     paragraph,
     shortened,
     single_line,
@@ -129,3 +131,23 @@ def test_marks_beyond_a_few_are_told_and_not_shown() -> None:
 )
 def test_what_hides_is_written_out_where_it_has_no_place(text: str, shown: str) -> None:
     assert terminal_safe(text) == shown
+
+
+def test_s12_letters_that_pass_for_latin_ones_are_named() -> None:
+    """Rows: a text, and the letters that are named in it."""
+    rows = {
+        "p\u0430ypal.com/x": ["\u0430"],
+        "\u0435\u0445\u0435": ["\u0435", "\u0445", "\u0435"],  # all of it, in Cyrillic
+        "curl \u0435xample.org": ["\u0435"],
+        "\uff52\uff4d -rf": ["\uff52", "\uff4d"],
+        "\U0001d42b\U0001d426 x": ["\U0001d42b", "\U0001d426"],
+        "\u0391dmin": ["\u0391"],
+        "plain text, docs/a.md": [],
+        "na\u00efve stra\u00dfe": [],
+        "\u0394t \u03bcs \u03bbx": [],
+        "\u0441\u043e\u0440 \u0432 \u043b\u0435\u0441\u0443": [],  # a Russian sentence
+        "\u65e5\u672c\u8a9e docs": [],
+    }
+    found = {text: re.findall("‹(.) [^›]*›", "".join(lookalikes(text))) for text in rows}
+    assert found == rows
+    assert lookalikes("p\u0430ypal") == ["p‹\u0430 CYRILLIC SMALL LETTER A›ypal"]

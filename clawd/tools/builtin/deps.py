@@ -17,6 +17,7 @@ from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
 from clawd.tools.plans import PlanStore
+from clawd.tools.preview import RehearsedWorkspace
 from clawd.tools.session_files import SessionAccess
 from clawd.wire.references import looks_like_reference
 
@@ -127,6 +128,10 @@ class FileTool(Tool):
     def _opened(self, context: ToolContext, keeper: Keeper | None = None) -> Workspace:
         """Return the workspace of a call, to be entered in the thread that acts."""
         return Workspace(self._rules(context), keeper, held=context.held, umask=self._umask)
+
+    def _rehearsal(self, context: ToolContext) -> RehearsedWorkspace:
+        """Return a workspace like that of the call, in which nothing is changed."""
+        return RehearsedWorkspace(self._rules(context), held=context.held)
 
     def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""

@@ -4,13 +4,14 @@
 flat tool of its kind.
 """
 
+import contextlib
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from clawd.errors import InvalidRequestError
 from clawd.security.risk import Assessment, worst
-from clawd.tools.base import Arguments, ToolContext, ToolResult, Touched, failed
+from clawd.tools.base import Arguments, ToolContext, ToolResult, Touched, failed, in_thread
 from clawd.tools.builtin.acting import ActingTool, Watch
 from clawd.tools.builtin.changing import ChangingTool
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
@@ -18,6 +19,7 @@ from clawd.tools.builtin.file_edit import FileEditTool
 from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
 from clawd.tools.builtin.files import CheckPathTool, FileListTool, FileReadTool
 from clawd.tools.builtin.fs_ops_batch import (
+    CHANGING,
     MAX_FILES,
     MAX_OPERATIONS,
     Operation,
@@ -28,6 +30,7 @@ from clawd.tools.builtin.fs_ops_batch import (
 )
 from clawd.tools.builtin.fs_ops_run import CLIP_BYTES, run_batch
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
+from clawd.tools.preview import Preview
 from clawd.wire.references import looks_like_reference, no_path
 
 # What is left of the call's time when no further operation is begun.
@@ -130,6 +133,28 @@ class FsOpsTool(ChangingTool):
             reads=tuple(dict.fromkeys(path for one in each for path in one.reads)),
             writes=tuple(dict.fromkeys(path for one in each for path in one.writes)),
         )
+
+    @override
+    async def preview(self, arguments: Arguments, context: ToolContext) -> Preview | None:
+        try:
+            operations = self._operations(arguments, context)
+            batch = batch_of(arguments, operations)
+        except InvalidRequestError:
+            return None  # it is refused as a whole
+        if not any(each.verb in CHANGING for each in operations):
+            return None
+        watch = Watch(self.timeout_s * (1 - _RESERVE))
+
+        def rehearse() -> Preview:
+            with self._rehearsal(context) as workspace:
+                with contextlib.suppress(InvalidRequestError):  # two edits overlap
+                    run_batch(batch, self._tools, workspace, watch)
+                return workspace.preview()
+
+        try:
+            return await in_thread(rehearse)
+        finally:
+            watch.cancelled.set()
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

@@ -39,7 +39,7 @@ _WORDS: dict[str, Verb] = {
     "exists": "check", "stat": "check",
 }  # fmt: skip
 _OF_FILES = frozenset({"read", "write", "edit", "append", "check"})
-_CHANGING = frozenset({"write", "append", "edit"})
+CHANGING = frozenset({"write", "append", "edit"})
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ def _grouped(operations: tuple[Operation, ...]) -> list[tuple[list[Operation], b
             edits[each.place] = groups[-1][0]
         elif each.verb == "write":
             edits.pop(each.place, None)
-        if each.verb in _CHANGING:
+        if each.verb in CHANGING:
             changed.add(each.place)
     return groups
 

@@ -5,6 +5,7 @@ person or a command changed it since) stops the whole call, unless `force` says 
 undo replaces is kept like any change: `redo` brings back what the newest undo took away.
 """
 
+import contextlib
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from clawd.tools.builtin.changing import ChangingTool
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import shown_name
 from clawd.tools.changes import Change, ChangeKeeper, ChangeLog, ChangeScope, Undoing
+from clawd.tools.preview import Preview
 
 MAX_STEPS = 100
 
@@ -75,6 +77,8 @@ class UndoTool(ChangingTool):
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         here = context.workspace
         found = [self._located(here / path, context) for path in self._paths(arguments, context)]
+        if not found:
+            return Assessment(risk="low", reason="finds nothing to change back", outward=False)
         inside = [each.path.relative_to(here) for each in found if each.place == "inside"]
         later = any(acts_later(path, workspace=here) for path in inside)
         is_beyond = len(inside) < len(found)
@@ -94,14 +98,17 @@ class UndoTool(ChangingTool):
 
     def _paths(self, arguments: Arguments, context: ToolContext) -> list[str]:
         """Return what the call would take back now: relative paths, absolute ones outside."""
+        calls = self._newest(arguments, context)
+        return [change.file.path for call in calls for change in call]
+
+    def _newest(self, arguments: Arguments, context: ToolContext) -> list[list[Change]]:
         if self._changes is None:
             return []
-        calls = self._changes.peek(
+        return self._changes.peek(
             _scope(context),
             calls=min(max(arguments.get("steps", 1), 1), MAX_STEPS),
             reverting=bool(arguments.get("redo")),
         )
-        return [change.file.path for call in calls for change in call]
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
@@ -110,25 +117,38 @@ class UndoTool(ChangingTool):
             return failed(f"steps is {steps}; it must be 1 to {MAX_STEPS}")
         if log is None:
             return failed("nothing is kept for undo here")
-        scope = _scope(context)
-        redo, force = bool(arguments.get("redo")), bool(arguments.get("force"))
+        scope, redo = _scope(context), bool(arguments.get("redo"))
         calls = await in_thread(lambda: log.newest(scope, calls=steps, reverting=redo))
         if not calls:
             return failed(_nothing(scope, redo=redo))
         done: list[str] = []
-        ids = tuple(call[0].call.call_id for call in calls)
         for call in calls:
             try:
                 self._check_places(call)
-                done += await self._change(
-                    context, _Undoing(log, call, ids, force=force, redo=redo)
-                )
+                done += await self._change(context, _Undoing(log, call, calls, arguments))
             except ClawError as error:
                 return _broken_off(error, done)
         missing = steps - len(calls)
         if missing:
             done.append(f"(there was nothing more: {len(calls)} of {steps} steps)")
         return succeeded("\n".join(done), calls=len(calls))
+
+    @override
+    async def preview(self, arguments: Arguments, context: ToolContext) -> Preview | None:
+        if self._changes is None:
+            return None
+        calls, log = self._newest(arguments, context), _KeptLog(self._changes)
+
+        def rehearse() -> Preview:
+            with self._rehearsal(context) as workspace:
+                with contextlib.suppress(ClawError):  # the call is broken off there as well
+                    for call in calls:
+                        self._check_places(call)
+                        keeper = ChangeKeeper(None, call[0].call)
+                        _Undoing(log, call, calls, arguments)(workspace, keeper)
+                return workspace.preview()
+
+        return await in_thread(rehearse)
 
     def _check_places(self, call: list[Change]) -> None:
         """Refuse what lies outside the workspace where a person would be asked or it is denied."""
@@ -146,13 +166,17 @@ class _Undoing:
     """Takes one call back of those that shall be; runs in a thread."""
 
     def __init__(
-        self, log: ChangeLog, call: list[Change], calls: tuple[str, ...], *, force: bool, redo: bool
+        self,
+        log: "ChangeLog | _KeptLog",
+        call: list[Change],
+        calls: list[list[Change]],
+        arguments: Arguments,
     ) -> None:
         self._log = log
         self._call = call
-        self._calls = calls
-        self._force = force
-        self._redo = redo
+        self._calls = tuple(each[0].call.call_id for each in calls)
+        self._force = bool(arguments.get("force"))
+        self._redo = bool(arguments.get("redo"))
 
     def __call__(self, workspace: Workspace, keeper: ChangeKeeper) -> list[str]:
         told: list[str] = []
@@ -182,7 +206,8 @@ class _Undoing:
                 continue
             if _same(now, after) or self._force:
                 steps.append(Step(change=change, now=now))
-            elif not _same(now, before):  # else a crash came between the note and the act
+            elif now is None or not _same(now, before):
+                # Else a crash came between the note and the act.
                 conflicts.append(Conflict(path=path, reason=_since(now)))
             else:
                 self._log.drop(change.number)
@@ -205,6 +230,20 @@ class _Undoing:
         return f"{word}: {shown_name(path)} restored ({before.size} B)"
 
 
+class _KeptLog:
+    """A log of which nothing is dropped, for a look at what undo would do."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+
+    def drop(self, number: int) -> None:
+        """Do nothing."""
+
+    def content(self, change: Change) -> BinaryIO:
+        """Open the content that a change replaced."""
+        return self._log.content(change)
+
+
 def _scope(context: ToolContext) -> ChangeScope:
     return ChangeScope(
         owner=context.principal.uid,
@@ -225,7 +264,9 @@ def _same(one: FileState | None, other: FileState | None) -> bool:
 
 
 def _since(now: FileState | None) -> str:
-    return "it is gone" if now is None else "it was changed since by somebody else"
+    if now is None:
+        return "it is gone, moved or removed since"
+    return "it was changed since by somebody else"
 
 
 def _word(*, redo: bool) -> str:

@@ -215,4 +215,5 @@ def _approval(pending: PendingApproval) -> ApprovalLine:
         expires_in_s=pending.expires_in_s,
         environment=shown.environment,
         rule=pending.rule,
+        changes=shown.changes,
     )
