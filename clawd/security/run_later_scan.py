@@ -53,7 +53,7 @@ _LINKED = FOLDERS | VENV_NAMES | {path.split("/")[0] for path in BELOW}
 # Longer names are refused by the kernel, but a program may start from a folder that has the longest
 # name and go on by a relative one.
 PATH_MAX = 4096
-_LONGEST = 2 * PATH_MAX
+LONGEST = 2 * PATH_MAX
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["file", "folder", "link", "repository"]
@@ -256,7 +256,7 @@ def reachable(path: str) -> Iterator[str]:
     if size < PATH_MAX:
         yield path
         return
-    if size > _LONGEST:
+    if size > LONGEST:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     folder, _, name = path.rpartition("/")
     descriptor = os.open("/", _FOLDER)
