@@ -31,7 +31,12 @@ from clawd.wire.log_reports import LogLine
 from clawd.wire.mcp_reports import McpDiff, McpServerLine, McpServerList, McpToolDetail, McpToolList
 from clawd.wire.memory_methods import MemoryCheck
 from clawd.wire.metric_reports import MetricsReport
-from clawd.wire.policy_reports import PolicyCaseLine, PolicyExplanation, PolicyReplay
+from clawd.wire.policy_reports import (
+    PolicyBoundary,
+    PolicyCaseLine,
+    PolicyExplanation,
+    PolicyReplay,
+)
 from clawd.wire.prompt_reports import PromptText
 from clawd.wire.reports import (
     ApprovalLine,
@@ -270,6 +275,7 @@ TYPES: dict[str, Any] = {
     "plugin remove": Done,
     "policy explain": PolicyExplanation,
     "policy replay": PolicyReplay,
+    "policy show": PolicyBoundary,
     "policy test": list[PolicyCaseLine],
     "provider list": list[ProviderLine],
     "provider test": ProviderTested,

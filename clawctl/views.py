@@ -13,7 +13,7 @@ from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
 from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.mcp_reports import McpServerLine
-from clawd.wire.policy_reports import PolicyExplanation
+from clawd.wire.policy_reports import PolicyBoundary, PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
 from clawd.wire.safe_text import terminal_safe
@@ -155,6 +155,36 @@ def show_explanation(found: PolicyExplanation) -> None:
     fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
     fields += [("rule", found.rule), ("hint", found.hint)]
     show_fields([(name, value) for name, value in fields if value])
+
+
+def show_boundary(found: PolicyBoundary) -> None:
+    """Print what tools may touch and reach, and what they never may; a name a line."""
+    inside = "file tools stay in it" if found.workspace_only else "file tools may leave it, or ask"
+    fields = [
+        ("autonomy", found.autonomy),
+        ("sandbox", found.sandbox),
+        ("workspace", f"{found.workspace} ({inside})"),
+        ("workspaces under", _lines(found.workspace_roots)),
+        ("forbidden paths", _lines(found.forbidden_paths)),
+        ("forbidden commands", _words(found.forbidden_commands)),
+        ("allowed commands", _words(found.allowed_commands)),
+        (
+            "allowed domains",
+            _words(found.allowed_domains, "none: each other host asks or is refused"),
+        ),
+        ("allowed addresses", _words(found.allowed_addresses, "none that is private or loopback")),
+        ("untrusted paths", _words(found.untrusted_paths)),
+        ("may be written though run later", _words(found.writable_run_later)),
+    ]
+    show_fields(fields)
+
+
+def _lines(values: tuple[str, ...]) -> str:
+    return "\n".join(values) or "none"
+
+
+def _words(values: tuple[str, ...], nothing: str = "none") -> str:
+    return ", ".join(values) or nothing
 
 
 def show_session_files(found: SessionFileList) -> None:

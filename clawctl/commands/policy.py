@@ -9,7 +9,7 @@ import click
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, say, show_table
-from clawctl.views import check_arguments, show_explanation
+from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
 from clawd.wire.policy_methods import (
     REPLAY_LIMIT,
@@ -17,6 +17,7 @@ from clawd.wire.policy_methods import (
     CheckPolicy,
     ExplainPolicy,
     ReplayPolicy,
+    ShowPolicy,
 )
 from clawd.wire.policy_reports import PolicyReplay
 
@@ -63,6 +64,20 @@ def explain(
         emit_json(found)
     else:
         show_explanation(found)
+
+
+@command.command()
+@click.option("-C", "--directory", default="", metavar="DIR", help="The workspace to look at.")
+@json_option
+@pass_app
+def show(app: App, directory: str, *, as_json: bool) -> None:
+    """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
+    with app.client() as client:
+        found = client.call(ShowPolicy(workspace=_absolute(directory)))
+    if as_json:
+        emit_json(found)
+    else:
+        show_boundary(found)
 
 
 @command.command()

@@ -192,7 +192,7 @@ _LIST = (
         SAFETY,
         "/policy [TOOL JSON]",
         "daemon:policy",
-        "Show autonomy and rules, or what a call would be answered.",
+        "Show the boundary and the rules, or what a call would be answered.",
         "tools",
     ),
     _slash(SAFETY, "/receipts", "daemon:receipts", "Show the newest receipts."),

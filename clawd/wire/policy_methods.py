@@ -3,7 +3,7 @@
 from typing import Literal
 
 from clawd.wire.method import Method
-from clawd.wire.policy_reports import PolicyCheck, PolicyExplanation, PolicyReplay
+from clawd.wire.policy_reports import PolicyBoundary, PolicyCheck, PolicyExplanation, PolicyReplay
 
 REPLAY_LIMIT = 10_000
 
@@ -17,6 +17,12 @@ class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
     arguments: str = "{}"
     workspace: str = ""
     autonomy: Autonomy | None = None
+
+
+class ShowPolicy(Method[PolicyBoundary], frozen=True, kw_only=True):
+    """Show the boundary that the policy draws in a workspace, the configured one if empty."""
+
+    workspace: str = ""
 
 
 class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):

@@ -15,6 +15,29 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
+class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
+    """What tools may touch and reach, and what they never may, in one folder.
+
+    Attributes:
+        workspace: the folder in which tools act.
+        sandbox: the level that holds commands.
+        writable_run_later: files that commands may write though programs outside run them later.
+    """
+
+    autonomy: str
+    sandbox: str
+    workspace: str
+    workspace_only: bool
+    workspace_roots: tuple[str, ...] = ()
+    forbidden_paths: tuple[str, ...] = ()
+    forbidden_commands: tuple[str, ...] = ()
+    allowed_commands: tuple[str, ...] = ()
+    allowed_domains: tuple[str, ...] = ()
+    allowed_addresses: tuple[str, ...] = ()
+    untrusted_paths: tuple[str, ...] = ()
+    writable_run_later: tuple[str, ...] = ()
+
+
 class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
     """One case, what the policy answers, and what is wrong with that ("" when nothing is)."""
 

@@ -82,6 +82,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "policy": (
         ('policy explain shell \'{"command": "rm -r build"}\'', "What would be answered."),
+        ("policy show", "What tools may touch and reach, and what they never may."),
         ("policy replay --autonomy full --since 7d", "What would have been decided otherwise."),
     ),
     "provider": (("provider test local", "Ask it for the smallest answer."),),

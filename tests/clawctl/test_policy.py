@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import astuple, replace
 
 from clawctl.commands.policy import _since
 from clawctl.main import main
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy, ShowPolicy
 from clawd.wire.policy_reports import (
+    PolicyBoundary,
     PolicyCaseLine,
     PolicyCheck,
     PolicyExplanation,
@@ -108,6 +110,43 @@ def test_without_a_file_the_configured_table_is_judged(daemon: FakeDaemon, capsy
     assert main(["policy", "test"]) == 0
     (asked,) = daemon.calls_of(CheckPolicy)
     assert (asked.configured, asked.table) == (True, "")
+
+
+def test_m4_the_boundary_is_listed_whole(daemon: FakeDaemon, capsys: Capture) -> None:
+    boundary = PolicyBoundary(
+        autonomy="supervised",
+        sandbox="bwrap",
+        workspace="/home/ada/project",
+        workspace_only=True,
+        workspace_roots=("/home/ada",),
+        forbidden_paths=("/etc", "/home/ada/.ssh\x1b[2J"),
+        forbidden_commands=("sudo", "mkfs"),
+        allowed_commands=("git log",),
+        allowed_domains=("*.example.org",),
+        allowed_addresses=("localhost:8080",),
+        untrusted_paths=("*.eml",),
+        writable_run_later=("conftest.py",),
+    )
+    daemon.handlers["show_policy"] = boundary
+    assert main(["policy", "show", "-C", "."]) == 0
+    shown = capsys.readouterr().out
+    assert daemon.calls_of(ShowPolicy)[0].workspace == str(Path.cwd())
+    values = [
+        value
+        for each in astuple(boundary)
+        for value in (each if isinstance(each, tuple) else [each])
+    ]
+    missing = [v for v in values if isinstance(v, str) and v.replace("\x1b[2J", "") not in shown]
+    assert missing == []
+    assert "file tools stay in it" in shown
+    assert "\x1b" not in shown
+    daemon.handlers["show_policy"] = replace(boundary, workspace_only=False, forbidden_paths=())
+    assert main(["policy", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert "file tools may leave it" in shown
+    assert ["forbidden", "paths", "none"] in [line.split() for line in shown.splitlines()]
+    assert main(["policy", "show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workspace_only"] is False
 
 
 def test_explain_takes_another_autonomy(daemon: FakeDaemon, capsys: Capture) -> None:

@@ -12,6 +12,7 @@ from clawctl.views import (
     check_arguments,
     estop_line,
     newest_receipts,
+    show_boundary,
     show_explanation,
     show_receipts,
     show_status,
@@ -19,7 +20,7 @@ from clawctl.views import (
 from clawd.errors import ClawError
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.methods import ClearEstop, EstopState, ListRules, SetEstop, Status
-from clawd.wire.policy_methods import ExplainPolicy
+from clawd.wire.policy_methods import ExplainPolicy, ShowPolicy
 from clawd.wire.receipt_methods import ListReceipts
 
 
@@ -49,14 +50,9 @@ def receipts(host: Host, _rest: str) -> None:
 def policy(host: Host, rest: str) -> None:
     """Show what is allowed, or what a call would be answered."""
     if not rest:
-        report = host.call(Status())
-        show_fields(
-            [
-                ("autonomy", report.autonomy),
-                ("sandbox", report.sandbox),
-                ("estop", "SET" if report.estop else "not set"),
-            ]
-        )
+        show_boundary(host.call(ShowPolicy(workspace=host.workspace)))
+        report = host.call(EstopState())
+        show_fields([("emergency stop", "SET" if report.is_set else "not set")])
         rules = host.call(ListRules()).items
         show_table(
             ("RULE", "TOOL", "EXPIRES", "MATCHES"),

@@ -111,6 +111,7 @@ ROWS: dict[str, Row] = {
     "plugin remove": Row(words=["{plugin}", "--yes"], says="probe", bad=["nothing", "--yes"], bad_code=FAILED, why="nothing"),
     "policy explain": Row(words=["time"], says="allow", bad=["time", "["], bad_code=FAILED, why="is no JSON object"),
     "policy replay": Row(says="calls would be decided", bad=["--since", "soon"], why="7d"),
+    "policy show": Row(says="forbidden paths", bad=["-C", "/nonexistent/x"], bad_code=FAILED, why="/nonexistent/x"),
     "policy test": Row(words=["{table}"], says="1 of 1", bad=["{new}"], why="does not exist"),
     "provider list": Row(says="mock"),
     "provider test": Row(words=["mock"], says="mock", bad=["nothing"], bad_code=FAILED, why="configured"),

@@ -4,6 +4,8 @@ import asyncio
 import itertools
 from typing import assert_never
 
+import msgspec
+
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
 from clawd.errors import ForbiddenError, InvalidRequestError
@@ -16,8 +18,15 @@ from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.outcome import CallRequest
-from clawd.wire.policy_methods import REPLAY_LIMIT, CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.policy_methods import (
+    REPLAY_LIMIT,
+    CheckPolicy,
+    ExplainPolicy,
+    ReplayPolicy,
+    ShowPolicy,
+)
 from clawd.wire.policy_reports import (
+    PolicyBoundary,
     PolicyCaseLine,
     PolicyCheck,
     PolicyExplanation,
@@ -45,6 +54,15 @@ class PolicyHandlers(Handler):
             folder = calls.workspace(params.workspace)
             found = judge.explain(request, call.principal, workspace=folder)
         return _explanation(*found)
+
+    async def show_policy(self, params: ShowPolicy, call: Call) -> PolicyBoundary:
+        """Show what tools may touch and reach, and what they never may."""
+        folder = self.parts.calls.workspace(params.workspace)
+        report = await self.parts.status(call.principal)
+        _, values = self.parts.effective_config()
+        found = {**values["security"], "sandbox": report.sandbox, "workspace": str(folder)}
+        # Keys that are no part of the boundary are left out by the type.
+        return msgspec.convert(found, PolicyBoundary)
 
     async def check_policy(self, params: CheckPolicy, call: Call) -> PolicyCheck:
         """Judge a table of cases: the one given, or the configured one."""
