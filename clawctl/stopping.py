@@ -129,7 +129,7 @@ def end(
         if not was_asked:
             say(f"● the daemon (pid {daemon.pid}) does not answer; it gets SIGTERM")
             _signal(daemon, handle, signal.SIGTERM)
-            if _has_ended(daemon, handle, min(limit_s, SIGNAL_GRACE_S)):
+            if _has_ended(daemon, handle, limit_s):
                 return "terminated"
         say(f"● the daemon (pid {daemon.pid}) does not end; it gets SIGKILL")
         _signal(daemon, handle, signal.SIGKILL)
