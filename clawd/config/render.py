@@ -25,6 +25,7 @@ from clawd.config.schema import (
     Config,
     LimitsSection,
     MemorySection,
+    NotifySection,
     ProviderSection,
     ProvidersSection,
     ReceiptsSection,
@@ -116,6 +117,7 @@ def render_default_config(layout: Layout) -> str:
         (("external_tools",), ExternalToolsSection),
         (("plugins",), PluginsSection),
         (("web",), WebSection),
+        (("notify",), NotifySection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))

@@ -303,6 +303,33 @@ class AgentProfile(Section):
     tools_allow: Words = Field(default=("*",), description="The tools offered to it.")
 
 
+class NotifySection(Section):
+    """How a person who looks elsewhere is told: an approval waits, a detached turn has ended."""
+
+    desktop: bool = Field(
+        default=False, description="On the desktop of the daemon's user, by notify-send."
+    )
+    command: Words = Field(
+        default=(),
+        description="A program and its arguments; it is given the message as JSON on its input.",
+    )
+    webhook: str = Field(
+        default="", description="An address that the message is posted to, as JSON."
+    )
+    webhook_env: str = Field(
+        default="",
+        description="Instead of webhook: the environment variable, or systemd credential, that "
+        "holds the address, where it is a secret.",
+    )
+    webhook_private: bool = Field(
+        default=False,
+        description="The address may lead to this machine or a private network.",
+    )
+    after_s: float = Field(
+        default=10.0, ge=0, le=3_600, description="An approval that waits longer is told."
+    )
+
+
 class LimitsSection(Section):
     """Bounds on time and size."""
 
@@ -388,6 +415,7 @@ class Config(Section):
     plugins: PluginsSection = PluginsSection()
     mcp: McpSection = McpSection()
     web: WebSection = WebSection()
+    notify: NotifySection = NotifySection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clawd.config.load import is_private
 from clawd.config.mcp import McpServerSection
-from clawd.config.schema import ProviderSection
+from clawd.config.schema import NotifySection, ProviderSection
 from clawd.errors import ConfigError
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
@@ -47,6 +47,17 @@ def mcp_client_secret(alias: str, section: McpServerSection, environ: Mapping[st
         name = section.oauth_client_env
         return _from_environment(f"MCP server {alias}", "client secret", name, environ)
     return ""
+
+
+def webhook_address(section: NotifySection, environ: Mapping[str, str]) -> str:
+    """Return the address that notifications are posted to, "" for none.
+
+    Raises:
+        ConfigError: it is configured and not to be had; the message never holds it.
+    """
+    if section.webhook_env:
+        return _from_environment("[notify]", "webhook", section.webhook_env, environ)
+    return section.webhook
 
 
 def mcp_variables(

@@ -160,6 +160,10 @@ class Broadcast:
         """Give the event to every subscription."""
         if self._tell is not None:
             self._tell(event)
+        self.tell_followers(event)
+
+    def tell_followers(self, event: Event) -> None:
+        """Give the event to every subscription, and to nobody else."""
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
             if subscription.stalled:

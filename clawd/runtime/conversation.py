@@ -216,6 +216,14 @@ class ConversationBook:
         )
         return live
 
+    def tell_followers(self, conversation_id: str, event: Event) -> bool:
+        """Tell an event to those who follow a conversation; tell whether anybody does."""
+        live = self._live.get(conversation_id)
+        if live is None or not live.broadcast.is_followed:
+            return False
+        live.broadcast.tell_followers(event)
+        return True
+
     async def keep_taint(self, conversation_id: str, principal: Principal) -> None:
         """Write down what untrusted text a conversation was given by calls outside of turns."""
         sources = list(self._taint.sources(conversation_id))

@@ -70,12 +70,19 @@ class Hub:
         """Tell an event to all that it is for."""
         for listener in self._listeners:
             listener(told)
+        self.tell_followers(told)
+
+    def tell_followers(self, told: DaemonEvent) -> bool:
+        """Tell an event to those who follow and may see it; tell whether there are any."""
+        is_told = False
         for subscription in tuple(self._subscriptions):
             if not subscription.may_see(told):
                 continue
             subscription.put(told)
+            is_told = True
             if subscription.stalled:
                 self._subscriptions.discard(subscription)
+        return is_told
 
     def teller(
         self, *, owner: int, conversation_id: str = "", made_by: str = ""

@@ -123,7 +123,7 @@ class Preparation:
         model = incoming.model or agent.model or _model_for(provider, settings)
         workspace = _workspace(live, settings)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
-        emit(_started(live, turn_id, provider=provider, model=model, workspace=workspace))
+        emit(_started(live, incoming, turn_id, provider=provider, model=model, workspace=workspace))
         await self._await_tools(emit)
         offered = partial(self._offered, settings, agent, incoming)
         offer = _chosen_of(incoming, offered())
@@ -358,7 +358,13 @@ def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None)
 
 
 def _started(
-    live: LiveConversation, turn_id: str, *, provider: Provider, model: str, workspace: Path
+    live: LiveConversation,
+    incoming: IncomingMessage,
+    turn_id: str,
+    *,
+    provider: Provider,
+    model: str,
+    workspace: Path,
 ) -> TurnStarted:
     return TurnStarted(
         conversation_id=live.record.id,
@@ -366,6 +372,7 @@ def _started(
         provider=provider.name(),
         model=model,
         workspace=str(workspace),
+        detached=incoming.detach and incoming.door == "socket",
     )
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
+from clawd.channels.base import Outgoing
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
 from clawd.config.render import overridden, redacted
+from clawd.config.secrets import webhook_address
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError
+from clawd.errors import ClawError, ConfigError
 from clawd.mcp.model import RemoteServers
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
@@ -241,12 +243,35 @@ class Daemon:
             care=care_for(book, self.memory, self.state, redactor, models),
         )
         self._begin_upkeep(book, rules)
+        await self._begin_notices(redactor)
         self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
         self.estop.add_listener(tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person))
         await self.mcp.open(self.state.loaded, self._offer_tools)
         await asyncio.to_thread(self._last_run.begin)
+
+    def push(self, outgoing: Outgoing) -> bool:
+        """Tell those who follow a conversation over the socket; tell whether anybody does."""
+        return self.inbox.book.tell_followers(outgoing.conversation_id, outgoing.notice())
+
+    async def _begin_notices(self, redactor: Redactor) -> None:
+        """Begin to tell people who look elsewhere, where the config says how."""
+        notify, security = self.loaded.config.notify, self.loaded.config.security
+        if not (notify.desktop or notify.command or notify.webhook or notify.webhook_env):
+            return
+        from clawd.channels.notify import Notifier, channels_of
+
+        try:
+            address = webhook_address(notify, self._environ)
+        except ConfigError as error:
+            _log.warning("no notifications by webhook: %s", error.message)
+            address = ""
+        channels = channels_of(notify, address, security.allowed_addresses, self._environ)
+        notifier = Notifier(channels, redact=redactor.text, after_s=notify.after_s)
+        await notifier.start(self.background.watch)
+        self._stack.push_async_callback(notifier.close)
+        self.hub.add_listener(notifier.note)
 
     def _begin_upkeep(self, book: ConversationBook, rules: RuleBook) -> None:
         """Begin what goes on beside the turns: memory's housekeeping, the log of metrics."""

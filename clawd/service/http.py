@@ -105,7 +105,7 @@ async def start_gateway(
         max_body_bytes=http.max_body_bytes,
         is_scoped=routes is None,
     )
-    server = Server(app, traffic, http)
+    server = Server(app, traffic, http, daemon.hub)
     await server.start(list(passed) or bind(addresses, http.port), tls)
     daemon.gateway_address = ", ".join(server.addresses)
     if not is_loopback(addresses) and tls is None:

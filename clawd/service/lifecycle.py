@@ -110,6 +110,7 @@ async def _open_door(daemon: Daemon, layout: Layout, systemd: Systemd, policy: P
         daemon.handlers,
         identify=lambda peer: identify(peer, policy),
         identity=Identity(version=__version__, pid=os.getpid(), home=str(layout.home)),
+        push=daemon.push,
     )
     door = Door(server, layout.socket, watch=daemon.background.watch)
     await door.open(systemd.control_listeners())

@@ -80,7 +80,7 @@ class State:
         self.runtime = self._change(runtime_of(loaded))
         late = [
             name
-            for name in ("memory", "receipts", "channels")
+            for name in ("memory", "receipts", "channels", "notify")
             if getattr(loaded.config, name) != getattr(before, name)
         ]
         late += [

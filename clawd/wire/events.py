@@ -12,13 +12,14 @@ from clawd.wire.changes import FileDiff
 
 
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
-    """A turn began."""
+    """A turn began; `detached` is one that goes on when its client leaves the socket."""
 
     conversation_id: str
     turn_id: str
     provider: str
     model: str = ""
     workspace: str = ""
+    detached: bool = False
 
 
 class ModelLoading(msgspec.Struct, frozen=True, kw_only=True, tag="model_loading"):

@@ -4,15 +4,17 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from aiohttp import web
 
+from clawd.channels.base import Outgoing
 from clawd.channels.http.app import DRAINING
 from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, Connections
 from clawd.channels.http.guard import Traffic, dress
 from clawd.channels.http.protocol import Protocol, ProtocolLog
 from clawd.config.http import HttpSection
+from clawd.runtime.hub import DaemonEvent, Hub
 
 MAX_HEAD_LINE = 8_190
 MAX_FIELD = 8_190
@@ -30,12 +32,19 @@ class Server:
         app: answers; made by `app.make_app`.
         traffic: whose middleware is outermost in it.
         http: limits.
+        hub: whose followers at `/events` are told what is sent; None reaches nobody.
     """
 
-    def __init__(self, app: web.Application, traffic: Traffic, http: HttpSection) -> None:
+    name: ClassVar[str] = "http"
+    supports_draft_updates: ClassVar[bool] = False
+
+    def __init__(
+        self, app: web.Application, traffic: Traffic, http: HttpSection, hub: Hub | None = None
+    ) -> None:
         self._app = app
         self._traffic = traffic
         self._http = http
+        self._hub = hub
         self._runner: web.AppRunner | None = None
         self._servers: list[asyncio.Server] = []
         self.addresses: tuple[str, ...] = ()
@@ -57,6 +66,14 @@ class Server:
             )
             self._servers.append(server)
         self.addresses = tuple(f"{scheme}://{_shown(each)}" for each in sockets)
+
+    async def send(self, outgoing: Outgoing) -> bool:
+        """Tell it to those who follow what happens; tell whether anybody does who may see it."""
+        if self._hub is None:
+            return False
+        owner, about = outgoing.owner, outgoing.conversation_id
+        event = DaemonEvent(event=outgoing.notice(), owner=owner, conversation_id=about)
+        return self._hub.tell_followers(event)
 
     def _protocols(self, manager: web.Server | None) -> Callable[[], Protocol]:
         """Return what makes the protocol of each connection."""
