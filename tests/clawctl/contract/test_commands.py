@@ -5,22 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 
 from clawctl import schemas
-from tests.clawctl.contract.rows import ROWS, USAGE, Row
+from tests.clawctl.contract.rows import ROWS, USAGE
 from tests.clawctl.contract.world import Ended, World, environment
-from tests.support.command_tree import every_command
+from tests.clawctl.test_usage import NEEDING_THE_WORLD, PATHS, WITH_JSON, assert_usage, schema
 from tests.support.home import Home
+from tests.support.rows import each_row
 from tests.support.schema_check import is_valid
 
-pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
-
-COMMANDS = every_command()
-PATHS = sorted(ROWS)
-WITH_JSON = [path for path in PATHS if ROWS[path].json_words]
+# Each runs every command.
+pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +39,7 @@ def run(world: World, path: str, *words: str, stdin: str = "") -> Ended:
     return world.run([*path.split(), *words], stdin=stdin)
 
 
-def test_every_command_has_a_row_and_no_row_is_left_over() -> None:
-    assert set(ROWS) == set(COMMANDS)
-
-
-def test_every_command_that_prints_json_has_a_schema() -> None:
-    assert set(WITH_JSON) == set(schemas.TYPES)
-    offering = {path for path, command in COMMANDS.items() if "json_schema" in names_of(command)}
-    assert offering == set(schemas.TYPES)
-
-
-@pytest.mark.parametrize("path", PATHS)
+@each_row("path", PATHS)
 def test_it_works_and_says_so(world: World, path: str) -> None:
     row = ROWS[path]
     if row.typed:
@@ -65,29 +52,27 @@ def test_it_works_and_says_so(world: World, path: str) -> None:
     assert "\x1b" not in done.out + done.err
 
 
-@pytest.mark.parametrize("path", WITH_JSON)
+@each_row("path", WITH_JSON)
 def test_its_json_is_what_its_schema_says(world: World, path: str) -> None:
     row = ROWS[path]
     done = run(world, path, *row.words, *row.json_words, stdin=row.stdin)
     assert done.code == row.code, done.err
     document = json.loads(done.out)
-    assert is_valid(document, schema(world, path))
+    assert is_valid(document, schema(path))
     assert not unknown_fields(document, schemas.TYPES[path])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each_row("path", NEEDING_THE_WORLD)
 def test_bad_words_end_with_their_code_and_what_to_do(world: World, path: str) -> None:
     row = ROWS[path]
     done = run(world, path, *row.bad)
     assert done.code == row.bad_code, done.out + done.err
     assert row.why in done.out + done.err
     if row.bad_code == USAGE:
-        assert done.out == ""
-        assert f"Usage: clawctl {path.split()[0]}" in done.err
-        assert "--help" in done.err
+        assert_usage(path, done)
 
 
-@pytest.mark.parametrize("path", [p for p in WITH_JSON if ROWS[p].bad_code == 1])
+@each_row("path", [p for p in WITH_JSON if ROWS[p].bad_code == 1])
 def test_a_failure_is_json_as_well(world: World, path: str) -> None:
     row = ROWS[path]
     done = run(world, path, *row.bad, *row.json_words)
@@ -103,20 +88,12 @@ def test_a_failure_is_json_as_well(world: World, path: str) -> None:
         assert document["call"]["status"] in {"failed", "denied"}
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if COMMANDS[p].params])
-def test_an_unknown_option_is_wrong_usage(world: World, path: str) -> None:
-    done = run(world, path, "--no-such-option")
-    assert done.code == USAGE
-    assert "No such option" in done.err
-
-
-@pytest.mark.parametrize("path", PATHS)
+# The two that are left out run outside of this process, in the world's own home.
+@each_row("path", [path for path in PATHS if path not in {"mcp serve", "shell"}])
 def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
     world: World, path: str, tmp_path: Path
 ) -> None:
     row = ROWS[path]
-    if path in {"mcp serve", "shell"}:
-        pytest.skip("it runs outside of this process, in the world's own home")
     words = [word.format_map(world) for word in row.words]
     elsewhere = tmp_path / "empty"
     elsewhere.mkdir(mode=0o700)
@@ -140,7 +117,7 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
 def test_units_that_are_printed_are_in_the_schema_of_installing(world: World) -> None:
     done = run(world, "service install", "--user", "--print", "--json")
     document = json.loads(done.out)
-    assert is_valid(document, schema(world, "service install"))
+    assert is_valid(document, schema("service install"))
     assert [Path(each["path"]).name for each in document["files"]] == [
         "clawd.service",
         "clawd.socket",
@@ -149,17 +126,6 @@ def test_units_that_are_printed_are_in_the_schema_of_installing(world: World) ->
 
 def run_at(world: World, *words: str, stdin: str = "") -> Ended:
     return world.run(["--no-start", *words], stdin=stdin)
-
-
-def schema(world: World, path: str) -> dict[str, Any]:
-    done = run(world, path, "--json-schema")
-    assert done.code == 0
-    found: dict[str, Any] = json.loads(done.out)
-    return found
-
-
-def names_of(command: click.Command) -> set[str]:
-    return {param.name for param in command.params if param.name}
 
 
 def unknown_fields(document: object, kind: Any) -> bool:
@@ -176,7 +142,3 @@ def unknown_fields(document: object, kind: Any) -> bool:
 
 def _is_union(kind: Any) -> bool:
     return not hasattr(kind, "__origin__") and hasattr(kind, "__args__")
-
-
-def test_rows_say_something() -> None:
-    assert all(isinstance(row, Row) for row in ROWS.values())

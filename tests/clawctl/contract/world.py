@@ -44,6 +44,19 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     err: str
 
 
+def run_here(words: list[str], *, stdin: str = "") -> Ended:
+    """Run the command line in this process, with streams of its own."""
+    out, err = _text(), _text()
+    sys_in = sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    finally:
+        sys.stdin = sys_in
+    return Ended(code=code, out=_value(out), err=_value(err))
+
+
 class World:
     """The names in a row's words: `{conversation}` is one that is there, `{a_key}` a new one."""
 
@@ -100,15 +113,7 @@ class World:
         if words[:2] in WITH_DESCRIPTORS:
             done = self.home.ctl(*words, stdin=stdin)
             return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
-        out, err = _text(), _text()
-        sys_in = sys.stdin
-        sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
-        try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                code = main([word.format_map(self) for word in words])
-        finally:
-            sys.stdin = sys_in
-        return Ended(code=code, out=_value(out), err=_value(err))
+        return run_here([word.format_map(self) for word in words], stdin=stdin)
 
     def run_at_terminal(self, words: list[str], typed: str) -> Ended:
         """Run clawctl on a terminal of its own, and type a line."""
