@@ -103,6 +103,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         prompt: a raw prompt to go on with, instead of system prompt, messages and tools; the
             answer is plain text, whatever markers are in it.
         parallel_calls: whether an answer may hold several calls; None is the provider's default.
+        streams_calls: tell a call while it is written, its name and pieces of its arguments, even
+            though it may break off; else each comes when it is whole.
     """
 
     messages: tuple[Message, ...] = ()
@@ -116,6 +118,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     response_format: dict[str, Any] | None = None
     prompt: RawPrompt | None = None
     parallel_calls: bool | None = None
+    streams_calls: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ class LocalAnswer:
         self._tool_choice = request.tool_choice if request.tools else "auto"
         self._has_calls = False
         self._one_call = request.parallel_calls is False
+        self._streams_calls = request.streams_calls
         self._logprobs: list[TokenLogprob] = []
         self._trail = TokenTrail()
 
@@ -94,14 +95,17 @@ class LocalAnswer:
                     continue  # of a family whose calls no grammar can tell from text
                 case CallDelta():
                     self._has_calls = True
-                    call_id = f"call_{secrets.token_hex(6)}"
-                    deltas.append(msgspec.structs.replace(delta, id=call_id))
+                    if delta.name:
+                        call_id = f"call_{secrets.token_hex(6)}"
+                        delta = msgspec.structs.replace(delta, id=call_id)
+                    deltas.append(delta)
                 case _:
                     assert_never(delta)
         return deltas
 
     def _finish(self, done: GenerationDone) -> list[Delta]:
-        deltas = self._deltas(self.parser.finish() if self.parser else [])
+        is_cut = self._streams_calls and done.reason == "length"
+        deltas = self._deltas(self.parser.finish(is_cut=is_cut) if self.parser else [])
         if self._lacks_call() and done.reason == "stop":
             error = ProviderError(
                 f"the model called no tool, though tool_choice is {self._tool_choice!r}",

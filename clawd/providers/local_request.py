@@ -48,8 +48,9 @@ class PlainText:
         """Take the next text of the model."""
         return [Text(text=text)] if text else []
 
-    def finish(self) -> list[ParsedDelta]:
+    def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
         """Take the end."""
+        del is_cut
         return []
 
 
@@ -122,6 +123,7 @@ def fitted(generate: Generate, request: ChatRequest, template: str) -> Fitted:
         generate = msgspec.structs.replace(generate, messages=(*before, opened))
     options = ParserOptions(
         calls=bool(generate.tools),
+        streams=request.streams_calls,
         schemas={tool.name: tool.parameters for tool in request.tools},
     )
     parser = parser_of(template, options, habits)

@@ -166,6 +166,7 @@ def chat_request(
         response_format=request.response_format,
         prompt=request.prompt,
         parallel_calls=request.parallel_calls,
+        streams_calls=bool(request.tools),
     )
 
 

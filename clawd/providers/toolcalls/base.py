@@ -17,15 +17,20 @@ class ToolCallParser(Protocol):
 
     In whatever pieces a text is fed, the deltas add up to the same text, reasoning and calls.
     Nothing raises: what is no call is text, verbatim. A call is delivered whole, so that nothing
-    of one that turns out malformed is ever acted on; its `id` is left empty.
+    of one that turns out malformed is ever acted on; its `id` is left empty. Where the options ask
+    for it, a call is told while it is written instead: its name, then its arguments in pieces. One
+    that breaks off stays as far as it came, so its arguments are no JSON.
     """
 
     def feed(self, text: str) -> list[ParsedDelta]:
         """Take the next text of the model."""
         ...
 
-    def finish(self) -> list[ParsedDelta]:
-        """Take the end of the text; nothing is fed after it."""
+    def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
+        """Take the end of the text; nothing is fed after it.
+
+        Of a text that was cut (`is_cut`) the beginning of a call at its end is no text.
+        """
         ...
 
 
@@ -35,12 +40,14 @@ class ParserOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         calls: look for tool calls; False when no tool is offered.
         starts_in_reasoning: the prompt ends with the marker that opens reasoning.
+        streams: tell calls of offered tools while they are written, where the format allows it.
         schemas: the offered tools' parameters by name, as JSON Schema; what a format's bare
             values are typed by.
     """
 
     calls: bool = True
     starts_in_reasoning: bool = False
+    streams: bool = False
     schemas: dict[str, dict[str, Any]] = {}
 
 

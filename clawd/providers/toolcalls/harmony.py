@@ -87,7 +87,7 @@ class HarmonyParser:
             self._take(text[at : at + _PART])
         return self._out.take()
 
-    def finish(self) -> list[ParsedDelta]:
+    def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
         """Take the end of the text; a call whose object is whole is taken."""
         match self._place:
             case _Place.HEADER:
@@ -96,6 +96,8 @@ class HarmonyParser:
                 self._add(self._held)
             case _Place.CLOSING:
                 self._deliver()
+            case _Place.CALL | _Place.OBJECT if is_cut:
+                pass
             case _Place.CALL | _Place.OBJECT:
                 self._raw.append(self._held)
                 self._give_up()

@@ -1,9 +1,20 @@
-"""Finds the end of a JSON object in text that comes in pieces: forward only, no recursion."""
+"""Reads JSON that comes in pieces: where an object ends, and a call while it is written.
+
+Forward only, no recursion.
+"""
 
 import re
 
 _INTERESTING = re.compile(r'["{}\[\]]')
 _IN_STRING = re.compile(r'["\\]')
+
+# What stands before the arguments where the keys come in the usual order.
+_HEAD_CHARS = 1_000
+_BESIDE = r'(?:"(?:type|id)"\s*:\s*"[^"\\]*"\s*,\s*)*'
+_HEAD = re.compile(
+    rf'\s*\[?\s*\{{\s*{_BESIDE}"name"\s*:\s*"(?P<name>[^"\\]+)"\s*,\s*'
+    rf'{_BESIDE}"(?:arguments|parameters)"\s*:\s*(?=\{{)'
+)
 
 
 class ObjectScanner:
@@ -47,3 +58,36 @@ class ObjectScanner:
                 self._depth -= 1
                 return self._depth <= 0
         return False
+
+
+class CallWatch:
+    """Tells the name and the arguments of a call while its JSON is being written.
+
+    Only what is one already is told: the name before the arguments, and these as an object. Of a
+    list it is the first call.
+
+    Args:
+        name: of a call whose JSON is its arguments alone.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._head = ""
+        self._scanner = ObjectScanner() if name else None
+        self._is_over = False
+
+    def feed(self, text: str) -> str:
+        """Take the next text; return what of it are arguments."""
+        if self._is_over:
+            return ""
+        if self._scanner is None:
+            self._head += text
+            found = _HEAD.match(self._head)
+            if found is None:
+                self._is_over = len(self._head) > _HEAD_CHARS
+                return ""
+            self.name, text = found["name"], self._head[found.end() :]
+            self._scanner = ObjectScanner()
+        end = self._scanner.scan(text) if text else -1
+        self._is_over = end >= 0
+        return text[:end] if self._is_over else text

@@ -107,7 +107,7 @@ def _read_object(source: Source) -> Reading[JsonCall | None]:
     key = yield from source.one_of(_KEYS)
     if not key:
         return None
-    calls = decode_calls((yield from source.json("{" + blanks + key)))
+    calls = decode_calls((yield from source.json("{" + blanks + key, "")))
     return calls[0] if calls else None
 
 

@@ -68,7 +68,7 @@ def _read(source: Source, _marker: str) -> Reading[None]:
     if not begun:
         yield from _read_named(source)
         return
-    for call in decode_calls((yield from source.json(begun))):
+    for call in decode_calls((yield from source.json(begun, ""))):
         call_id = call.id if isinstance(call.id, str) else ""
         source.deliver(call.name, call.argument_text(), call_id)
 
@@ -84,6 +84,6 @@ def _read_named(source: Source) -> Reading[None]:
         begun = yield from source.one_of(_BRACE)
     if begun != "{":
         return
-    arguments = object_text((yield from source.json(begun)))
+    arguments = object_text((yield from source.json(begun, name)))
     if arguments and is_name(name):
         source.deliver(name, arguments, call_id.strip())

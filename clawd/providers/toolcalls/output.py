@@ -17,6 +17,7 @@ class Output:
         self._deltas: list[ParsedDelta] = []
         self._calls = 0
         self._ids: set[str] = set()
+        self._written: list[str] | None = None  # a call that is being told: name, arguments
 
     def add_text(self, text: str) -> None:
         """Append text of the answer."""
@@ -29,7 +30,17 @@ class Output:
             self._deltas.append(Reasoning(text=text))
 
     def add_call(self, name: str, arguments: str, call_id: str = "") -> None:
-        """Append a whole call; an id that was there before is left out."""
+        """Append a whole call; an id that was there before is left out.
+
+        Of one that was told while it was written, what is left to tell.
+        """
+        if self._written is not None:
+            rest = arguments.removeprefix("".join(self._written[1:]))
+            is_same = name == self._written[0] and rest != arguments
+            if rest and is_same:
+                self._deltas.append(CallDelta(index=self._calls, arguments=rest))
+            self.leave_call()
+            return
         self.part()
         if call_id in self._ids:
             call_id = ""
@@ -38,6 +49,21 @@ class Output:
             CallDelta(index=self._calls, id=call_id, name=name, arguments=arguments)
         )
         self._calls += 1
+
+    def write_call(self, name: str, arguments: str) -> None:
+        """Tell more of the arguments of the call that is being written; its name comes first."""
+        if self._written is None:
+            self.part()
+            self._written = [name]
+            self._deltas.append(CallDelta(index=self._calls, name=name))
+        self._written.append(arguments)
+        self._deltas.append(CallDelta(index=self._calls, arguments=arguments))
+
+    def leave_call(self) -> bool:
+        """End the call that is being written, as far as it came; return whether there was one."""
+        was_written, self._written = self._written is not None, None
+        self._calls += was_written
+        return was_written
 
     def part(self) -> None:
         """End the part of text or reasoning that is being written."""

@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from clawd.providers.toolcalls.json_scan import ObjectScanner
+from clawd.providers.toolcalls.json_scan import CallWatch, ObjectScanner
 from clawd.providers.toolcalls.output import Output
-from clawd.providers.toolcalls.scanners import BodyScanner
+from clawd.providers.toolcalls.scanners import BodyScanner, JsonBody
 
 _T = TypeVar("_T")
 
@@ -25,6 +25,7 @@ Reading = Generator[None, None, _T]
 _BLANKS = re.compile(r"\s*")
 _NEVER = "(?!)"
 _SCAN_CHARS = 4096
+_SURELY_MARKER = 4  # so much of a marker at the end of a cut text was to be one
 
 
 class Markers:
@@ -58,10 +59,16 @@ class Source:
     """A text on its way, and what of it a reader has consumed without claiming it.
 
     `out` takes each whole call, and what readers find of reasoning.
+
+    Args:
+        out: takes what is found.
+        told: the tools whose calls are told while they are written.
     """
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output, told: frozenset[str] = frozenset()) -> None:
         self.out = out
+        self._told = told
+        self._is_cut = False
         self._text = ""
         self._at = 0
         self._has_ended = False
@@ -72,9 +79,10 @@ class Source:
         self._text = self._text[self._at :] + text
         self._at = 0
 
-    def end(self) -> None:
-        """Tell that nothing follows."""
+    def end(self, *, is_cut: bool = False) -> None:
+        """Tell that nothing follows, because the text is over or because it was cut."""
         self._has_ended = True
+        self._is_cut = is_cut
 
     def deliver(self, name: str, arguments: str, call_id: str = "") -> None:
         """Hand over a whole call and claim what it was read from."""
@@ -99,6 +107,15 @@ class Source:
         """Say whether all is consumed and nothing follows."""
         return self._has_ended and self._at == len(self._text)
 
+    def ends_within(self, count: int) -> bool:
+        """Return whether nothing follows but at most so many characters."""
+        return self._has_ended and len(self._text) - self._at <= count
+
+    def drop_rest(self) -> None:
+        """Take what was consumed, and all that follows, for good: none of it becomes text."""
+        self._at = len(self._text)
+        self._raw.clear()
+
     def ends_in(self, markers: Markers) -> bool:
         """Consume the rest, empty or the cut beginning of a marker; False if it is more."""
         rest = self._text[self._at : self._at + markers.longest]
@@ -115,7 +132,8 @@ class Source:
         while True:
             found = markers.find(self._text, self._at)
             end = found.start() if found else markers.held_from(self._text, self._at)
-            if not found and self._has_ended:
+            is_marker = self._is_cut and len(self._text) - end >= _SURELY_MARKER
+            if not found and self._has_ended and not is_marker:
                 end = len(self._text)
             if end > self._at:
                 take(self._text[self._at : end])
@@ -123,6 +141,7 @@ class Source:
             if found:
                 return self._eat(found.end())
             if self._has_ended:
+                self._at = len(self._text)
                 return ""
             yield
 
@@ -174,16 +193,24 @@ class Source:
             yield
         return self._eat(min(self._at + 1, len(self._text)))
 
-    def json(self, begun: str) -> Reading[str]:
-        """Read on to the end of an object or array that begins with `begun`; "" if it has none."""
+    def json(self, begun: str, call: str | None = None) -> Reading[str]:
+        """Read on to the end of an object or array that begins with `begun`; "" if it has none.
+
+        Args:
+            begun: what was consumed of it.
+            call: where it is of a call: the name of one whose arguments it is, "" for the whole.
+        """
         scanner = ObjectScanner()
         scanner.scan(begun)
+        watch = CallWatch(call) if call is not None and self._told else None
+        self._tell(watch, begun)
         pieces = [begun]
         while True:
             while self._at < len(self._text):
                 window = self._text[self._at : self._at + _SCAN_CHARS]
                 end = scanner.scan(window)
                 pieces.append(self._eat(self._at + (len(window) if end < 0 else end)))
+                self._tell(watch, pieces[-1])
                 if end >= 0:
                     return "".join(pieces)
             if self._has_ended:
@@ -193,18 +220,28 @@ class Source:
     def scan(self, scanner: BodyScanner, begun: str) -> Reading[str]:
         """Read a body that `begun` is the beginning of, to its end, the text's, or a misfit."""
         scanner.scan(begun)
+        watch = CallWatch() if self._told and isinstance(scanner, JsonBody) else None
+        self._tell(watch, begun)
         pieces = [begun]
         while not scanner.is_rejected:
             while self._at < len(self._text):
                 window = self._text[self._at : self._at + _SCAN_CHARS]
                 end = scanner.scan(window)
                 pieces.append(self._eat(self._at + (len(window) if end < 0 else end)))
+                if not scanner.is_rejected:
+                    self._tell(watch, pieces[-1])
                 if end >= 0:
                     return "".join(pieces)
             if self._has_ended:
                 break
             yield
         return "".join(pieces)
+
+    def _tell(self, watch: CallWatch | None, piece: str) -> None:
+        """Tell what a piece of JSON adds to the arguments of a call that is being written."""
+        arguments = watch.feed(piece) if watch is not None else ""
+        if watch is not None and arguments and watch.name in self._told:
+            self.out.write_call(watch.name, arguments)
 
     def _eat(self, end: int) -> str:
         piece = self._text[self._at : end]

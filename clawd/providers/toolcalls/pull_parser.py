@@ -3,12 +3,20 @@
 A family adds a `Dialect`: the markers to look for, and a reader of what follows one.
 """
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
 from clawd.providers.toolcalls.output import Output
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
+
+# How a call begins that is written as bare JSON; what is shorter tells nothing to anybody.
+_CALL_BEGUN = re.compile(
+    r'(?:[;,]\s*)?\[?\s*\{\s*(?:"(?:n|na|nam|name|name".*|t|ty|typ|type|type"\s*:\s*"f.*)?)?',
+    re.DOTALL,
+)
+_KEY_CHARS = 16  # of a key or a marker that a reader waited for the end of
 
 
 class Dialect(NamedTuple):
@@ -52,7 +60,9 @@ class PullParser:
         self._starts = Markers(*(dialect.starts if options.calls else ()))
         self._out = Output()
         self._end_tokens = _EndTokens(dialect.ends)
-        self._source = Source(self._out)
+        told = frozenset(options.schemas) if options.calls and options.streams else frozenset()
+        self._source = Source(self._out, told)
+        self._is_cut = False
         self._steps = self._run()
 
     def feed(self, text: str) -> list[ParsedDelta]:
@@ -60,10 +70,11 @@ class PullParser:
         self._source.push(self._end_tokens.feed(text))
         return self._advance()
 
-    def finish(self) -> list[ParsedDelta]:
+    def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
         """Take the end of the text."""
+        self._is_cut = is_cut
         self._source.push(self._end_tokens.finish())
-        self._source.end()
+        self._source.end(is_cut=is_cut)
         return [*self._advance(), *self._out.finish()]
 
     def _advance(self) -> list[ParsedDelta]:
@@ -76,10 +87,22 @@ class PullParser:
         while True:
             if marker is not None:
                 yield from self._dialect.read(source, marker)
+                if self._is_cut_call():
+                    source.drop_rest()
+                if self._out.leave_call():
+                    source.claim()
             self._out.add_text(source.unclaimed())
             marker = yield from source.pour(self._markers, self._out.add_text)
             if not marker:
                 return
+
+    def _is_cut_call(self) -> bool:
+        """Return whether what was read and not claimed is the beginning of a call that was cut."""
+        if not self._is_cut or not self._source.ends_within(_KEY_CHARS):
+            return False
+        raw = self._source.unclaimed_so_far().lstrip()
+        is_marked = raw.startswith(self._markers.texts) and not raw.startswith("```")
+        return is_marked or _CALL_BEGUN.fullmatch(raw) is not None
 
     def _first(self) -> Reading[str | None]:
         """Read what stands before the text; return what a reader begins with."""
