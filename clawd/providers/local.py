@@ -89,6 +89,11 @@ class LocalProvider(LocalAbilities):
         info = self._engine.info(config)
         return info.n_ctx if info else config.n_ctx
 
+    @property
+    def default_model(self) -> str:
+        """The name of the model that answers where none is asked for."""
+        return self._default_model
+
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""
         request = self._offered(request)

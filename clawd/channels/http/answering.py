@@ -19,7 +19,7 @@ from clawd.channels.http.exchange import Answered, Dialect, Folding, Generation
 from clawd.channels.http.feed import Feed, Numbered
 from clawd.channels.http.request_counts import COUNTS, WAS_TOLD
 from clawd.channels.http.side_by_side import ManyDialect, One, close_all, feeding
-from clawd.channels.http.steady import Steady
+from clawd.channels.http.steady import Steady, WholeEmoji
 from clawd.errors import ClawError
 from clawd.providers.base import CallDelta, Failed, Finished, Loading, Reasoning, Text
 from clawd.wire.events import HopReset, Notice, PlanChanged
@@ -114,6 +114,7 @@ class _Stream:
         self._generations = generations
         self._dialect = dialect
         self._pace = pace
+        self._emoji = [WholeEmoji() for _ in generations]
         self._steady = [Steady() for _ in generations]
         self._running = len(generations)
         self._has_begun = False
@@ -180,7 +181,10 @@ class _Stream:
         return min(max(GATHER_S, shared_s), GATHER_MOST_S)
 
     def _told(self, batch: list[Numbered]) -> Iterable[bytes]:
-        for number, event in batch:
+        whole = [
+            (number, each) for number, event in batch for each in self._emoji[number].take(event)
+        ]
+        for number, event in whole:
             told = self._steady[number].take(event)
             if isinstance(told, Failed):
                 self._is_over = True

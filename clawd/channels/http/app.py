@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from clawd.channels.http.caller import CALLER as CALLER
 from clawd.channels.http.caller import Handler as Handler
@@ -35,7 +35,7 @@ Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
 Take = Callable[[Event], Awaitable[None]]
 Stream = Callable[[Method[Any], Principal, Take | None], Coroutine[Any, Any, Any]]
 
-TOO_LARGE, NOT_ALLOWED = 413, 405
+TOO_LARGE, NOT_ALLOWED, EXPECTATION_FAILED = 413, 405, 417
 MAX_BODY_BYTES = 8 << 20
 
 _log = logging.getLogger(__name__)
@@ -120,6 +120,18 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
 
 
+async def expect(request: web.Request) -> web.StreamResponse | None:
+    """Answer the header Expect before the body of a request is sent."""
+    if request.version < HttpVersion11:
+        return None
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        told = InvalidRequestError("Expect: only 100-continue is known here")
+        return error_response(request.path, told, EXPECTATION_FAILED)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # what follows is the answer
+    return None
+
+
 @web.middleware
 async def hold_stop(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let nothing that sets a model to work begin under the emergency stop."""
@@ -163,5 +175,7 @@ def make_app(
     app[GATEWAY] = gateway
     app.on_cleanup.append(_end)
     app[DRAINING] = asyncio.Event()
-    app.router.add_routes(routes)
+    for route in routes:
+        kept = {**route.kwargs, "expect_handler": expect}
+        app.router.add_routes([web.route(route.method, route.path, route.handler, **kept)])
     return app

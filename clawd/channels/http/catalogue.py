@@ -100,23 +100,36 @@ class Catalogue:
         self._models = models
 
     async def listed(self) -> tuple[OfferedModel, ...]:
-        """Return what can be asked for: the default, the local models, the other providers."""
+        """Return what can be asked for, each by one name: the default, local models, others.
+
+        What `clawd` stands for is not listed once more, under its own name or its provider's; all
+        of these names are answered.
+        """
         settings, providers = self._settings(), self._providers()
+        default = providers.get(settings.default_provider)
         found = [
             OfferedModel(
                 name=DEFAULT,
                 provider=settings.default_provider,
                 model=settings.default_model,
-                context_size=_size(providers.get(settings.default_provider), ""),
+                context_size=_size(default, ""),
                 is_default=True,
             )
         ]
         local = self._local()
         if local is not None:
-            found += [_offered(line, local) for line in (await self._there()).items]
+            there = await self._there()
+            meant = settings.default_model or local.default_model
+            stood_for = _named(meant, there) if local is default else None
+            if stood_for is not None:
+                found[0] = msgspec.structs.replace(
+                    found[0], size_bytes=stood_for.size_bytes, path=stood_for.path
+                )
+            found += [_offered(line, local) for line in there.items if line is not stood_for]
         for line in self._lines():
             provider = providers.get(line.name)
-            if provider is None:
+            is_meant = provider is default and settings.default_model in {"", line.model}
+            if provider is None or is_meant or isinstance(provider, LocalProvider):
                 continue
             found.append(
                 OfferedModel(

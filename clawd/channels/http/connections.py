@@ -8,24 +8,36 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
 from aiohttp import web
 from typing_extensions import override
 
+from clawd.channels.http.errors import body_of
 from clawd.config.http import HttpSection
+from clawd.errors import BusyError, InvalidRequestError
 from clawd.security.principal import Principal
 
+BUSY = 503
 HANDSHAKE_TIMEOUT_S = 10.0
 # So many passes of the loop take up what lies in a socket, down to the handler of a request.
 _PASSES = 16
 
-_FULL = b"too many connections; try again\n"
-_SLOW = b"the head of the request took too long\n"
+_FULL = "too many connections; try again"
+_SLOW = "the head of the request took too long"
 
 _log = logging.getLogger(__name__)
 
 
-def _short_answer(status: str, text: bytes, *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", "Content-Type: text/plain", f"Content-Length: {len(text)}"]
+def _short_answer(status: str, told: str, *headers: str) -> bytes:
+    """Return an answer to who sent no whole request: which dialect it speaks nobody knows.
+
+    The form is OpenAI's, whose fields `error` and `message` clients of the others read as well.
+    """
+    code = int(status.split()[0])
+    error = BusyError(told, retry_after_s=1.0) if code == BUSY else InvalidRequestError(told)
+    text = msgspec.json.encode({"type": "error", **body_of("openai", error, code)})
+    lines = [f"HTTP/1.1 {status}", "Content-Type: application/json"]
+    lines.append(f"Content-Length: {len(text)}")
     head = "\r\n".join([*lines, *headers, "Connection: close", "", ""])
     return head.encode("ascii") + text
 

@@ -17,11 +17,13 @@ from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import field, invalid, read_object
 from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.exchange import Caller
-from clawd.providers.abilities import Embedding
+from clawd.errors import ContextFullError
+from clawd.providers.abilities import Embedding, Tokenizing
 from clawd.providers.base import RawPrompt
 
 MAX_INPUTS = 2048
 _MAX_TOKEN = 2**31 - 1
+_CHARACTERS_PER_TOKEN = 16  # more than a text needs to fill the model
 _FORMATS = ("float", "base64")
 
 
@@ -46,6 +48,45 @@ class EmbeddingResult(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """How many numbers a vector has; 0 without one."""
         return len(self.vectors[0]) // 4 if self.vectors else 0
+
+
+async def embed_cut(
+    gateway: Gateway, caller: Caller, model: str, inputs: Sequence[RawPrompt]
+) -> EmbeddingResult:
+    """Return the embeddings of the beginnings of inputs, as much of each as the model takes.
+
+    Raises:
+        ClawError: as `embed` does, but for what is too long.
+    """
+    try:
+        return await embed(gateway, caller, model, inputs)
+    except ContextFullError as error:
+        limit = int((error.data or {}).get("n_ctx", 0))
+        if limit <= 0:
+            raise
+        tokenizing, own_name, _ = await find_able(
+            gateway,
+            model,
+            Tokenizing,  # type: ignore[type-abstract]
+            "cannot cut texts",
+        )
+    cut = [await _cut(tokenizing, own_name, each, limit) for each in inputs]
+    return await embed(gateway, caller, model, cut)
+
+
+async def _cut(tokenizing: Tokenizing, model: str, given: RawPrompt, limit: int) -> RawPrompt:
+    """Return as much of an input as fits, with the token that the model wants at a text's end."""
+    if not isinstance(given, str):
+        return given[:limit]
+    text = given[: limit * _CHARACTERS_PER_TOKEN]
+    bare, whole = [
+        (await tokenizing.tokenize(model, text, add_special=special, parse_special=True)).tokens
+        for special in (False, True)
+    ]
+    if len(whole) <= limit:
+        return tuple(whole) if len(text) < len(given) else given
+    has_end = bool(bare) and whole[-1] != bare[-1]
+    return (*whole[: limit - 1], whole[-1]) if has_end else tuple(whole[:limit])
 
 
 async def embed(

@@ -93,6 +93,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         metadata: hints for routers.
         preset: to sample with; `words` where the messages of the user may begin with the name of
             one, which is no part of their text then.
+        tells_waiting: a person reads the answer as it comes, and nothing else of what happens: say
+            in its text when a call waits for an approval.
         is_kept: whether a turn of clawd's own loop stays in memory.
     """
 
@@ -111,6 +113,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_progress: bool = False
     metadata: dict[str, str] = {}
     preset: str = ""
+    tells_waiting: bool = False
     is_kept: bool = True
 
 

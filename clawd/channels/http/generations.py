@@ -22,7 +22,7 @@ from clawd.channels.http.forwarded import (
     preset_word_of,
     wishes_of,
 )
-from clawd.channels.http.looped import Looped
+from clawd.channels.http.looped import Looped, Telling
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import ChatRequest, Message
@@ -177,7 +177,13 @@ class ModelGenerations:
             gone = "" if is_answered else ticket.conversation_id
             await self._let_go(place, gone, principal)
 
-        looped = Looped(ticket, model=choice.name, told=told, closed=closed)
+        looped = Looped(
+            ticket,
+            model=choice.name,
+            told=told,
+            closed=closed,
+            telling=Telling(tells_waiting=request.tells_waiting),
+        )
         if not keeps:
             looped.conversation_id = ""  # nobody finds it again
         if is_cancelled:

@@ -28,19 +28,24 @@ from clawd.providers.base import (
 from clawd.providers.toolcalls.detect import CALL_MARKERS, looks_like_call
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
 from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     Event,
     HopFinished,
     HopReset,
     ModelLoading,
     PromptEvaluated,
     PromptProgress,
+    QuestionAsked,
     ReasoningDelta,
     TextDelta,
     ToolRequested,
     TurnFinished,
 )
+from clawd.wire.safe_text import visible_line
 
 BETWEEN_HOPS = "\n\n"
+NOTED_CHARS = 300
 _HELD_CHARS = 400
 _MARKER_CHARS = 40
 _MAY_BE_CALL = re.compile(
@@ -65,6 +70,7 @@ class Looped:
         model: the name to answer with.
         told: called with the whole text before the last event; what it raises fails the answer.
         closed: called when the turn has ended, however.
+        telling: turns the events of the turn into those of the answer.
     """
 
     def __init__(
@@ -74,8 +80,10 @@ class Looped:
         model: str,
         told: Ending,
         closed: Callable[[bool], Awaitable[None]],
+        telling: "Telling | None" = None,
     ) -> None:
         self.model = model
+        self._telling = telling or Telling()
         self.conversation_id = ticket.conversation_id
         self._ticket = ticket
         self._told = told
@@ -103,7 +111,7 @@ class Looped:
             await self._closed(self._is_answered)
 
     async def _run(self) -> AsyncGenerator[GatewayEvent, None]:
-        telling = Telling()
+        telling = self._telling
         async for event in self._ticket.events:
             for told in telling.take(event):
                 yield told
@@ -121,9 +129,15 @@ class Looped:
 
 
 class Telling:
-    """Turns the events of a turn into those of an answer."""
+    """Turns the events of a turn into those of an answer.
 
-    def __init__(self) -> None:
+    Args:
+        tells_waiting: say in the text that a call waits for an approval, and what came of it.
+    """
+
+    def __init__(self, *, tells_waiting: bool = False) -> None:
+        self._tells_waiting = tells_waiting
+        self._asked: dict[str, str] = {}  # tools that wait, by the approval
         self._text: list[str] = []
         self._hop = 0  # where the text of the running hop begins
         self._held = ""
@@ -163,11 +177,40 @@ class Telling:
             case ToolRequested():
                 told = [*self._release(), event]
                 self._begin_hop()
+            case ApprovalRequested() | QuestionAsked() | ApprovalResolved():
+                told = [*self._release(), *self._note(event), event]
             case TurnFinished():
                 told = self._release()
             case _:
                 told = [event] if isinstance(event, _SIDE) else []
         return told
+
+    def _note(self, event: ApprovalRequested | QuestionAsked | ApprovalResolved) -> list[Text]:
+        """Return what a person reads who sees nothing but the text."""
+        match event:
+            case ApprovalRequested():
+                self._asked[event.approval_id] = event.tool
+                name = event.approval_id
+                note = (
+                    f"clawd waits for your approval of {visible_line(event.tool, NOTED_CHARS)} "
+                    f"{visible_line(event.arguments, NOTED_CHARS)}. Answer within "
+                    f"{event.expires_in_s:.0f} s: clawctl approval approve {name} (or deny {name})"
+                )
+            case QuestionAsked():
+                note = (
+                    f"clawd asks: {visible_line(event.text, NOTED_CHARS)} Answer within "
+                    f"{event.expires_in_s:.0f} s: POST /questions/{event.question_id}"
+                )
+            case _:
+                tool = self._asked.pop(event.approval_id, "the call")
+                why = f" ({visible_line(event.reason, NOTED_CHARS)})" if event.reason else ""
+                note = f"{visible_line(tool, NOTED_CHARS)}: {event.answer}{why}"
+        if not self._tells_waiting:
+            return []
+        text = f"\n\n[{note}]\n\n" if self._text else f"[{note}]\n\n"
+        self._text.append(text)
+        self._begin_hop()
+        return [Text(text=text)]
 
     def finished(self, turn: TurnFinished) -> Finished:
         """Return the last event of an answer."""

@@ -25,12 +25,20 @@ async def metrics(request: web.Request) -> web.Response:
 
 def families_of(counts: RequestCounts) -> tuple[MetricFamily, ...]:
     """Return the numbers of the gateway."""
-    tally, seconds = counts.requests, counts.seconds
+    tally = counts.requests
     requests = tuple(
         MetricSample(labels=dict(zip(tally.labels, key, strict=True)), value=count)
         for key, count in tally.values().items()
     )
-    spread = MetricSpread(count=seconds.count, sum=seconds.sum, buckets=seconds.cumulative())
+    spreads = tuple(
+        MetricSpread(
+            count=seconds.count,
+            sum=seconds.sum,
+            buckets=seconds.cumulative(),
+            labels={"route": route},
+        )
+        for route, seconds in counts.seconds.items()
+    )
     return (
         MetricFamily(
             name="clawd_http_requests_total",
@@ -41,8 +49,8 @@ def families_of(counts: RequestCounts) -> tuple[MetricFamily, ...]:
         MetricFamily(
             name="clawd_http_request_seconds",
             kind="histogram",
-            help="How long requests took.",
-            spreads=(spread,),
+            help="How long requests took, by route.",
+            spreads=spreads,
         ),
         _gauge("clawd_http_requests_open", "Requests that are being answered.", counts.open),
         _gauge("clawd_http_streams_open", "Of these, answers in pieces.", counts.streams),

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from clawd.channels.http.caller import Handler
 from clawd.channels.http.scopes import route_of
-from clawd.counts import Histogram, Tally
+from clawd.counts import MAX_SERIES, OTHER, Histogram, Tally
 
 NO_ROUTE = "none"
 LEFT = "499"
@@ -24,14 +24,19 @@ class RequestCounts:
         requests: by method, route and status; 499 for a client that left before the end.
         open: requests that are being answered.
         streams: of these, answers that are sent in pieces.
-        seconds: how long requests took.
+        seconds: how long requests took, by route.
     """
 
     def __init__(self) -> None:
         self.requests = Tally("method", "route", "status")
         self.open = 0
         self.streams = 0
-        self.seconds = Histogram()
+        self.seconds: dict[str, Histogram] = {}
+
+    def took(self, route: str, seconds: float) -> None:
+        """Take note of how long a request took; routes past a bound are one, `other`."""
+        known = route in self.seconds or len(self.seconds) < MAX_SERIES
+        self.seconds.setdefault(route if known else OTHER, Histogram()).observe(seconds)
 
 
 COUNTS: web.AppKey[RequestCounts] = web.AppKey("request_counts", RequestCounts)
@@ -56,8 +61,9 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
             status = str(request[WAS_TOLD])
         counts.open -= 1
         counts.streams -= bool(request.get(IS_STREAM))
-        counts.requests.add(method, route_of(request) or NO_ROUTE, status)
-        counts.seconds.observe(time.monotonic() - began)
+        route = route_of(request) or NO_ROUTE
+        counts.requests.add(method, route, status)
+        counts.took(route, time.monotonic() - began)
 
 
 async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:

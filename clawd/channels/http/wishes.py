@@ -15,6 +15,7 @@ from aiohttp import web
 
 from clawd.channels.http.answering import CONVERSATION_HEADER
 from clawd.channels.http.body import invalid
+from clawd.channels.http.clawd_events import wants_events
 from clawd.channels.http.exchange import PRESET_WORDS, ModelRequest
 from clawd.errors import InvalidRequestError
 from clawd.providers.presets import check_preset
@@ -25,20 +26,34 @@ STORE_HEADER = "X-Clawd-Store"
 
 
 def with_wishes(
-    asked: ModelRequest, request: web.Request, body: Mapping[str, Any] | None = None
+    asked: ModelRequest,
+    request: web.Request,
+    body: Mapping[str, Any],
+    *,
+    streams: bool = False,
 ) -> ModelRequest:
     """Return the request with what its headers and its body ask of clawd.
+
+    Args:
+        asked: the request.
+        request: its headers.
+        body: its body.
+        streams: whether answers come in pieces where the body does not say.
 
     Raises:
         InvalidRequestError: there is no such preset; the error names the field.
     """
-    given = body or {}
+    options = body.get("stream_options")
+    sees_events = wants_events(request) or (
+        isinstance(options, Mapping) and options.get("clawd_events") is True
+    )
     return msgspec.structs.replace(
         asked,
         inject=not _is_off(request, INJECT_HEADER),
         conversation_id=request.headers.get(CONVERSATION_HEADER, "").strip(),
-        preset=_preset(request, given),
-        is_kept=not (_is_off(request, STORE_HEADER) or given.get("store") is False),
+        preset=_preset(request, body),
+        tells_waiting=body.get("stream", streams) is True and not sees_events,
+        is_kept=not (_is_off(request, STORE_HEADER) or body.get("store") is False),
     )
 
 

@@ -8,12 +8,18 @@ from clawd.engine.worker.gbnf import Rules
 MAX_IN_ANY_ORDER = 5
 
 
-def members_rule(rules: Rules, members: Sequence[tuple[str, bool]], separator: str) -> str:
+def members_rule(
+    rules: Rules,
+    members: Sequence[tuple[str, bool]],
+    separator: str,
+    *,
+    keeps_order: bool = False,
+) -> str:
     """Return a rule for one or more members, each (rule, is required); "" when there are none.
 
-    `separator` is the expression between two.
+    `separator` is the expression between two; `keeps_order` holds also few to their order.
     """
-    if len(members) <= MAX_IN_ANY_ORDER:
+    if not keeps_order and len(members) <= MAX_IN_ANY_ORDER:
         return _in_any_order(rules, members, separator)
     return _in_order(rules, members, separator)
 

@@ -33,6 +33,8 @@ from clawd.engine.worker.states import StateStore
 ADMISSION_RESERVE = 64
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
+RATED_ENDS = 32
+MIN_RATED_ENDS = 4
 
 _ANY_TOKEN = 0
 
@@ -61,6 +63,9 @@ class Scheduler:
         self._queue: deque[Generation] = deque()
         self._running: list[Generation] = []
         self._mean_duration_s = MIN_RETRY_AFTER_S
+        # Since there was work last: when generations ended, and how many were turned away.
+        self._ended_at: deque[float] = deque(maxlen=RATED_ENDS)
+        self._turned_away = 0
 
     @property
     def has_work(self) -> bool:
@@ -97,7 +102,8 @@ class Scheduler:
             )
         if len(self._running) + len(self._queue) < self._n_parallel + self._max_queue:
             return None
-        wait_s = self._mean_duration_s * (len(self._queue) + 1) / self._n_parallel
+        wait_s = self._wait_s(len(self._queue) + 1 + self._turned_away)
+        self._turned_away += 1
         return GenerationFailed(
             id=number,
             code="busy",
@@ -105,6 +111,16 @@ class Scheduler:
             hint="try again later, or raise max_queue or n_parallel",
             retry_after_s=min(max(wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S),
         )
+
+    def _wait_s(self, ahead: int) -> float:
+        """Return how long it takes until so many have ended, at the pace of the last ones.
+
+        Whoever was turned away counts as well: they come back, and not all at once.
+        """
+        ends = self._ended_at
+        if len(ends) >= MIN_RATED_ENDS and ends[-1] > ends[0]:
+            return ahead * (ends[-1] - ends[0]) / (len(ends) - 1)
+        return self._mean_duration_s * ahead / self._n_parallel
 
     def submit(
         self,
@@ -325,7 +341,12 @@ class Scheduler:
         tokens, done = generation.finish(reason, now)
         if generation.slot is not None:
             self._mean_duration_s += (now - generation.admitted_at - self._mean_duration_s) * 0.2
+            self._ended_at.append(now)
+            self._turned_away = max(0, self._turned_away - 1)
         self._leave(generation)
+        if not self.has_work:
+            self._ended_at.clear()
+            self._turned_away = 0
         return [tokens, done] if tokens is not None else [done]
 
     def _leave(self, generation: Generation) -> None:

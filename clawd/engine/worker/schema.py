@@ -1,7 +1,7 @@
 """JSON Schema as rules of a GBNF grammar.
 
 What the rules describe validates against the schema; not everything that validates is described:
-no properties beside those with names, more than a few only in the schema's order; a `oneOf` is an
+no properties beside those with names, and these in the schema's order only; a `oneOf` is an
 `anyOf`; `format` binds for dates, times and UUIDs only. A keyword that can be neither described
 nor left out is refused with its name.
 """
@@ -209,7 +209,7 @@ class _Converter:
         for name, value in properties.items():
             rule = self._rules.add(f"{self._key(name)} {self.value(value, depth + 1)}")
             members.append((rule, name in required))
-        first = members_rule(self._rules, members, '"," ws')
+        first = members_rule(self._rules, members, '"," ws', keeps_order=True)
         return self._rules.add(_braced(first, must=any(is_required for _, is_required in members)))
 
     def _key(self, name: str) -> str:

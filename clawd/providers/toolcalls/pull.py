@@ -111,6 +111,10 @@ class Source:
         """Return whether nothing follows but at most so many characters."""
         return self._has_ended and len(self._text) - self._at <= count
 
+    def rest(self) -> str:
+        """Return what was not consumed yet."""
+        return self._text[self._at :]
+
     def drop_rest(self) -> None:
         """Take what was consumed, and all that follows, for good: none of it becomes text."""
         self._at = len(self._text)

@@ -11,11 +11,9 @@ from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
 from clawd.providers.toolcalls.output import Output
 from clawd.providers.toolcalls.pull import Markers, Reading, Source
 
-# How a call begins that is written as bare JSON; what is shorter tells nothing to anybody.
-_CALL_BEGUN = re.compile(
-    r'(?:[;,]\s*)?\[?\s*\{\s*(?:"(?:n|na|nam|name|name".*|t|ty|typ|type|type"\s*:\s*"f.*)?)?',
-    re.DOTALL,
-)
+_OPENED = re.compile(r"(?:[;,]\s*)?\[?\s*\{(?P<rest>.*)", re.DOTALL)
+_CALL_KEYS = ('"name":"', '"type":"function"')
+_SEEN_CHARS = 300
 _KEY_CHARS = 16  # of a key or a marker that a reader waited for the end of
 
 
@@ -62,6 +60,7 @@ class PullParser:
         self._end_tokens = _EndTokens(dialect.ends)
         told = frozenset(options.schemas) if options.calls and options.streams else frozenset()
         self._source = Source(self._out, told)
+        self._names = frozenset(options.schemas)
         self._is_cut = False
         self._steps = self._run()
 
@@ -101,8 +100,20 @@ class PullParser:
         if not self._is_cut or not self._source.ends_within(_KEY_CHARS):
             return False
         raw = self._source.unclaimed_so_far().lstrip()
-        is_marked = raw.startswith(self._markers.texts) and not raw.startswith("```")
-        return is_marked or _CALL_BEGUN.fullmatch(raw) is not None
+        if raw.startswith(self._markers.texts) and not raw.startswith("```"):
+            return True
+        opened = _OPENED.fullmatch(raw)
+        return opened is not None and self._begins_call(opened["rest"] + self._source.rest())
+
+    def _begins_call(self, text: str) -> bool:
+        """Return whether what stands in an open object may be the beginning of a call."""
+        seen = "".join(text[:_SEEN_CHARS].split())
+        name, kind = _CALL_KEYS
+        if seen.startswith(kind) or name.startswith(seen) or kind.startswith(seen):
+            return True
+        said, is_whole, _ = seen.removeprefix(name).partition('"')
+        fits = said in self._names if is_whole else any(n.startswith(said) for n in self._names)
+        return seen.startswith(name) and fits
 
     def _first(self) -> Reading[str | None]:
         """Read what stands before the text; return what a reader begins with."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.channels.http.app import Gateway
@@ -98,10 +99,24 @@ async def test_every_listed_name_can_be_asked_for(tmp_path: Path) -> None:
         gateway = gateway_of(inside.daemon)
         models = await listed(gateway)
         assert [model.name for model in models] == [
-            "clawd", "embedded", "cloud", "local", "mock", "second",
+            "clawd", "embedded", "cloud", "second",
         ]  # fmt: skip
         assert [model.name for model in models if model.is_default] == ["clawd"]
         (embedded,) = [model for model in models if model.is_local]
         assert embedded.size_bytes > 0 and embedded.context_size >= 0
         for model in models:
             assert (await find(gateway, model.name)).provider.name() == model.provider
+
+
+async def test_h8_a_model_has_one_name_in_a_list_and_its_others_are_answered(
+    tmp_path: Path,
+) -> None:
+    async with daemon_in(tmp_path, TABLES) as inside:
+        gateway = gateway_of(inside.daemon)
+        runtime = msgspec.structs.replace(gateway.settings(), default_provider="local")
+        told = msgspec.structs.replace(gateway, settings=lambda: runtime)
+        models = await listed(told)
+        assert [model.name for model in models] == ["clawd", "cloud", "mock", "second"]
+        assert models[0].is_local and models[0].size_bytes > 0
+        for name in ("clawd", "embedded", "local"):
+            assert (await find(told, name)).provider.name() == "local"

@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 
 from clawd.channels.http.exchange import Folding, GatewayEvent
 from clawd.channels.http.looped import Telling, may_be_call
-from clawd.channels.http.steady import Steady
+from clawd.channels.http.steady import Steady, WholeEmoji
 from clawd.providers.base import Failed, Finished, Reasoning, Text, Usage
 from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     Event,
     HopFinished,
     HopReset,
@@ -140,3 +142,51 @@ def test_only_what_may_begin_a_marker_is_held_back() -> None:
         [Text(text=" you ")],
         [Text(text="<today")],
     ]
+
+
+WAITS = ApprovalRequested(
+    approval_id="approval-1", digest="d", call_id="1", tool="shell", workspace="/w",
+    arguments='{"command":"make"}', risk="medium", reason="asks", expires_in_s=120.0,
+)  # fmt: skip
+DENIED = ApprovalResolved(approval_id="approval-1", answer="deny", by="", reason="nobody answered")
+
+
+def test_h5_a_call_that_waits_for_an_approval_is_seen_by_who_sees_the_text_alone() -> None:
+    turn = (said("I run it."), TOOL, WAITS, DENIED, RESET, said("It "), RESET, said("It was not."))
+    events, telling = told(*turn)
+    assert [each for each in events if each in (WAITS, DENIED)] == [WAITS, DENIED]
+    assert whole(events) == telling.text == "I run it.\n\nIt was not."
+    telling = Telling(tells_waiting=True)
+    events = [event for each in (*turn, DONE) for event in telling.take(each)]
+    shown = streamed([*events, telling.finished(DONE)])
+    assert shown == telling.text
+    assert "clawctl approval approve approval-1 (or deny approval-1)" in telling.text
+    assert 'shell {"command":"make"}' in telling.text and "within 120 s" in telling.text
+    assert "shell: deny (nobody answered)" in telling.text
+    assert telling.text.startswith("I run it.") and telling.text.endswith("It was not.")
+
+
+EMOJI = (
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466",
+    "\U0001f44d\U0001f3fd",
+    "\U0001f1e9\U0001f1ea",
+    "\u2764\ufe0f\u200d\U0001f525",
+    "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+)
+
+
+def test_h8_a_stream_is_never_cut_inside_an_emoji_and_loses_nothing() -> None:
+    wrong = []
+    for emoji in EMOJI:
+        text = f"so {emoji}{emoji} and {emoji}!{emoji}"
+        holding = WholeEmoji()
+        pieces = [each for letter in text for each in holding.take(Text(text=letter))]
+        pieces += holding.take(Finished(reason="stop"))[:-1]
+        shown = [each.text for each in pieces if isinstance(each, Text)]
+        parts = [part for each in shown for part in each.replace(emoji, "").split()]
+        if "".join(shown) != text or any(set(part) & set(emoji) for part in parts):
+            wrong.append((emoji, shown))
+    assert not wrong
+    endless = WholeEmoji()
+    told_so_far = [each for _ in range(50) for each in endless.take(Text(text=EMOJI[1]))]
+    assert len(told_so_far) > 40  # a model that repeats itself is seen

@@ -151,13 +151,18 @@ def test_a_grammar_describes_what_its_schema_asks_for(
     assert all(is_valid(json.loads(one), schema) for one in yes)
 
 
-def test_few_properties_come_in_any_order_and_many_in_the_schemas() -> None:
-    few = {"properties": {name: {"type": "null"} for name in "abc"}, "required": ["b"]}
+def test_h4_properties_come_in_the_order_of_the_schema() -> None:
+    few = {
+        "properties": {name: {"type": "null"} for name in ("reasoning", "answer", "sure")},
+        "required": ["reasoning", "answer"],
+    }
     text = grammar(few)
-    assert text.describes('{"c": null, "b": null, "a": null}')
-    assert text.describes('{"b": null}')
-    assert not text.describes('{"c": null, "a": null}')
-    assert not text.describes('{"b": null, "b": null}')
+    assert text.describes('{"reasoning": null, "answer": null, "sure": null}')
+    assert text.describes('{"reasoning": null, "answer": null}')
+    assert not text.describes('{"answer": null, "reasoning": null}')
+    assert not text.describes('{"sure": null, "reasoning": null, "answer": null}')
+    assert not text.describes('{"reasoning": null, "reasoning": null, "answer": null}')
+    assert not text.describes('{"reasoning": null}')
     many = {"properties": {name: {"type": "null"} for name in "abcdef"}, "required": ["b", "e"]}
     text = grammar(many)
     assert text.describes('{"b": null, "d": null, "e": null}')

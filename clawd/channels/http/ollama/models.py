@@ -22,6 +22,8 @@ from clawd.engine.slot import ModelStatus
 from clawd.errors import ClawError
 from clawd.wire.methods import ListLoadedModels, LoadModel
 
+# Clients refuse what is older than the first one whose answers they can read.
+API_LEVEL = "0.6.4"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _UNKNOWN = "unknown"
 _THINKING = ("<think>", "enable_thinking", "reasoning_content")
@@ -97,8 +99,9 @@ async def post_show(request: web.Request) -> web.Response:
 
 
 async def get_version(request: web.Request) -> web.Response:
-    """Answer GET /api/version."""
-    return web.json_response({"version": request.app[GATEWAY].version})
+    """Answer GET /api/version: the version of Ollama's API that is spoken, and clawd's own."""
+    own = request.app[GATEWAY].version
+    return web.json_response({"version": API_LEVEL, "clawd": own, "server": f"clawd/{own}"})
 
 
 async def refuse(request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from aiohttp import web
 from clawd.channels.http.answering import answer
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import field, invalid, read_object
-from clawd.channels.http.embeddings import embed, inputs_of
+from clawd.channels.http.embeddings import embed, embed_cut, inputs_of
 from clawd.channels.http.exchange import ModelRequest
 from clawd.channels.http.ollama.answer import Form, OllamaAnswer
 from clawd.channels.http.ollama.loading import load_or_unload
@@ -48,7 +48,8 @@ async def post_embed(request: web.Request) -> web.Response:
     given = body.get("input")
     inputs = [] if given is None or given == [] else inputs_of(given)
     dimensions = field(body, "dimensions", int, 0)
-    result = await embed(request.app[GATEWAY], caller_of(request), model_of(body), inputs)
+    makes = embed_cut if field(body, "truncate", bool, default=True) else embed
+    result = await makes(request.app[GATEWAY], caller_of(request), model_of(body), inputs)
     if dimensions and result.vectors and dimensions != result.size:
         raise invalid(
             "dimensions",
@@ -86,7 +87,9 @@ async def _answered(
         model = model_of(body)
         done = await load_or_unload(gateway, caller, model, stays_s)
         return web.json_response(dialect.loaded(model, done))
-    generation = await gateway.generations.open(with_wishes(asked, request, body), caller)
+    generation = await gateway.generations.open(
+        with_wishes(asked, request, body, streams=True), caller
+    )
     return await answer(request, generation, dialect, stream=stream)
 
 

@@ -148,4 +148,8 @@ async def test_somebody_is_there(tmp_path: Path) -> None:
             assert (answer.status, head.status, head.body) == (200, 200, b"")
             assert head.headers["content-length"] == str(len(answer.body))
         assert (await raw(door.url, "/")).body == b"Ollama is running"
-        assert (await raw(door.url, "/api/version")).json() == {"version": __version__}
+        assert (await raw(door.url, "/api/version")).json() == {
+            "version": "0.6.4",  # the first that many clients take
+            "clawd": __version__,
+            "server": f"clawd/{__version__}",
+        }

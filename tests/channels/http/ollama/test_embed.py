@@ -48,14 +48,26 @@ async def test_what_cannot_be_embedded_is_refused_and_the_model_says_what_it_can
     tmp_path: Path,
 ) -> None:
     async with served(prepared(tmp_path), tables=LOCAL) as door:
-        for given, problem in ((5, "input"), ([{}], "input"), ("word " * 500, "")):
-            status, told = await door.post("/api/embed", {"model": "bert", "input": given})
+        for given, problem in ((5, "input"), ([{}], "input"), ("word " * 500, "too large")):
+            asked: dict[str, Any] = {"model": "bert", "input": given, "truncate": False}
+            status, told = await door.post("/api/embed", asked)
             assert status == 400
             assert problem in told["error"]
-        body = {"model": "bert", "input": "a", "dimensions": 3}
+        body: dict[str, Any] = {"model": "bert", "input": "a", "dimensions": 3}
         assert (await door.post("/api/embed", body))[0] == 400
         _, shown = await door.post("/api/show", {"model": "bert"})
         chat = {"model": "bert", "messages": [{"role": "user", "content": "hi"}]}
         refused, _ = await door.post("/api/chat", chat)
     assert shown["capabilities"] == ["embedding"]
+    assert refused == 400
+
+
+async def test_h8_a_long_input_is_cut_unless_the_client_says_otherwise(tmp_path: Path) -> None:
+    async with served(prepared(tmp_path), tables=LOCAL) as door:
+        long = await embed(door, ["word " * 500, "short"])
+        endless = await embed(door, "word " * 50_000, truncate=True)
+        body = {"model": "bert", "input": "word " * 500, "truncate": False}
+        refused, _ = await door.post("/api/embed", body)
+    assert len(long["embeddings"]) == 2
+    assert math.dist(long["embeddings"][0], endless["embeddings"][0]) < 1e-3
     assert refused == 400

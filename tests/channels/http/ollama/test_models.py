@@ -38,7 +38,7 @@ async def test_tags_list_what_can_be_asked_for(tmp_path: Path) -> None:
         for name in names_of(told):
             assert (await door.post("/api/show", {"model": name}))[0] == 200, name
     models = {model["name"]: model for model in told["models"]}
-    assert {"embedded", "Small", "mock"} <= set(models)
+    assert {"clawd", "embedded", "Small"} <= set(models)
     small = models["Small"]
     assert small["model"] == "Small"
     assert small["size"] == EMBEDDED.stat().st_size
