@@ -59,6 +59,10 @@ def add(left: int, right: int) -> int:
 1. `add` subtracts.
 2. The test says so: see the [report](https://example.org/report).
 """
+MENDED = """`add` in `adder.py` **adds** now: it subtracted. The diff above is the whole
+change; `/undo` takes it back.
+"""
+PLANNED = "Three steps. The module is read, and `add` is what I mend next.\n"
 PLAN = {
     "action": "add",
     "items": [
@@ -69,6 +73,21 @@ PLAN = {
 }
 EDIT = {"path": "adder.py", "old_text": "left - right", "new_text": "left + right"}
 ADDER = '"""Adds."""\n\n\ndef add(left: int, right: int) -> int:\n    return left - right\n'
+
+# What each picture asks, the call that it makes, and the answer that fits it.
+CONVERSATION: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+    ("what is in this project?", "file_list", {"path": "."}, ANSWER),
+    ("mend it", "file_edit", EDIT, MENDED),
+    ("plan it", "plan", PLAN, PLANNED),
+)
+SCRIPT: list[dict[str, Any]] = [
+    reply
+    for question, tool, arguments, answer in CONVERSATION
+    for reply in (
+        {"when": question, "tool_calls": [{"name": tool, "arguments": arguments}]},
+        {"when": question, "after": "tool", "text": answer},
+    )
+]
 
 
 class Terminal:
@@ -180,16 +199,16 @@ def made(home: Home) -> dict[str, str]:
     pictures = {}
     terminal = Terminal(home, "agent")
     terminal.until(lambda shown: "> " in shown)
-    terminal.type("what is in this project?").until(lambda shown: "● context" in shown)
+    terminal.type(CONVERSATION[0][0]).until(lambda shown: "● context" in shown)
     pictures["conversation"] = svg(terminal.screen, "a first conversation")
     terminal.type("/clear").until(lambda shown: "next message" in shown)
-    terminal.type("mend it").until(lambda shown: "Approve?" in shown)
+    terminal.type(CONVERSATION[1][0]).until(lambda shown: "Approve?" in shown)
     pictures["approval"] = svg(terminal.screen, "an approval that shows what the file becomes")
     terminal.type("y").until(lambda shown: "● context" in shown.split("Approve?")[-1])
     pictures["diff"] = svg(terminal.screen, "an edit and its receipt")
     terminal.close()
     terminal = Terminal(home, "agent").until(lambda shown: "> " in shown)
-    terminal.type("plan it").until(lambda shown: "● context" in shown)
+    terminal.type(CONVERSATION[2][0]).until(lambda shown: "● context" in shown)
     pictures["plan"] = svg(terminal.screen, "a plan")
     terminal.close()
     terminal = Terminal(home, "status").until(lambda shown: "receipts" in shown)
@@ -204,12 +223,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="clawd-pictures-") as place:
         home = Home(Path(place))
-        home.configure(
-            {"when": "what is", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]},
-            {"when": "mend", "tool_calls": [{"name": "file_edit", "arguments": EDIT}]},
-            {"when": "plan", "tool_calls": [{"name": "plan", "arguments": PLAN}]},
-            {"after": "tool", "text": ANSWER},
-        )
+        home.configure(*SCRIPT)
         (home.workspace / "adder.py").write_text(ADDER)
         (home.workspace / "test_adder.py").write_text("from adder import add\n")
         home.start()

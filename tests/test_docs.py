@@ -133,3 +133,18 @@ def test_s11_the_policy_refuses_the_destruction_that_its_page_names_and_no_other
     full = PolicySettings(autonomy="full")
     assessment = assess(command, full, workspace=tmp_path, home=tmp_path)
     assert (assessment.risk, bool(assessment.blocked)) == ("high", is_refused)
+
+
+def test_p12_each_picture_shows_the_answer_to_its_own_question() -> None:
+    wanted = {"conversation": "one module", "diff": "now: it subtracted", "plan": "Three steps."}
+    shown = {
+        name: (DOCS / "images" / f"{name}.svg").read_text().replace("\u00a0", " ")
+        for name in wanted
+    }
+    wrong = {
+        (picture, words)
+        for picture, text in shown.items()
+        for owner, words in wanted.items()
+        if (words in text) != (owner == picture)
+    }
+    assert wrong == set()

@@ -108,7 +108,7 @@ class EditedLines:
             parser = Vt100Parser(pressed.append)
             parser.feed_and_flush(typed)
             store_typeahead(self._input, pressed)
-        folded = self._pastes.fold(text, is_typed=True) if text else ""
+        folded = self._pastes.fold(text) if text else ""
         return self._session.prompt(FormattedText([("class:prompt", PROMPT)]), default=folded)
 
     def whole(self, line: str) -> str:
@@ -118,6 +118,10 @@ class EditedLines:
     def typed(self, line: str) -> str:
         """Return what was typed of a line."""
         return self._pastes.typed(line)
+
+    def written(self, text: str) -> str:
+        """Return a text that the person wrote elsewhere, folded where it is long."""
+        return self._pastes.fold(text, is_typed=True)
 
     def redraw(self) -> None:
         """Show the bar anew; from any thread."""

@@ -109,7 +109,7 @@ class Host(Protocol):
         """Send a message as if it had been typed; the last one goes with what it brought."""
         ...
 
-    def offer(self, text: str) -> None:
+    def offer(self, text: str, *, is_typed: bool = False) -> None:
         """Put a text into the next prompt, to be edited."""
         ...
 

@@ -50,6 +50,10 @@ class Lines(Protocol):
         """Return what was typed of a line, without what was pasted and folded."""
         ...
 
+    def written(self, text: str) -> str:
+        """Return a text that the person wrote elsewhere, as it goes into a line."""
+        ...
+
     def redraw(self) -> None:
         """Show anew what may have changed below the prompt; from any thread."""
         ...
@@ -78,6 +82,10 @@ class PipedLines:
     def typed(self, line: str) -> str:
         """Return the line."""
         return line
+
+    def written(self, text: str) -> str:
+        """Return the text."""
+        return text
 
     def redraw(self) -> None:
         """Do nothing."""
@@ -134,6 +142,10 @@ class PlainLines:
     def typed(self, line: str) -> str:
         """Return the line."""
         return line
+
+    def written(self, text: str) -> str:
+        """Return the text."""
+        return text
 
     def redraw(self) -> None:
         """Do nothing: a line that comes by itself would be read out in mid-word."""

@@ -171,9 +171,9 @@ class Session:
             view.finish(None)
         show_outcome(outcome)
 
-    def offer(self, text: str) -> None:
+    def offer(self, text: str, *, is_typed: bool = False) -> None:
         """Put a text into the next prompt."""
-        self._offered = text
+        self._offered = self._lines.written(text) if is_typed else text
 
     def leave(self) -> None:
         """End after this line."""

@@ -94,6 +94,14 @@ _LIST = (
         "conversations",
     ),
     _slash(TALK, "/retry", "talk:retry", "Ask the last message again, without its answer."),
+    _slash(
+        TALK,
+        "/refine [TEXT]",
+        "talk:refine",
+        "Let the model word a message; it comes into the prompt and is not sent.",
+        more="Off until client.toml in the home of clawd says refine = true. The model gets your "
+        "words alone, in a conversation that is deleted again, and no tools.",
+    ),
     _slash(TALK, "/rename TITLE", "talk:rename", "Give the conversation another title."),
     _slash(TALK, "/title TITLE", "talk:rename", "The same as /rename."),
     _slash(TALK, "/fork [MESSAGE]", "talk:fork", "Go on in a copy of the conversation."),

@@ -39,6 +39,7 @@ from clawd.wire.methods import RunTool, SendMessage, SetEstop
 _STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
 _ABSENT: Mapping[str, str] = {
     "/editor": "your shell's own key opens the editor: Ctrl-X Ctrl-E in bash.",
+    "/refine": "it is in `clawctl agent`: here a line after the first would be a command of yours.",
     "/exit": "it is your own shell: leave it with exit or Ctrl-D.",
     "/quit": "it is your own shell: leave it with exit or Ctrl-D.",
 }
@@ -209,7 +210,7 @@ class Asking:
         """Ask as if it had been typed."""
         self._converse(Line(text=text))
 
-    def offer(self, text: str) -> None:
+    def offer(self, text: str, *, is_typed: bool = False) -> None:  # noqa: ARG002 no file is named here
         """Put a question into the shell's edit line."""
         self._edit_line = f"> {text}"
 

@@ -9,7 +9,7 @@ import pytest
 
 from clawctl.repl.slash import COMMANDS, handler
 from clawd.errors import NotFoundError
-from clawd.wire.conversation_methods import ForkConversation
+from clawd.wire.conversation_methods import DeleteConversation, ForkConversation
 from clawd.wire.conversation_reports import (
     ConversationChunk,
     ConversationDetail,
@@ -20,6 +20,7 @@ from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
 from clawd.wire.methods import RunTool, SendMessage
 from clawd.wire.prompt_reports import PromptText
 from clawd.wire.reports import (
+    Done,
     LoadedModel,
     ModelLine,
     ModelList,
@@ -38,7 +39,7 @@ from tests.support.terminal import STARTED, echo, finished
 REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
     "preset mcp files receipts cost undo help rename title fork status estop agent reasoning theme "
-    "editor provider approvals doctor copy retry save"
+    "editor provider approvals doctor copy retry save refine"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -70,6 +71,28 @@ def test_help_is_grouped_and_tells_more_of_one(daemon: FakeDaemon, look: Look) -
         assert re.search(rf"^  {re.escape(name)}\b", screen.text, re.MULTILINE), name
     say(screen, "/help tool", "It goes through the same gate")
     say(screen, "/toools", "Did you mean /tools?")
+
+
+def test_m9_refine_offers_better_words_and_sends_nothing(
+    daemon: FakeDaemon, look: Look, home: Path
+) -> None:
+    screen = look("agent", columns=100)
+    say(screen, "/refine mend it", "/refine is off")
+    assert daemon.calls_of(SendMessage) == []
+    (home / "client.toml").write_text("refine = true\n")
+    say(screen, "/refine", "/refine takes a message")
+    daemon.handlers["open_conversation"] = LINE
+    daemon.handlers["delete_conversation"] = Done()
+    daemon.handlers["send_message"] = lambda _call: finished("Mend the function add.")
+    screen.wait_for(at_prompt)
+    screen.type("/refine mend it\r")
+    screen.wait_for("> Mend the function add.")
+    (asked,) = daemon.calls_of(SendMessage)
+    assert (asked.text, asked.conversation_id) == ("mend it", LINE.id)
+    assert asked.tools_allow == ("-*",)
+    assert "Rewrite the user's message" in (asked.system or "")
+    (deleted,) = daemon.calls_of(DeleteConversation)
+    assert deleted.conversation_id == LINE.id
 
 
 def test_model_provider_preset_and_system_text_go_with_the_next_message(

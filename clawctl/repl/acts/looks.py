@@ -85,4 +85,4 @@ def editor(host: Host, rest: str) -> None:
         note(f"{error.format_message()} Set $EDITOR to yours.")
         return
     if text and text.strip():
-        host.offer(text.rstrip("\n"))
+        host.offer(text.rstrip("\n"), is_typed=True)

@@ -4,11 +4,15 @@ import re
 import sys
 from typing import Literal
 
+import msgspec
+
 from clawctl.render import Palette, note, say
 from clawctl.repl.host import Host
+from clawctl.repl.settings import read_settings
 from clawctl.views import show_compression
 from clawd.wire.conversation_methods import (
     CompressConversation,
+    DeleteConversation,
     ForkConversation,
     RenameConversation,
 )
@@ -17,6 +21,11 @@ from clawd.wire.methods import OpenConversation, ShowConversation
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 MESSAGES_SHOWN = 6
+REFINE = (
+    "You word requests to an assistant. Rewrite the user's message so that it says the goal, what "
+    "is given, the limits and what the result looks like. Keep their language and every fact, name "
+    "and path as it stands; add no fact and no wish. Answer with the new message alone."
+)
 LINES_SHOWN = 12
 PAGE = 1_000
 
@@ -133,3 +142,25 @@ def messages(host: Host, conversation_id: str) -> list[MessageLine]:
         cursor = page.cursor
         if not cursor:
             return found
+
+
+def refine(host: Host, rest: str) -> None:
+    """Let the model word a message, and put that into the prompt; nothing of it is sent on."""
+    if read_settings().get("refine") is not True:
+        note("/refine is off. To have it: refine = true in client.toml of the home of clawd.")
+        return
+    text = rest.strip() or host.last_text
+    if not text:
+        note("/refine takes a message: /refine TEXT; without one it takes your last.")
+        return
+    opened = host.call(OpenConversation(workspace=host.workspace, agent=host.choice.agent))
+    asked = host.choice.message(text, opened.id, interactive=False)
+    try:
+        # No tool: what it wants to know is the person's to say.
+        request = msgspec.structs.replace(asked, system=REFINE, tools_allow=("-*",), hints={})
+        words = host.wait_for(request, "refining").text.strip()
+    finally:
+        host.call(DeleteConversation(conversation_id=opened.id))
+    if not words:
+        note("The model said nothing; your words are in the prompt.")
+    host.offer(words or text)
