@@ -58,7 +58,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     then reads the config again.
     """
     path = _config_of(file)
-    before = _read(path)
+    before = read_config(path)
     folder = Path(tempfile.mkdtemp(prefix="clawctl-"))
     try:
         after = _edited(folder / EDITED, path, before)
@@ -91,7 +91,7 @@ def set_(
     running daemon then reads the config again.
     """
     path = _config_of(file)
-    before = _read(path)
+    before = read_config(path)
     # By what the key takes: 4 is a number here and a model's name there.
     forms = [quoted(value)] if _is_text(value) else [value, quoted(value)]
     problems: list[str] = []
@@ -116,7 +116,7 @@ def set_(
 def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Take KEY out of the config, so that its built-in value is in force."""
     path = _config_of(file)
-    before = _read(path)
+    before = read_config(path)
     after = without(before.decode(), key).encode()
     if problems := trial(path, after):
         raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
@@ -219,7 +219,13 @@ def replace(path: Path, before: bytes, after: bytes, *, spare: Path | None = Non
         ) from error
 
 
-def _read(path: Path) -> bytes:
+def read_config(path: Path) -> bytes:
+    """Return the text of a config that may be changed.
+
+    Raises:
+        NotFoundError: it is not there.
+        ForbiddenError: it cannot be read or written.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -302,6 +308,29 @@ def _kept(error: ConfigError, folder: Path, path: Path) -> ConfigError:
         hint = f"Your text is kept: {kept}. Edit again with: clawctl config edit"
         return ConfigError(error.message, hint=hint, problems=error.problems)
     return error
+
+
+def extended(app: App, text: str) -> Edited:
+    """Put a text with more in it in the place of the usual config, if that is valid.
+
+    Raises:
+        ConfigError: it is not; the config is as it was.
+        ClawError: it cannot be read or replaced.
+    """
+    path = layout().config
+    before = read_config(path)
+    after = text.encode()
+    folder = Path(tempfile.mkdtemp(prefix="clawctl-"))
+    try:
+        copy = folder / EDITED
+        copy.touch(mode=0o600)
+        copy.write_bytes(after)
+        if problems := problems_of(copy, path):
+            raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
+        replace(path, before, after)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _reload(app, path, wanted=True)
 
 
 def _reload(app: App, path: Path, *, wanted: bool) -> Edited:

@@ -248,6 +248,8 @@ TYPES: dict[str, Any] = {
     "knowledge search": KnowledgeOutcome,
     "logs": list[LogLine],
     "mcp accept": McpServerLine,
+    "mcp add": Edited,
+    "mcp import": Edited,
     "mcp connect": McpServerLine,
     "mcp diff": McpDiff,
     "mcp disconnect": McpServerLine,

@@ -1,9 +1,12 @@
 """`clawctl mcp`: the MCP servers of the daemon, their tools, and clawd as a server itself."""
 
 import difflib
+import os
 import shlex
 import sys
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -11,8 +14,19 @@ import msgspec
 from clawctl import mcp_stdio
 from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.client import Client
+from clawctl.config_edit import extended, read_config
+from clawctl.mcp_config import (
+    NewServer,
+    is_known,
+    read_foreign,
+    token_variable,
+    variables_of,
+    with_server,
+)
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_fields, show_table
+from clawd.errors import InvalidRequestError
+from clawd.paths import layout
 from clawd.wire.mcp_methods import (
     AcceptMcp,
     ConnectMcp,
@@ -97,6 +111,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
                         ("changed", t.is_changed),
                         ("new", t.is_new),
                         ("repaired", bool(t.repaired)),
+                        ("loose", bool(t.loose)),
                     )
                     if holds
                 ),
@@ -106,6 +121,9 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
         ],
         nothing="No tools of MCP servers are offered.",
     )
+    for each in found.items:
+        if each.loose:
+            note(visible_line(f"loose: {each.name}: no grammar holds its schema: {each.loose}"))
     for lost in found.left_out:
         note(visible_line(f"left out: {lost.alias} {lost.tool}: {lost.reason}"))
 
@@ -143,7 +161,92 @@ def tool(
 
 
 @command.command()
-@click.argument("alias")
+@click.argument("name", metavar="ALIAS")
+@click.argument("words", metavar="URL | -- COMMAND [ARGS]", nargs=-1, required=True)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable of the program: with its value, or taken from the daemon's environment.",
+)
+@click.option(
+    "--token-env", metavar="NAME", default="", help="The variable that holds the URL's token."
+)
+@click.option("--header", default="", metavar="TEXT", help="'Authorization: Bearer ${NAME}'.")
+@click.option("--network", is_flag=True, help="Let the program use the network.")
+@click.option("--workspace", type=click.Choice(["none", "read", "write"]), help="What it may do.")
+@click.option("--read", "paths", multiple=True, metavar="PATH", help="What else it may read.")
+@json_option
+@pass_app
+def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **given: Any) -> None:
+    """Write server ALIAS into the config: a URL, or a program with its arguments after --.
+
+    Needs no daemon; one that runs takes it over and connects it.
+    """
+    values, passed = variables_of(given["variables"])
+    is_url = "://" in words[0]
+    token = given["token_env"] or (token_variable(given["header"]) if given["header"] else "")
+    server = NewServer(
+        alias=name,
+        url=words[0] if is_url else "",
+        command=() if is_url else words,
+        env=values,
+        env_passthrough=passed,
+        auth_env=token,
+        network=given["network"],
+        workspace_access=given["workspace"] or "",
+        readonly_paths=given["paths"],
+    )
+    _write_servers(app, [server], as_json=as_json)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--network", is_flag=True, help="Let the programs use the network.")
+@json_option
+@pass_app
+def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
+    """Take the servers of FILE into the config: .mcp.json and its kin of other programs.
+
+    Servers whose alias is there already are left out. Secrets that are written out in FILE are not
+    copied; what to export is said.
+    """
+    found = [
+        msgspec.structs.replace(each, network=network and bool(each.command))
+        for each in read_foreign(Path(file))
+    ]
+    _write_servers(app, found, as_json=as_json)
+
+
+def _write_servers(app: App, servers: list[NewServer], *, as_json: bool) -> None:
+    """Add servers to the config, where it is valid with them; say what is left to do."""
+    text = read_config(layout().config).decode("utf-8", "replace")
+    added: list[str] = []
+    for server in servers:
+        if not server.alias or is_known(text, server.alias):
+            note(visible_line(f"left out: {server.alias or 'a server without a name'} is there"))
+            continue
+        text = with_server(text, server)
+        added.append(server.alias)
+        for each in server.notes:
+            note(visible_line(f"{server.alias}: {each}"))
+    if not added:
+        raise InvalidRequestError("no server was added: there is none that is new")
+    done = extended(app, text)
+    if as_json:
+        emit_json(done)
+        return
+    say(visible_line(f"added {', '.join(added)}. {done.message}"))
+    note("what each does here: clawctl mcp list")
+
+
+@command.command()
+@click.argument("alias", metavar="ALIAS | URL")
+@click.option("--alias", "called", default="", metavar="NAME", help="What a URL is called here.")
+@click.option(
+    "--token-env", default="", metavar="NAME", help="A variable of yours that holds its token."
+)
 @click.option(
     "--accept",
     "offer",
@@ -153,9 +256,25 @@ def tool(
 )
 @json_option
 @pass_app
-def connect(app: App, alias: str, offer: str, *, as_json: bool) -> int:
-    """Connect server ALIAS now (again), and say what came of it."""
-    request = ConnectMcp(alias=alias, accept=bool(offer), offer=offer)
+def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as_json: bool) -> int:
+    """Connect server ALIAS now (again), and say what came of it.
+
+    A URL is connected as --alias until the daemon ends; `mcp add` writes one into the config.
+    """
+    url = alias if "://" in alias else ""
+    if url and not called:
+        raise click.UsageError(f"say what it is called: clawctl mcp connect {url} --alias NAME")
+    if not url and (called or token_env):
+        raise click.UsageError("--alias and --token-env go with a URL")
+    if token_env and token_env not in os.environ:
+        raise click.UsageError(f"there is no variable {token_env}")
+    request = ConnectMcp(
+        alias=called or alias,
+        accept=bool(offer),
+        offer=offer,
+        url=url,
+        token=os.environ.get(token_env, ""),
+    )
     with app.client() as client:
         return _show_line(client, request, as_json=as_json)
 
@@ -234,7 +353,12 @@ def _show_line(
 
 
 def _about(line: McpServerLine) -> str:
-    words = [line.transport, "trusted" if line.is_trusted else "", line.server, line.revision]
+    words = [
+        line.address or line.transport,
+        "trusted" if line.is_trusted else "",
+        line.server,
+        line.revision,
+    ]
     return ", ".join(filter(None, words))
 
 
@@ -242,6 +366,9 @@ def _remarks(line: McpServerLine) -> list[str]:
     remarks = [line.problem] if line.problem else []
     if line.left_out:
         remarks.append(f"{line.left_out} tools cannot be used: clawctl mcp tools {line.alias}")
+    if line.loose:
+        names = shortened(", ".join(line.loose), WIDTH)
+        remarks.append(f"no grammar holds the schemas of {names}: clawctl mcp tools {line.alias}")
     if line.changed:
         names = shortened(", ".join(line.changed), WIDTH)
         remarks.append(

@@ -14,13 +14,14 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
 from clawd.mcp.catalogue import Catalogue, CatalogueRules, Difference, Maker
-from clawd.mcp.model import RemoteServers, ServerState
+from clawd.mcp.model import RemoteServers, ServerSettings, ServerState
 from clawd.mcp.naming import MODELS_PREFIX, alias_of, prefix_of
 from clawd.mcp.pins import Judged, Pins
 from clawd.mcp.tools import McpTool
 from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
 
+MAX_ADDED = 32
 ARRIVAL_S = 10.0
 """So long, after the start, the first turns wait for servers that are just being connected."""
 
@@ -73,6 +74,7 @@ class ServerDirectory:
         self._is_waiting = False
         self._due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._added: dict[str, ServerSettings] = {}
         self._arrival_ends = 0.0
         self._stirred = asyncio.Event()
         self._reported: set[str] = set()
@@ -95,9 +97,32 @@ class ServerDirectory:
         if wanted.rules.servers:
             self._spawn(self._adopt())
 
+    async def add(self, server: ServerSettings) -> None:
+        """Take a server that the configuration does not have, until this ends.
+
+        Raises:
+            InvalidRequestError: the configuration has one of its alias.
+        """
+        alias = server.alias
+        known = {*self.wanted.rules.servers, *self.wanted.problems} - self._added.keys()
+        if alias in known:
+            raise InvalidRequestError(
+                f"there is an MCP server {alias} in the config; choose another alias",
+                hint=f"Connect that one with: clawctl mcp connect {alias}",
+            )
+        if alias not in self._added and len(self._added) >= MAX_ADDED:
+            raise InvalidRequestError(f"{MAX_ADDED} MCP servers were added already")
+        self._added[alias] = server
+        _log.warning("an MCP server was added by hand", extra={"server": alias})
+        await self.adopt(self.wanted)
+
     async def adopt(self, wanted: Wanted) -> None:
         """Take another configuration: what it refuses is refused at once, then servers change."""
-        self.wanted = wanted
+        taken = {*wanted.rules.servers, *wanted.problems}
+        more = {alias: each for alias, each in self._added.items() if alias not in taken}
+        servers = {**wanted.rules.servers, **more, **(self._added if wanted is self.wanted else {})}
+        rules = msgspec.structs.replace(wanted.rules, servers=servers)
+        self.wanted = msgspec.structs.replace(wanted, rules=rules)
         self._tell()
         await self._adopt()
 

@@ -1,12 +1,17 @@
 """What the parts about MCP servers hand each other. Values only; nothing here loads the SDK."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
 FETCHERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "yarn", "docker"})
 """Programs that fetch what they run, and so take longer to start."""
+
+_LONG_WORD = re.compile(r"[^/]{24,}")
+"""A part of a path that may be a key; nobody calls an endpoint so."""
 
 FETCHERS_LIMIT_S = 60.0
 
@@ -56,6 +61,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout_s: float = 60.0
     max_result_bytes: int = 4 << 20
     max_tools: int = 500
+
+
+def address_of(server: ServerSettings) -> str:
+    """Return where a server is, for people: nothing in it that may be a secret."""
+    if server.command:
+        return server.command[0]
+    parts = urlsplit(server.url)
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    path = _LONG_WORD.sub("…", parts.path)
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{path}"
 
 
 class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):

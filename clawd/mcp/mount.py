@@ -1,5 +1,7 @@
 """An MCP server as an ASGI application: without sessions one POST, one answer.
 
+A batch of messages is of revision 2025-03-26 alone; its messages are answered one after another.
+
 The answer is plain JSON, or a stream of events where the client asked to be told of progress and
 can read one. With sessions, which are an option, every answer is a stream; a session is its
 owner's alone. The SDK is loaded with the first request.
@@ -7,6 +9,7 @@ owner's alone. The SDK is loaded with the first request.
 
 import asyncio
 import importlib
+import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
@@ -27,6 +30,12 @@ _STREAM = b"text/event-stream"
 _MANAGERS = "mcp.server.streamable_http_manager"
 _SERVING = (_MANAGERS, "clawd.mcp.server", "clawd.mcp.lines")
 _ANYTHING = b"application/json, text/event-stream"
+
+MAX_BATCH = 50
+_BATCHES = b"2025-03-26"
+_REVISION_HEADER = b"mcp-protocol-version"
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
+_SHOWN = 40
 
 
 async def load_sdk() -> None:
@@ -65,6 +74,9 @@ class Mount:
     async def serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer one request whose body was read already; `receive` yields it again."""
         await self._start()
+        if scope["method"] == "POST" and body.lstrip()[:1] == b"[":
+            await self._serve_batch(scope, body, send)
+            return
         accept = b", ".join(value for name, value in scope["headers"] if name == b"accept")
         if not accept and scope["method"] == "POST":
             # The smallest clients say nothing, and read JSON.
@@ -76,6 +88,58 @@ class Mount:
             manager = self._streaming if _PROGRESS in body and _STREAM in accept else self._plain
         assert manager is not None
         await manager.handle_request(scope, receive, send)
+
+    async def _serve_batch(self, scope: Scope, body: bytes, send: Send) -> None:
+        """Answer a batch by the answers of its messages, in their order."""
+        revision = next(
+            (value for name, value in scope["headers"] if name == _REVISION_HEADER), _BATCHES
+        )
+        try:
+            messages = json.loads(body)
+        except (ValueError, RecursionError):
+            await _answer(send, 400, _error(_PARSE_ERROR, "the body is no JSON"))
+            return
+        problem = ""
+        if revision != _BATCHES or self.keeps_sessions:
+            said = revision.decode("latin-1")[:_SHOWN]
+            problem = (
+                f"batches are of revision 2025-03-26, and this is {said}; send each message alone"
+            )
+        elif not messages or len(messages) > MAX_BATCH:
+            problem = f"a batch has 1 to {MAX_BATCH} messages, this one {len(messages)}"
+        elif any(isinstance(e, dict) and e.get("method") == "initialize" for e in messages):
+            problem = "initialize is sent alone, not in a batch"
+        if problem:
+            await _answer(send, 400, _error(_INVALID_REQUEST, problem))
+            return
+        answers: list[Any] = []
+        for message in messages:
+            answers += await self._answer_of(scope, message)
+        await _answer(send, 200 if answers else 202, answers or None)
+
+    async def _answer_of(self, scope: Scope, message: Any) -> list[Any]:
+        """Return the answer to one message of a batch; nothing where it wants none."""
+        body = json.dumps(message).encode()
+        dropped = {b"content-length", b"accept"}
+        headers = [each for each in scope["headers"] if each[0] not in dropped]
+        headers += [(b"accept", _ANYTHING), (b"content-length", str(len(body)).encode())]
+        received = iter([{"type": "http.request", "body": body, "more_body": False}])
+        sent = bytearray()
+
+        async def receive() -> MutableMapping[str, Any]:
+            if (first := next(received, None)) is None:
+                await asyncio.Event().wait()  # a client that leaves cancels this task
+            return first or {}
+
+        async def take(part: MutableMapping[str, Any]) -> None:
+            sent.extend(part.get("body", b""))
+
+        assert self._plain is not None
+        await self._plain.handle_request({**scope, "headers": headers}, receive, take)
+        try:
+            return [json.loads(sent)] if sent.strip() else []
+        except ValueError:
+            return [_error(_INVALID_REQUEST, "this message of the batch cannot be answered")]
 
     async def close(self) -> None:
         """End what runs; idempotent."""
@@ -117,6 +181,17 @@ class Mount:
                 raise
             self._ready = None  # the next request tries again
             ready.set_exception(error)
+
+
+def _error(code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+
+
+async def _answer(send: Send, status: int, value: Any) -> None:
+    body = b"" if value is None else json.dumps(value).encode()
+    headers = [(b"content-type", b"application/json")] if body else []
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _owner(name: str) -> Any:

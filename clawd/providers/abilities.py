@@ -3,7 +3,7 @@
 Ask with `able`: a provider that lacks an ability simply does not have it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -110,6 +110,15 @@ class Tokenizing(Protocol):
 
     async def render(self, request: ChatRequest) -> WrittenPrompt:
         """Return the prompt of a request, and the `prompt_tokens` that an answer would tell."""
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A provider that holds arguments of calls to their schemas while they are written."""
+
+    def loose_schemas(self) -> Mapping[str, str]:
+        """Return by tool why a schema could not be held; only what a request has met so far."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -36,7 +36,7 @@ from clawd.providers.ledger import (
 )
 from clawd.providers.local_abilities import LocalAbilities
 from clawd.providers.local_abilities import LocalModel as LocalModel
-from clawd.providers.local_answer import LocalAnswer
+from clawd.providers.local_answer import LocalAnswer, LooseSchemas
 from clawd.providers.local_request import LocalOptions, fitted
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -62,10 +62,15 @@ class LocalProvider(LocalAbilities):
         super().__init__(engine, find, default_model, options or LocalOptions())
         self._name = name
         self._tokens = TokenBook()
+        self._loose = LooseSchemas()
 
     def name(self) -> str:
         """Return the name under which the config knows it."""
         return self._name
+
+    def loose_schemas(self) -> Mapping[str, str]:
+        """Return the tools whose arguments no grammar held to their schemas, and why."""
+        return self._loose.reasons
 
     def capabilities(self) -> Capabilities:
         """Return what it can do; the context's size is known once the model is loaded."""
@@ -97,7 +102,7 @@ class LocalProvider(LocalAbilities):
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""
         request = self._offered(request)
-        answer = LocalAnswer(self._name, request.model or self._default_model, request)
+        answer = LocalAnswer(self._name, request.model or self._default_model, request, self._loose)
         try:
             model, generate = self._asked(request)
             async with aclosing(self._engine.loading(model.config)) as steps:

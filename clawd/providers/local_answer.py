@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -37,11 +38,16 @@ from clawd.providers.toolcalls.base import ParsedDelta, ToolCallParser
 
 logger = logging.getLogger(__name__)
 
+MAX_LOOSE = 2_000
+
 
 class LocalAnswer:
     """One answer on its way: parses the text, counts, remembers what was said."""
 
-    def __init__(self, provider: str, model: str, request: ChatRequest) -> None:
+    def __init__(
+        self, provider: str, model: str, request: ChatRequest, loose: "LooseSchemas"
+    ) -> None:
+        self._loose = loose
         self.provider = provider
         self.model = model
         self.has_content = False
@@ -59,7 +65,7 @@ class LocalAnswer:
             case PromptProgress():
                 return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
             case PromptEvaluated():
-                _log_quarantined(event.quarantined)
+                self._loose.note(event.quarantined)
                 return [
                     Evaluated(
                         tokens=event.tokens,
@@ -138,13 +144,25 @@ class LocalAnswer:
         return self._tool_choice not in {"auto", "none"} and not self._has_calls
 
 
-def _log_quarantined(quarantined: dict[str, str]) -> None:
-    for name, reason in quarantined.items():
-        logger.warning(
-            "arguments of tool %s are not held to its schema while they are written: %s",
-            name,
-            reason,
-        )
+class LooseSchemas:
+    """The tools whose arguments no grammar holds to their schemas, and why; each is logged once."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def note(self, found: Mapping[str, str]) -> None:
+        """Take note of what a request met."""
+        for name, reason in found.items():
+            if self.reasons.get(name) == reason:
+                continue
+            self.reasons[name] = reason
+            logger.warning(
+                "arguments of tool %s are not held to its schema while they are written: %s",
+                name,
+                reason,
+            )
+        while len(self.reasons) > MAX_LOOSE:
+            del self.reasons[next(iter(self.reasons))]
 
 
 def _logprob(found: EngineLogprob) -> TokenLogprob:

@@ -19,6 +19,8 @@ from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
 from clawd.wire.events import ApprovalRequested, Event, ToolProgress
 
+ASK = "ask_user"
+
 
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
     """What clients of one door have in common.
@@ -118,7 +120,8 @@ class ClientDoor:
     def _offer(self) -> Offer:
         settings = self._clients.settings()
         allowed = self._clients.registry.allowed(self._kind.patterns())
-        return Offer(allowed, settings.tool_mode)
+        # Behind a program there is nobody who could answer a question.
+        return Offer((each for each in allowed if each.name != ASK), settings.tool_mode)
 
     async def _conversation(self) -> str:
         """Return the conversation of the client; one that was deleted is made anew."""

@@ -37,12 +37,16 @@ class ConnectMcp(Method[McpServerLine], frozen=True, kw_only=True):
 
     With `accept` its tools are taken as they are then, also those that are changed or new; `offer`
     is the hash of what was looked at, and nothing is taken where the server offers something else.
+    With `url` it is a server that the config does not have, until the daemon ends; `token` is sent
+    to it as a bearer token.
     """
 
     admin: ClassVar[bool] = True
     alias: str
     accept: bool = False
     offer: str = ""
+    url: str = ""
+    token: str = ""
 
 
 class DiffMcp(Method[McpDiff], frozen=True, kw_only=True):

@@ -12,16 +12,20 @@ class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):
     `tokens` is what its tools take of every request, estimated. `since` is when `link` became what
     it is (UTC, ISO 8601), empty for unknown. `changed` and `waiting` are tools by their own names:
     those that are not what they were, and those that came later and only a pattern approves.
+    `loose` are those whose schema no grammar holds. `address` is the URL without what may be secret
+    in it, or the program; for admins.
     """
 
     alias: str
     link: Literal["off", "connecting", "ready", "waiting"]
     transport: Literal["stdio", "http"]
+    address: str = ""
     problem: str = ""
     tools: int = 0
     left_out: int = 0
     changed: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    loose: tuple[str, ...] = ()
     tokens: int = 0
     is_trusted: bool = False
     server: str = ""
@@ -46,7 +50,8 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
     `name` is what it is called here, `tool` its own name; `approval` is the entry of auto_approve
     that names it and is in force. `is_deferred`: requests carry it without its schema.
     `is_changed`: the server changed it since it was first seen. `is_new`: it came after the server
-    was first seen, and nobody accepted it. `repaired` is what was wrong.
+    was first seen, and nobody accepted it. `repaired` is what was wrong. `loose` is why a local
+    model's arguments are not held to its schema while they are written; they are checked after.
     """
 
     name: str
@@ -59,6 +64,7 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
     is_changed: bool = False
     is_new: bool = False
     repaired: str = ""
+    loose: str = ""
 
 
 class McpLeftOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from clawctl.main import main
@@ -64,6 +65,21 @@ def test_the_list_says_health_cost_and_what_to_do(daemon: FakeDaemon, capsys: Ca
     assert "about 321 tokens of each request; schemas may take 4000" in shown.err
     assert main(["mcp", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"][0]["tokens"] == 321
+
+
+def test_m4_p12_the_list_shows_where_servers_are_and_what_no_grammar_holds(
+    daemon: FakeDaemon, capsys: Capture
+) -> None:
+    there = msgspec.structs.replace(READY, address="https://x.example/mcp", loose=("read",))
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=(there,))
+    assert main(["mcp", "list"]) == 0
+    shown = capsys.readouterr()
+    assert "https://x.example/mcp" in shown.out
+    assert "no grammar holds the schemas of read" in shown.err
+    loose = msgspec.structs.replace(LINE, loose="a pattern that is none")
+    daemon.handlers["list_mcp_tools"] = McpToolList(items=(loose,))
+    assert main(["mcp", "tools"]) == 0
+    assert "loose: files__read" in capsys.readouterr().err
 
 
 def test_no_servers_is_said(daemon: FakeDaemon, capsys: Capture) -> None:

@@ -363,6 +363,53 @@ async def test_p11_a_tool_that_is_not_there_is_explained_by_its_own_server_alone
         assert "MCP server" not in outcome.output
 
 
+async def test_m4_a_server_at_a_url_is_connected_by_hand_and_survives_a_reload(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (inside, servers):
+        servers.offered["extra"] = (a_tool("look"),)
+        url = "https://x.example/AbCdEfGhIjKlMnOpQrStUvWxYz01/mcp?key=secret"
+        line = await inside.ask(ConnectMcp(alias="extra", url=url, token="t0ken"), OWNER)
+        assert (line.link, line.tools) == ("ready", 1)
+        assert line.address == "https://x.example/…/mcp"
+        assert (servers.settings["extra"].url, servers.settings["extra"].token) == (url, "t0ken")
+        assert not servers.settings["extra"].trusted
+        await inside.ask(Reload(), OWNER)
+        assert set(servers.settings) == {"files", "extra"}
+        lines = (await inside.ask(ListMcpServers(), OWNER)).items
+        assert [(each.alias, each.address) for each in lines] == [
+            ("files", "http://127.0.0.1:9/mcp"),
+            ("extra", "https://x.example/…/mcp"),
+            ("web", ""),
+            ("off", ""),
+        ]
+        assert {each.address for each in (await inside.ask(ListMcpServers(), ADA)).items} == {""}
+        wrong = {
+            ("files", url): "there is an MCP server files in the config",
+            ("Not An Alias", url): "an alias of a-z",
+            ("other", "ftp://x/y"): "a URL like",
+            ("other", "https://user:pw@x/y"): "no name or password",
+        }
+        for (alias, given), words in wrong.items():
+            refused = await inside.refused(ConnectMcp(alias=alias, url=given), OWNER)
+            assert (refused.code, words in refused.message) == ("invalid_request", True)
+            assert "pw@" not in refused.message
+
+
+async def test_p12_a_schema_that_no_grammar_holds_is_shown_with_its_tool(tmp_path: Path) -> None:
+    class Loose(PlannedModel):
+        def loose_schemas(self) -> dict[str, str]:
+            return {"files__move": "a pattern that is none", "other": "x"}
+
+    async with running(tmp_path) as (inside, _):
+        model = Loose(says("done"), name="mock")
+        inside.daemon.state.providers = {"mock": cast("Provider", model)}
+        tools = (await inside.ask(ListMcpTools(), OWNER)).items
+        assert [each.loose for each in tools] == ["", "", "a pattern that is none"]
+        (line, *_) = (await inside.ask(ListMcpServers(), OWNER)).items
+        assert line.loose == ("move",)
+
+
 async def test_a_reload_adopts_another_configuration(tmp_path: Path) -> None:
     async with running(tmp_path) as (inside, servers):
         config = tmp_path / "home" / "config.toml"

@@ -39,6 +39,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.providers.local_answer import MAX_LOOSE, LooseSchemas
 from clawd.providers.local_request import LocalOptions, resolve_sampling
 from clawd.runtime.counting import ModelBook
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
@@ -426,3 +427,19 @@ async def test_each_model_has_the_size_of_its_own_context(tmp_path: Path) -> Non
         book.note_size(provider, "small", 9_999)
         assert book.size(provider, "small") == 1_024
         assert book.size(provider, "any") == 512
+
+
+def test_p12_a_schema_that_cannot_be_held_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loose = LooseSchemas()
+    for _ in range(3):
+        loose.note({"files__move": "a pattern that is none"})
+    loose.note({"files__move": "another reason", "web__get": "a pattern that is none"})
+    assert [each.args for each in caplog.records] == [
+        ("files__move", "a pattern that is none"),
+        ("files__move", "another reason"),
+        ("web__get", "a pattern that is none"),
+    ]
+    loose.note({f"t{i}": "x" for i in range(2 * MAX_LOOSE)})
+    assert len(loose.reasons) == MAX_LOOSE

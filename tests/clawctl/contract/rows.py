@@ -84,6 +84,8 @@ ROWS: dict[str, Row] = {
     "logs": Row(says="INFO", bad=["--level", "loud"], why="loud", needs_daemon=False),
     "mcp accept": Row(words=["{server}", "{offer}"], says="hand is ready", bad=["hand", "x"], bad_code=FAILED, why="nothing was accepted"),
     "mcp diff": Row(words=["{server}"], says="hand offers what was first seen", bad=["nothing"], bad_code=FAILED, why="nothing"),
+    "mcp add": Row(words=["{a_server}", "http://127.0.0.1:9/mcp"], says="added", bad=["x", "ftp://x"], bad_code=FAILED, why="left as it is", needs_daemon=False),
+    "mcp import": Row(words=["{servers_file}"], says="added", bad=["/no/such/file"], why="does not exist", needs_daemon=False),
     "mcp connect": Row(words=["{server}"], says="hand is ready", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp disconnect": Row(words=["{server}"], says="hand is off", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp list": Row(says="hand"),

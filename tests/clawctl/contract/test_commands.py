@@ -98,7 +98,7 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
     elsewhere = tmp_path / "empty"
     elsewhere.mkdir(mode=0o700)
     with environment({**world.home.environ, "CLAWD_HOME": str(elsewhere), "EDITOR": "true"}):
-        if path in {"config edit", "logs"}:
+        if path in {"config edit", "logs", "mcp add", "mcp import"}:
             assert run_at(world, "init").code == 0
             (elsewhere / "clawd.log").write_text("a line of clawd\n")
         done = run_at(world, *path.split(), *words, stdin=row.stdin)

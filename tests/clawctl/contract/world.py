@@ -155,7 +155,8 @@ class World:
         """The MCP server, connected whatever was done to it before."""
         deadline = time.monotonic() + LIMIT_S
         while True:
-            (line,) = self.call(ListMcpServers()).items
+            lines = self.call(ListMcpServers()).items
+            line = next(each for each in lines if each.alias == "hand")
             if line.link == "ready":
                 return "hand"
             assert time.monotonic() < deadline, line
@@ -199,6 +200,19 @@ class World:
         """A path that is not there."""
         self._count += 1
         return self.folder / f"new-{self._count}"
+
+    @property
+    def a_server(self) -> str:
+        """The alias of a server that the config does not have."""
+        self._count += 1
+        return f"more-{self._count}"
+
+    @property
+    def servers_file(self) -> str:
+        """A file of another program that names a server."""
+        path = self.new.with_suffix(".json")
+        path.write_text(json.dumps({"mcpServers": {self.a_server: {"command": "/bin/true"}}}))
+        return str(path)
 
     @property
     def note(self) -> str:

@@ -1,12 +1,15 @@
 """Handlers about MCP servers: how they are, their tools, connecting them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
+from clawd.config.mcp import wrong_values
 from clawd.errors import InvalidRequestError
-from clawd.mcp.model import RemoteTool, ServerState
+from clawd.mcp.model import RemoteTool, ServerSettings, ServerState, address_of
 from clawd.mcp.tools import McpTool, assessment_of
+from clawd.providers.abilities import Holding
 from clawd.security.principal import Principal
 from clawd.tools.offer import aliases_of, example_of, short_of
 from clawd.wire.mcp_methods import (
@@ -45,9 +48,12 @@ class McpHandlers(Handler):
         """List the tools of MCP servers."""
         mcp = self.parts.mcp
         states = (mcp.state(params.alias),) if params.alias else mcp.states()
+        loose = self._loose()
         return McpToolList(
             items=tuple(
-                _tool_line(tool) for state in states for tool in mcp.catalogue.of(state.alias)
+                _tool_line(tool, loose)
+                for state in states
+                for tool in mcp.catalogue.of(state.alias)
             ),
             left_out=tuple(each for state in states for each in self._left_out(state)),
         )
@@ -56,7 +62,7 @@ class McpHandlers(Handler):
         """Show one tool."""
         tool = self.parts.mcp.tool(params.alias, params.tool)
         return McpToolDetail(
-            line=_tool_line(tool),
+            line=_tool_line(tool, self._loose()),
             description=tool.description or short_of(tool),
             parameters=tool.parameters,
             example=example_of(tool),
@@ -72,6 +78,8 @@ class McpHandlers(Handler):
                 "what is accepted must be named: accept takes the hash of what was looked at",
                 hint=f"Look at it, which shows the hash: clawctl mcp diff {params.alias}",
             )
+        if params.url:
+            await self.parts.mcp.add(_new_server(params))
         accepted = params.offer if params.accept else ""
         state = await self.parts.mcp.connect(params.alias, accept=accepted)
         return self._line(state, call.principal)
@@ -104,10 +112,12 @@ class McpHandlers(Handler):
             alias=state.alias,
             link=state.link,
             transport=state.transport,
+            address=address_of(settings) if settings and principal.is_admin else "",
             problem=problem,
             tools=len(tools),
             left_out=len(self._left_out(state)),
             changed=tuple(tool.plan.tool.name for tool in tools if tool.plan.is_changed),
+            loose=tuple(tool.plan.tool.name for tool in tools if tool.name in self._loose()),
             waiting=tuple(tool.plan.tool.name for tool in tools if tool.plan.waits),
             tokens=mcp.catalogue.tokens.get(state.alias, 0),
             is_trusted=settings is not None and settings.trusted,
@@ -120,6 +130,14 @@ class McpHandlers(Handler):
             last_call_ms=state.last_call_ms,
         )
 
+    def _loose(self) -> dict[str, str]:
+        """Return by name why the schemas of tools are not held by a provider's grammar."""
+        found: dict[str, str] = {}
+        for provider in self.parts.providers().values():
+            if isinstance(provider, Holding):
+                found |= provider.loose_schemas()
+        return found
+
     def _left_out(self, state: ServerState) -> tuple[McpLeftOut, ...]:
         named = self.parts.mcp.catalogue.left_out.get(state.alias, ())
         return tuple(
@@ -128,7 +146,7 @@ class McpHandlers(Handler):
         )
 
 
-def _tool_line(tool: McpTool) -> McpToolLine:
+def _tool_line(tool: McpTool, loose: Mapping[str, str]) -> McpToolLine:
     plan, assessment = tool.plan, assessment_of(tool.plan)
     return McpToolLine(
         name=tool.name,
@@ -141,7 +159,19 @@ def _tool_line(tool: McpTool) -> McpToolLine:
         is_changed=plan.is_changed,
         is_new=plan.is_new,
         repaired=plan.tool.repaired,
+        loose=loose.get(tool.name, ""),
     )
+
+
+def _new_server(params: ConnectMcp) -> ServerSettings:
+    """Return the settings of a server that the config does not have.
+
+    Raises:
+        InvalidRequestError: its alias or URL would be refused in a config, too.
+    """
+    for key, _, expected in wrong_values({"servers": {params.alias: {"url": params.url}}}):
+        raise InvalidRequestError(f"mcp.servers.{'.'.join(map(str, key[1:]))}: expected {expected}")
+    return ServerSettings(alias=params.alias, url=params.url, token=params.token)
 
 
 def _hints(tool: RemoteTool) -> dict[str, bool]:
