@@ -1,5 +1,7 @@
 """The section of the configuration about files that belong to a conversation."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from clawd.config.section import Section
@@ -19,4 +21,10 @@ class SessionFilesSection(Section):
     )
     max_files: int = Field(
         default=200, ge=1, le=10_000, description="How many one conversation may have."
+    )
+    summaries: Literal["first-words", "model"] = Field(
+        default="model",
+        description="The line about each file that the model is told. `model`: written by the "
+        "conversation's model while nothing else is asked of it, of its beginning and end; the "
+        "first words until then.",
     )

@@ -7,6 +7,7 @@ nothing.
 
 import mimetypes
 import sqlite3
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,16 +36,46 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_files: int = 200
 
 
+class FileNews(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a session file.
+
+    Attributes:
+        file: as it is now; None when it is gone.
+        is_by_model: a model wrote its summary.
+    """
+
+    conversation_id: str
+    owner: int
+    name: str
+    file: SessionFile | None = None
+    is_by_model: bool = False
+
+
+def _tell_nobody(_news: FileNews) -> None:
+    """Tell nobody."""
+
+
+class _Put(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was put down, and the names of those that went to make room."""
+
+    conversation: Conversation
+    file: SessionFile
+    dropped: tuple[str, ...]
+
+
 class SessionFiles:
     """The session files in memory: `clawd.tools.session_files.SessionStore`, and what clients need.
 
     Attributes:
         limits: those in force; another value may be put in their place.
+        tell: is told of every change once it is on disk, on the loop; never blocks and never
+            raises. Files that go with their whole conversation are not told.
     """
 
     def __init__(self, database: Database, limits: SessionLimits | None = None) -> None:
         self._database = database
         self.limits = limits or SessionLimits()
+        self.tell: Callable[[FileNews], None] = _tell_nobody
 
     async def list(self, conversation_id: str, *, owner: int | None) -> tuple[SessionFile, ...]:
         """Return the session files, the last changed first."""
@@ -108,11 +139,11 @@ class SessionFiles:
         """
         check_name(name)
 
-        def act(connection: sqlite3.Connection) -> SessionFile:
+        def act(connection: sqlite3.Connection) -> _Put:
             found = find_conversation(connection, conversation_id, owner)
             return self._put(connection, found, name, content, is_kept=False)
 
-        return await self._database.write(act)
+        return self._told(await self._database.write(act))
 
     async def append(
         self, conversation_id: str, name: str, content: bytes, *, owner: int | None
@@ -125,7 +156,7 @@ class SessionFiles:
         """
         check_name(name)
 
-        def act(connection: sqlite3.Connection) -> SessionFile:
+        def act(connection: sqlite3.Connection) -> _Put:
             found = find_conversation(connection, conversation_id, owner)
             row = connection.execute(
                 f"SELECT content FROM session_files WHERE {_ONE}", (found.id, name)
@@ -133,7 +164,7 @@ class SessionFiles:
             before = b"" if row is None else bytes(row[0])
             return self._put(connection, found, name, before + content, is_kept=False)
 
-        return await self._database.write(act)
+        return self._told(await self._database.write(act))
 
     async def keep(
         self,
@@ -151,12 +182,39 @@ class SessionFiles:
             NotFoundError: there is no such conversation that the owner may see.
         """
 
-        def act(connection: sqlite3.Connection) -> SessionFile:
+        def act(connection: sqlite3.Connection) -> _Put:
             found = find_conversation(connection, conversation_id, owner)
             name = _new_name(connection, found.id, stem, suffix)
             return self._put(connection, found, name, content, is_kept=True)
 
-        return await self._database.write(act)
+        return self._told(await self._database.write(act))
+
+    async def summarise(
+        self, conversation_id: str, file: SessionFile, summary: str, *, owner: int | None
+    ) -> bool:
+        """Give a file the summary that a model wrote of it; tell whether it is still that file.
+
+        Raises:
+            NotFoundError: there is no such conversation that the owner may see.
+        """
+        text = shortened(" ".join(single_line(summary, _SUMMED_CHARACTERS).split()), SUMMARY_LIMIT)
+
+        def act(connection: sqlite3.Connection) -> _Put | None:
+            found = find_conversation(connection, conversation_id, owner)
+            changed = connection.execute(
+                f"UPDATE session_files SET summary = ? WHERE {_ONE} AND updated_at = ?",
+                (text, found.id, file.name, file.updated_at),
+            ).rowcount
+            if not changed:
+                return None
+            return _Put(
+                conversation=found, file=_found(connection, found.id, file.name), dropped=()
+            )
+
+        put = await self._database.write(act)
+        if put is not None:
+            self._told(put, is_by_model=True)
+        return put is not None
 
     async def delete(self, conversation_id: str, name: str, *, owner: int | None) -> None:
         """Forget a session file.
@@ -165,12 +223,14 @@ class SessionFiles:
             NotFoundError: there is none of this name, or no conversation that the owner may see.
         """
 
-        def act(connection: sqlite3.Connection) -> None:
+        def act(connection: sqlite3.Connection) -> Conversation:
             found = find_conversation(connection, conversation_id, owner)
             _found(connection, found.id, name)
             connection.execute(f"DELETE FROM session_files WHERE {_ONE}", (found.id, name))
+            return found
 
-        await self._database.write(act)
+        found = await self._database.write(act)
+        self.tell(FileNews(conversation_id=found.id, owner=found.owner, name=name))
 
     async def copy(self, from_id: str, to_id: str, *, owner: int | None) -> int:
         """Give a conversation what another one has, with its numbers; returns how many files.
@@ -182,6 +242,22 @@ class SessionFiles:
         """
         return await self._database.write(lambda c: copy_files(c, from_id, to_id, owner))
 
+    def _told(self, put: _Put, *, is_by_model: bool = False) -> SessionFile:
+        """Tell what a change did, and return the file."""
+        conversation_id, owner = put.conversation.id, put.conversation.owner
+        for name in put.dropped:
+            self.tell(FileNews(conversation_id=conversation_id, owner=owner, name=name))
+        self.tell(
+            FileNews(
+                conversation_id=conversation_id,
+                owner=owner,
+                name=put.file.name,
+                file=put.file,
+                is_by_model=is_by_model,
+            )
+        )
+        return put.file
+
     def _put(
         self,
         connection: sqlite3.Connection,
@@ -190,8 +266,8 @@ class SessionFiles:
         content: bytes,
         *,
         is_kept: bool,
-    ) -> SessionFile:
-        self._make_room(connection, conversation.id, name, len(content))
+    ) -> _Put:
+        dropped = self._make_room(connection, conversation.id, name, len(content))
         now = timestamp_now()
         mime, summary = described(name, content, is_text=is_kept and name.endswith(TEXT_SUFFIX))
         connection.execute(
@@ -213,12 +289,13 @@ class SessionFiles:
                 name,
             ),
         )
-        return _found(connection, conversation.id, name)
+        file = _found(connection, conversation.id, name)
+        return _Put(conversation=conversation, file=file, dropped=dropped)
 
     def _make_room(
         self, connection: sqlite3.Connection, conversation_id: str, name: str, size: int
-    ) -> None:
-        """Drop the oldest of what the daemon kept until there is room for one more.
+    ) -> tuple[str, ...]:
+        """Drop the oldest of what the daemon kept until there is room; return their names.
 
         Raises:
             InvalidRequestError: there is none, even without all of that.
@@ -254,6 +331,7 @@ class SessionFiles:
                 "limits.",
             )
         connection.executemany(f"DELETE FROM session_files WHERE {_ONE}", going)
+        return tuple(old for _, old in going)
 
 
 def copy_files(connection: sqlite3.Connection, from_id: str, to_id: str, owner: int | None) -> int:

@@ -8,6 +8,7 @@ from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.hop import Emit
 from clawd.runtime.preparation import PreparedTurn
+from clawd.runtime.session_files import FileSummaries
 from clawd.runtime.titling import Titler
 from clawd.runtime.turn_plan import request_of
 from clawd.wire.events import Event, TurnFinished, TurnStarted
@@ -19,11 +20,13 @@ class Care:
     Args:
         compressor: makes room.
         titler: gives titles.
+        summaries: has session files summed up.
     """
 
-    def __init__(self, compressor: Compressor, titler: Titler) -> None:
+    def __init__(self, compressor: Compressor, titler: Titler, summaries: FileSummaries) -> None:
         self.compressor = compressor
         self._titler = titler
+        self._summaries = summaries
 
     async def prepared(
         self,
@@ -38,6 +41,7 @@ class Care:
         Raises:
             ClawError: the turn cannot be prepared, or memory failed.
         """
+        self._summaries.give_way()
 
         def emit_once(event: Event) -> None:
             if not isinstance(event, TurnStarted):
@@ -65,6 +69,7 @@ class Care:
             size = finished.usage.context_size
             self.compressor.models.note_size(plan.provider, plan.model, size)
         self._titler.begin(live, plan, words=prepared.words.text, answer=finished.text)
+        self._summaries.begin(live, plan)
 
     def stop(self) -> None:
         """End what models write on the side, because of the emergency stop."""
@@ -73,3 +78,4 @@ class Care:
     async def close(self) -> None:
         """End what runs in the background."""
         await self._titler.close()
+        await self._summaries.close()

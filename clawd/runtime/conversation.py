@@ -48,6 +48,8 @@ class LiveConversation:
         record: memory's row.
         context: what a model sees of it.
         broadcast: everybody who follows it.
+        tell: takes what happens in it beside a turn: for its followers, and for who owns the turn
+            that runs.
         lock: held by the turn that runs; first come, first served.
         waiting: turns that run or wait.
         calls: calls outside of turns that run or wait.
@@ -68,6 +70,7 @@ class LiveConversation:
         self.record = record
         self.context = Context()
         self.broadcast = Broadcast(tell)
+        self.tell: Callable[[Event], None] = self.broadcast.emit
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.calls = 0
@@ -289,6 +292,10 @@ class ConversationBook:
     def in_use_ids(self) -> frozenset[str]:
         """Return the ids of the conversations in which something runs or waits, or is followed."""
         return frozenset(key for key, live in self._live.items() if live.is_in_use)
+
+    def live(self, conversation_id: str) -> LiveConversation | None:
+        """Return a conversation if it is loaded."""
+        return self._live.get(conversation_id)
 
     def busy_ids(self) -> frozenset[str]:
         """Return the ids of the conversations in which a turn or a call runs or waits."""

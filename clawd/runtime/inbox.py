@@ -243,7 +243,11 @@ class Inbox:
 
         try:
             async with live.lock:
-                finished = await self._run(live, incoming, principal, ticket, emit)
+                live.tell = emit
+                try:
+                    finished = await self._run(live, incoming, principal, ticket, emit)
+                finally:
+                    live.tell = live.broadcast.emit
         except ClawError as error:
             # What it opened and never used would stand in every list, empty. Whoever stopped the
             # turn goes on in it.

@@ -8,18 +8,26 @@ A message that does not fit a model's context is shown by its head and its tail:
     the end
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from clawd.errors import ClawError
+from clawd.memory.session_files import FileNews, SessionFiles, described
+from clawd.providers.base import ChatRequest, Message, Sampling
 from clawd.runtime.compression import MIN_SHOWN_TOKENS, room_for_message
+from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.counting import ModelBook
 from clawd.runtime.facts import Fact, FactScope
+from clawd.runtime.hub import DaemonEvent
 from clawd.runtime.settings import RuntimeSettings
+from clawd.runtime.summariser import Summariser
+from clawd.runtime.transcript import FILE_SUMMARISER, file_request
 from clawd.runtime.turn_plan import TurnPlan, request_of
-from clawd.tools.session_files import SessionStore, line_of
-from clawd.wire.events import Notice
+from clawd.tools.session_files import SessionFile, SessionStore, line_of
+from clawd.wire.events import Event, Notice, SessionFileChanged, SessionFileDeleted
 from clawd.wire.references import SCHEME, reference
 
 SHORTEST_CUT_BYTES = 2 * 1024  # shorter messages are never cut: little would be won
@@ -27,6 +35,14 @@ HEAD_SHARE = 2 / 3
 LISTED = 20
 MESSAGE_STEM = "message"
 READER = "file_read"
+# What is asked of a model about a file: shorter files are their own summary.
+SUMMED_FROM_BYTES = 2 * 1024
+SUMMED_HEAD_BYTES, SUMMED_TAIL_BYTES = 3 * 1024, 1024
+MAX_SUMMARY_TOKENS = 48
+MAX_THINKING_TOKENS = 512
+SUMMARY_LIMIT_S = 60.0
+MIN_SUMMARY_WORDS = 3
+MAX_SEEN = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -154,4 +170,143 @@ def _cut_notice(cut: CutMessage, model: str, size: int) -> str:
         f"the message has {cut.size} bytes, which do not fit the context of {model} ({size} "
         f"tokens): the model is shown its beginning and its end, {cut.left_out} bytes are left "
         f"out; the whole is {reference(cut.file)}"
+    )
+
+
+class FileSummaries:
+    """Has a model say in a line what each session file holds, while nothing else is asked of it.
+
+    It begins when a turn has ended, one file after another, and breaks off as soon as a turn
+    begins: what is left is done after that one. One of a daemon.
+
+    Args:
+        files: memory's.
+        book: the conversations in use.
+        summariser: asks models.
+        is_wanted: whether models are asked at all.
+    """
+
+    def __init__(
+        self,
+        files: SessionFiles,
+        book: ConversationBook,
+        *,
+        summariser: Summariser,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        self._files = files
+        self._book = book
+        self._summariser = summariser
+        self._is_wanted = is_wanted
+        self._task: asyncio.Task[None] | None = None
+        self._seen: dict[tuple[str, str], str] = {}
+        self._is_closing = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a summary is on its way."""
+        return self._task is not None
+
+    def begin(self, live: LiveConversation, plan: TurnPlan) -> None:
+        """Begin to have the files of a conversation summed up whose turn has just ended."""
+        others = self._book.busy_ids() - {live.record.id}
+        is_idle = not others and live.waiting <= 1 and self._task is None
+        if not is_idle or self._is_closing or not self._is_wanted():
+            return
+        self._task = asyncio.create_task(self._sum_up(live, plan))
+        self._task.add_done_callback(self._ended)
+
+    def give_way(self) -> None:
+        """Break off, because a turn begins."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End what runs; the summaries stay as they are."""
+        self._is_closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._task is task:
+            self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("session files are not summed up", exc_info=error)
+
+    async def _sum_up(self, live: LiveConversation, plan: TurnPlan) -> None:
+        identity, owner = live.record.id, live.record.owner
+        try:
+            for file in await self._files.list(identity, owner=owner):
+                key = (identity, file.name)
+                if file.size < SUMMED_FROM_BYTES or self._seen.get(key) == file.updated_at:
+                    continue
+                await self._one(live, plan, file)
+                if len(self._seen) >= MAX_SEEN:
+                    self._seen.clear()
+                self._seen[key] = file.updated_at
+        except ClawError as error:
+            _log.info("session files are not summed up: %s", error.code)
+
+    async def _one(self, live: LiveConversation, plan: TurnPlan, file: SessionFile) -> None:
+        """Have one file summed up, unless it was before; a summary that is none is not taken."""
+        identity, owner = live.record.id, live.record.owner
+        file, content = await self._files.load(identity, file.name, owner=owner)
+        text_mime, first_words = described(
+            file.name, content, is_text=file.is_kept and file.name.endswith(".txt")
+        )
+        if file.summary != first_words or first_words == "not text" or file.mime != text_mime:
+            return
+        request = ChatRequest(
+            system=FILE_SUMMARISER,
+            messages=(Message(role="user", content=file_request(file.name, _excerpt(content))),),
+            model=plan.model,
+            metadata=plan.hints | {"conversation_id": f"{identity}/files"},
+            sampling=Sampling(max_tokens=MAX_SUMMARY_TOKENS + MAX_THINKING_TOKENS),
+        )
+        answer = await self._summariser.ask(
+            plan.provider, request, limit_tokens=MAX_SUMMARY_TOKENS, limit_s=SUMMARY_LIMIT_S
+        )
+        line = next((each.strip() for each in answer.splitlines() if each.strip()), "")
+        if len(set(line.split())) < MIN_SUMMARY_WORDS:
+            _log.info("a summary of a session file says nothing and is not taken")
+            return
+        await self._files.summarise(identity, file, line, owner=owner)
+
+
+def _excerpt(content: bytes) -> str:
+    """Return the beginning and the end of a text."""
+    if len(content) <= SUMMED_HEAD_BYTES + SUMMED_TAIL_BYTES:
+        return content.decode(errors="replace")
+    head = content[:SUMMED_HEAD_BYTES].decode(errors="ignore")
+    tail = content[-SUMMED_TAIL_BYTES:].decode(errors="ignore")
+    return f"{head}\n[…]\n{tail}"
+
+
+def teller_of_files(book: ConversationBook) -> Callable[[FileNews], None]:
+    """Return what tells of session files to whoever follows their conversation, or the daemon."""
+
+    def tell(news: FileNews) -> None:
+        event = _event_of(news)
+        live = book.live(news.conversation_id)
+        if live is not None:
+            live.tell(event)
+        else:
+            book.hub.emit(
+                DaemonEvent(event=event, owner=news.owner, conversation_id=news.conversation_id)
+            )
+
+    return tell
+
+
+def _event_of(news: FileNews) -> Event:
+    file = news.file
+    if file is None:
+        return SessionFileDeleted(name=news.name)
+    return SessionFileChanged(
+        name=file.name,
+        mime=file.mime,
+        summary=file.summary,
+        size=file.size,
+        is_by_model=news.is_by_model,
     )

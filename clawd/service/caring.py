@@ -7,6 +7,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.session_files import FileSummaries, teller_of_files
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.titling import Titler
 from clawd.security.redact import Redactor
@@ -32,7 +33,14 @@ def care_for(
     titler = Titler(
         memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.titles
     )
-    return Care(compressor, titler)
+    summaries = FileSummaries(
+        memory.session_files,
+        book,
+        summariser=summariser,
+        is_wanted=lambda: state.loaded.config.session_files.summaries == "model",
+    )
+    memory.session_files.tell = teller_of_files(book)
+    return Care(compressor, titler, summaries)
 
 
 def housekeeping_of(inbox: Inbox, memory: Memory) -> Housekeeping:

@@ -261,7 +261,12 @@ def knowledge_of(loaded: Loaded) -> KnowledgeSettings:
 
 def session_limits_of(loaded: Loaded) -> SessionLimits:
     """Return how much conversations may keep beside their messages."""
-    return SessionLimits(**loaded.config.session_files.model_dump())
+    section = loaded.config.session_files
+    return SessionLimits(
+        max_file_bytes=section.max_file_bytes,
+        max_conversation_bytes=section.max_conversation_bytes,
+        max_files=section.max_files,
+    )
 
 
 def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:

@@ -202,6 +202,27 @@ class HopFinished(msgspec.Struct, frozen=True, kw_only=True, tag="hop_finished")
     usage: HopUsage
 
 
+class SessionFileChanged(msgspec.Struct, frozen=True, kw_only=True, tag="session_file_changed"):
+    """A file of the conversation was created, has other content, or has another summary.
+
+    Attributes:
+        size: bytes.
+        is_by_model: a model wrote the summary; else it is made of the first words.
+    """
+
+    name: str
+    mime: str
+    summary: str
+    size: int
+    is_by_model: bool = False
+
+
+class SessionFileDeleted(msgspec.Struct, frozen=True, kw_only=True, tag="session_file_deleted"):
+    """A file of the conversation is gone: deleted, or dropped to make room."""
+
+    name: str
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
     """Something a person should know; the turn goes on."""
 
@@ -311,6 +332,8 @@ Event = (
     | HopReset
     | HopFinished
     | ContextCompressed
+    | SessionFileChanged
+    | SessionFileDeleted
     | Notice
     | TurnFinished
     | TurnFailed

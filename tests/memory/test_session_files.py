@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.memory.session_files import SUMMARY_LIMIT, SessionLimits, described
+from clawd.memory.session_files import SUMMARY_LIMIT, FileNews, SessionLimits, described
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
 from tests.support.rows import each_row
@@ -184,3 +184,33 @@ def test_type_and_summary_are_made_from_name_and_content(
     name: str, content: bytes, expected: tuple[str, str]
 ) -> None:
     assert described(name, content) == expected
+
+
+async def test_m6_every_change_is_told_once_it_is_kept(memory: Memory) -> None:
+    files, conversation = memory.session_files, await begun(memory)
+    told: list[FileNews] = []
+    files.tell = told.append
+    files.limits = SessionLimits(max_files=3)
+    kept = await files.keep(conversation.id, "shell", b"long", owner=ANNA)
+    saved = await files.save(conversation.id, "a.txt", b"one", owner=ANNA)
+    longer = await files.append(conversation.id, "a.txt", b" two", owner=ANNA)
+    assert not await files.summarise(conversation.id, saved, "the old one", owner=ANNA)
+    assert await files.summarise(conversation.id, longer, "Holds two\nwords.", owner=ANNA)
+    (summed, _) = await files.load(conversation.id, "a.txt", owner=ANNA)
+    await files.save(conversation.id, "b.txt", b"b", owner=ANNA)
+    await files.save(conversation.id, "c.txt", b"c", owner=ANNA)  # shell-1.txt makes room
+    await files.delete(conversation.id, "a.txt", owner=ANNA)
+    with pytest.raises(NotFoundError):
+        await files.delete(conversation.id, "a.txt", owner=ANNA)
+    assert {(news.conversation_id, news.owner) for news in told} == {(conversation.id, ANNA)}
+    assert [(news.name, news.file and news.file.summary, news.is_by_model) for news in told] == [
+        ("shell-1.txt", "1 line: long", False),
+        ("a.txt", "1 line: one", False),
+        ("a.txt", "1 line: one two", False),
+        ("a.txt", "Holds two words.", True),
+        ("b.txt", "1 line: b", False),
+        ("shell-1.txt", None, False),
+        ("c.txt", "1 line: c", False),
+        ("a.txt", None, False),
+    ]
+    assert (kept.name, summed.summary) == ("shell-1.txt", "Holds two words.")

@@ -18,7 +18,7 @@ from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
-from clawd.runtime.session_files import LongMessages
+from clawd.runtime.session_files import FileSummaries, LongMessages, teller_of_files
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.titling import Titler
@@ -50,6 +50,7 @@ class House:
         self.person = PersonAtDoor(Questions())
         self.sources: list[FactSource] = []
         self.files = FileOrigins()
+        self.sums_up_files = False
         self.inbox: Inbox
         self.book: ConversationBook
         self.restart()
@@ -88,7 +89,14 @@ class House:
             summariser=summariser,
             titles=lambda: self.settings.titles,
         )
-        self.inbox.care = Care(self.compressor, self.titler)
+        self.summaries = FileSummaries(
+            memory.session_files,
+            self.book,
+            summariser=summariser,
+            is_wanted=lambda: self.sums_up_files,
+        )
+        memory.session_files.tell = teller_of_files(self.book)
+        self.inbox.care = Care(self.compressor, self.titler, self.summaries)
         self.housekeeping = Housekeeping(self.inbox, memory, self.compressor)
 
     @property

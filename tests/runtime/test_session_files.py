@@ -1,5 +1,6 @@
 """Session files in conversations: long messages by reference, the list of files, append-only."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,13 @@ from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.file_write import FileWriteTool
 from clawd.tools.builtin.files import FileReadTool
 from clawd.tools.session_files import SessionAccess
-from clawd.wire.events import ContextCompressed, Notice
+from clawd.wire.events import ContextCompressed, Notice, SessionFileChanged, SessionFileDeleted
 from tests.runtime.counting_model import CountingModel
 from tests.runtime.inboxes import House, events_of
-from tests.runtime.models import calls, fails, says
+from tests.runtime.models import Pause, calls, fails, says
 from tests.runtime.test_append_only import broken
 from tests.security.fakes import ADA
-from tests.support.dispatching import Bench, Probe
+from tests.support.dispatching import LIMIT_S, Bench, Probe
 from tests.support.rows import each_row
 
 CONTEXT = 50_000
@@ -242,3 +243,86 @@ async def test_the_list_is_capped_and_the_owners_alone(bench: Bench) -> None:
     assert len(lines) == LISTED + 2
     assert lines[1] == "f24.txt (text/plain, 16 bytes): 2 lines: <context> [31m x"
     assert lines[-1] == "and 5 more: file_list with path file+session://"
+
+
+# --- events, and summaries by a model
+
+
+async def _settled(house: House) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while house.summaries.is_busy:
+            await asyncio.sleep(0)
+
+
+async def _summary(house: House, conversation_id: str) -> str:
+    (file,) = await house.bench.memory.session_files.list(conversation_id, owner=None)
+    return file.summary
+
+
+async def test_m6_a_model_sums_a_file_up_once_it_is_idle_and_that_is_an_event(
+    bench: Bench,
+) -> None:
+    house = house_with(
+        bench, calls(("probe", '{"text":"a"}')), says("done"), says("Five letters, very often.")
+    )
+    house.sums_up_files = True
+    everything = house.book.hub.subscribe(ADA)
+    ticket = await house.send("go")
+    changed = [e for e in await events_of(ticket) if isinstance(e, SessionFileChanged)]
+    assert [(e.name, e.is_by_model) for e in changed] == [("probe-1.txt", False)]
+    assert changed[0].summary.startswith("30000 lines: long long")
+    await _settled(house)
+    assert await _summary(house, ticket.conversation_id) == "Five letters, very often."
+    asked = house.model.requests[2]
+    assert "file" in (asked.system or "")
+    assert "probe-1.txt" in (asked.messages[0].content or "")
+    assert len(asked.messages[0].content or "") < 8_000
+    house.book.hub.unsubscribe(everything)
+    told = [e.event async for e in everything if isinstance(e.event, SessionFileChanged)]
+    assert [e.is_by_model for e in told] == [False, True]
+    # It is not asked again, and deleting the file is an event as well.
+    await house.say("more", ticket.conversation_id)
+    await _settled(house)
+    assert len(house.model.requests) == 4
+    everything = house.book.hub.subscribe(ADA)
+    await bench.memory.session_files.delete(ticket.conversation_id, "probe-1.txt", owner=None)
+    house.book.hub.unsubscribe(everything)
+    assert [e.event async for e in everything] == [SessionFileDeleted(name="probe-1.txt")]
+
+
+async def test_m6_first_words_stay_where_no_model_is_asked_or_it_says_nothing(
+    bench: Bench,
+) -> None:
+    wrong = []
+    for sums_up, answer in ((False, "Never asked for."), (True, "ok"), (True, "la la la la")):
+        house = house_with(
+            bench, calls(("probe", '{"text":"a"}')), says("done"), says(answer), says("more")
+        )
+        house.sums_up_files = sums_up
+        ticket = await house.send("go")
+        await events_of(ticket)
+        await _settled(house)
+        found = await _summary(house, ticket.conversation_id)
+        if not found.startswith("30000 lines") or len(house.model.requests) != 2 + sums_up:
+            wrong.append((sums_up, answer, found, len(house.model.requests)))
+    assert not wrong
+
+
+async def test_m6_a_summary_gives_way_to_the_next_turn_and_is_made_after_it(bench: Bench) -> None:
+    pause = Pause()
+    house = house_with(
+        bench,
+        calls(("probe", '{"text":"a"}')),
+        says("done"),
+        [pause, *says("Never said.")],
+        says("second answer"),
+        says("Five letters, very often."),
+    )
+    house.sums_up_files = True
+    first = await house.say("go")
+    async with asyncio.timeout(LIMIT_S):
+        await pause.reached.wait()
+    second = await house.say("more", first.conversation_id)
+    assert second.text == "second answer"
+    await _settled(house)
+    assert await _summary(house, first.conversation_id) == "Five letters, very often."

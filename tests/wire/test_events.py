@@ -23,6 +23,8 @@ from clawd.wire.events import (
     PromptProgress,
     QuestionAsked,
     ReasoningDelta,
+    SessionFileChanged,
+    SessionFileDeleted,
     TextDelta,
     ToolFinished,
     ToolProgress,
@@ -59,6 +61,8 @@ SAMPLES: list[Event] = [
     HopReset(reason="again"),
     HopFinished(usage=HopUsage(prompt_tokens=9, cached_tokens=7, new_tokens=2)),
     ContextCompressed(messages_replaced=3, tokens_before=10, tokens_after=4),
+    SessionFileChanged(name="a.txt", mime="text/plain", summary="s", size=9, is_by_model=True),
+    SessionFileDeleted(name="a.txt"),
     Notice(level="warning", text="careful"),
     TurnFinished(
         conversation_id="c", turn_id="t", text="done", stop_reason="cap",
