@@ -41,7 +41,12 @@ CLEAR_LINE = "\r\x1b[2K"
 
 
 class CallRecord(msgspec.Struct, kw_only=True):
-    """One tool call of the turn, for --json."""
+    """One tool call of the turn, for --json.
+
+    Attributes:
+        tool: the name that the model called.
+        ran: the tool that it was read as, once the call has ended.
+    """
 
     call_id: str
     tool: str
@@ -50,6 +55,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
     output: str = ""
     receipt_id: str = ""
     duration_ms: int = 0
+    ran: str = ""
 
 
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +247,7 @@ class TurnView:
         call = self.calls.setdefault(
             event.call_id, CallRecord(call_id=event.call_id, tool=event.tool, arguments="")
         )
-        call.status, call.output = event.status, event.output
+        call.status, call.output, call.ran = event.status, event.output, event.tool
         call.receipt_id, call.duration_ms = event.receipt_id, event.duration_ms
         first, *rest = terminal_safe(event.output).rstrip("\n").split("\n")
         mark = self._palette.green("✓") if event.status == "allowed" else self._palette.red("✗")

@@ -101,7 +101,7 @@ class Judge:
         Raises:
             ClawError: no such tool, or arguments that cannot be meant.
         """
-        request = CallRequest(id=receipt.id, tool=receipt.tool, arguments=arguments, is_exact=True)
+        request = CallRequest(id=receipt.id, tool=receipt.tool, arguments=arguments)
         principal = Principal(uid=receipt.uid, gid=-1, pid=0)
         conversation_id = receipt.conversation_id or receipt.id
         if TAINT_REASON in receipt.reason:

@@ -306,9 +306,8 @@ class Turn:
 
     async def _call(self, call: ToolCall) -> str:
         self._emit(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
-        outcome = await self._dispatcher.call(
-            CallRequest(id=call.id, tool=call.name, arguments=call.arguments), self._plan.scope
-        )
+        request = CallRequest(id=call.id, tool=call.name, arguments=call.arguments, by_model=True)
+        outcome = await self._dispatcher.call(request, self._plan.scope)
         self._denied += outcome.status == "denied"
         self._unanswered += outcome.kind == "unanswered"
         self._transaction.add(result_message(call, outcome.text))

@@ -214,9 +214,14 @@ class Tool(ABC):
         """Do it. Expected failures are results; cancellation must leave nothing running."""
 
 
+def is_builtin(tool: Tool) -> bool:
+    """Return whether a tool is clawd's own, and not one of a server, a plugin or a program."""
+    return tool.source == "builtin"
+
+
 def traits_of(tool: Tool) -> Traits:
     """Return the traits of a tool; one that has none is taken for one that acts."""
-    known = builtin_traits(tool.name) if tool.source == "builtin" else None
+    known = builtin_traits(tool.name) if is_builtin(tool) else None
     return tool.traits or known or Traits()
 
 

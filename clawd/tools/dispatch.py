@@ -44,7 +44,6 @@ from clawd.wire.changes import FileDiff
 from clawd.wire.events import ToolStarted
 from clawd.wire.safe_text import shortened
 
-NAME_IN_RECEIPT = 64
 REASON_LIMIT = 400
 READER = "file_read"
 
@@ -97,7 +96,7 @@ class Dispatcher:
         """
         entry = Entry(
             conversation_id=scope.conversation_id,
-            tool=shortened(self._journal.without_secrets(_text(request.tool)), NAME_IN_RECEIPT),
+            tool=self._journal.name_of(request.tool),
             arguments=request.arguments.encode(errors="replace"),
             uid=scope.principal.uid,
             key=scope.principal.key_id,
@@ -264,6 +263,7 @@ class Dispatcher:
             receipt_id=receipt_id,
             risk=entry.risk,
             duration_ms=entry.duration_ms,
+            asked=entry.asked,
         )
         self._telling.finished(outcome, entry, request, scope)
         if cancelled:
@@ -409,6 +409,7 @@ class Dispatcher:
             receipt_id=receipt_id,
             risk=entry.risk,
             duration_ms=entry.duration_ms,
+            asked=entry.asked,
             metadata=result.metadata,
         )
         self._telling.finished(outcome, entry, request, scope)
@@ -444,8 +445,3 @@ class Dispatcher:
 def _diffs(prepared: PreparedCall) -> tuple[FileDiff, ...]:
     preview = prepared.context.preview
     return () if preview is None else preview.diffs
-
-
-def _text(name: str) -> str:
-    """Return a name as UTF-8 can hold it: a receipt is read by others, too."""
-    return name.encode("utf-8", "replace").decode()

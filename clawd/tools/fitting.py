@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from clawd.tools import loose_json
 from clawd.tools.verbs import NO_CHOICE, choice_of
@@ -30,24 +30,45 @@ class UnfitError(Exception):
     """A value that does not fit; the text says what was expected."""
 
 
-def fit(value: Any, rule: Any, *, name: str = "", depth: int = 0) -> Any:
+class _Place(NamedTuple):
+    """Where a value stands: under which name, how deep, and whether choices are exact there."""
+
+    name: str
+    depth: int
+    is_exact: bool
+
+    def inside(self, name: str) -> "_Place":
+        return _Place(name, self.depth + 1, self.is_exact)
+
+
+def fit(value: Any, rule: Any, *, name: str = "", is_exact: bool = False) -> Any:
     """Return the value in the form that a rule asks for.
+
+    Args:
+        value: what was given.
+        rule: its JSON Schema.
+        name: that of the argument.
+        is_exact: whether a choice must be one of the rule's, but for case and separators.
 
     Raises:
         UnfitError: it cannot be meant.
     """
-    if not isinstance(rule, Mapping) or depth > MAX_DEPTH:
+    return _fit(value, rule, _Place(name, 0, is_exact))
+
+
+def _fit(value: Any, rule: Any, place: _Place) -> Any:
+    if not isinstance(rule, Mapping) or place.depth > MAX_DEPTH:
         return value
     if isinstance(choices := rule.get("enum"), list):
-        return _one_of(_only(value), choices)
+        return _one_of(_only(value), choices, is_exact=place.is_exact)
     kinds = rule.get("type")
     alternatives = rule.get("anyOf") or rule.get("oneOf")
     if isinstance(kinds, list):
         alternatives = [{**rule, "type": kind} for kind in kinds]
     if isinstance(alternatives, list):
-        return _first_fit(value, alternatives, name, depth)
+        return _first_fit(value, alternatives, place)
     one_fit = _FITS.get(kinds) if isinstance(kinds, str) else None
-    return one_fit(value, rule, name, depth) if one_fit else value
+    return one_fit(value, rule, place) if one_fit else value
 
 
 def trimmed(name: str, value: Any) -> Any:
@@ -69,8 +90,8 @@ def means_nothing(value: Any, rule: Any) -> bool:
     return is_other and isinstance(value, str) and value.strip().lower() in _NOTHING
 
 
-def _one_of(value: Any, choices: list[Any]) -> Any:
-    meant = choice_of(value, choices)
+def _one_of(value: Any, choices: list[Any], *, is_exact: bool) -> Any:
+    meant = choice_of(value, choices, is_exact=is_exact)
     if meant is NO_CHOICE:
         raise UnfitError("one of " + ", ".join(str(choice) for choice in choices))
     return meant
@@ -81,12 +102,12 @@ def _only(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _first_fit(value: Any, rules: list[Any], name: str, depth: int) -> Any:
+def _first_fit(value: Any, rules: list[Any], place: _Place) -> Any:
     """Prefer the alternative that takes the value as it is."""
     fits = []
     for rule in rules:
         try:
-            fits.append(fit(value, rule, name=name, depth=depth + 1))
+            fits.append(_fit(value, rule, place.inside(place.name)))
         except UnfitError:
             continue
     if not fits:
@@ -94,14 +115,14 @@ def _first_fit(value: Any, rules: list[Any], name: str, depth: int) -> Any:
     return next((one for one in fits if one == value and type(one) is type(value)), fits[0])
 
 
-def _as_text(value: Any, _rule: Mapping[str, Any], name: str, _depth: int) -> str:
+def _as_text(value: Any, _rule: Mapping[str, Any], place: _Place) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return _listed_text(value, name)
-    if isinstance(value, dict) and name in _SINGLE:
+        return _listed_text(value, place.name)
+    if isinstance(value, dict) and place.name in _SINGLE:
         raise UnfitError("one text, not an object")
-    if isinstance(value, bool) and name in TRIMMED:
+    if isinstance(value, bool) and place.name in TRIMMED:
         raise UnfitError("a text")
     return json.dumps(value, ensure_ascii=False)
 
@@ -128,14 +149,14 @@ def _runs_a_shell(argv: list[str]) -> bool:
     }  # fmt: skip
 
 
-def _as_integer(value: Any, _rule: Mapping[str, Any], _name: str, _depth: int) -> int:
+def _as_integer(value: Any, _rule: Mapping[str, Any], _place: _Place) -> int:
     number = _number(_only(value), "a whole number")
     if isinstance(number, float) and not number.is_integer():
         raise UnfitError("a whole number")
     return int(number)
 
 
-def _as_number(value: Any, _rule: Mapping[str, Any], _name: str, _depth: int) -> int | float:
+def _as_number(value: Any, _rule: Mapping[str, Any], _place: _Place) -> int | float:
     return _number(_only(value), "a number")
 
 
@@ -152,7 +173,7 @@ def _number(value: Any, expected: str) -> int | float:
     return value
 
 
-def _as_boolean(value: Any, _rule: Mapping[str, Any], _name: str, _depth: int) -> bool:
+def _as_boolean(value: Any, _rule: Mapping[str, Any], _place: _Place) -> bool:
     value = _only(value)
     text = str(value).strip().lower() if isinstance(value, (bool, int, str)) else ""
     if text in _TRUE | _FALSE:
@@ -160,17 +181,17 @@ def _as_boolean(value: Any, _rule: Mapping[str, Any], _name: str, _depth: int) -
     raise UnfitError("true or false")
 
 
-def _as_list(value: Any, rule: Mapping[str, Any], name: str, depth: int) -> list[Any]:
+def _as_list(value: Any, rule: Mapping[str, Any], place: _Place) -> list[Any]:
     items = rule.get("items", {})
     if isinstance(value, str):
         inner = _inner(value, "[", "a whole list")
         value = [value] if inner is None else inner
     elif not isinstance(value, list):
         value = [value]
-    return [fit(item, items, name=f"{name} item", depth=depth + 1) for item in value]
+    return [_fit(item, items, place.inside(f"{place.name} item")) for item in value]
 
 
-def _as_object(value: Any, rule: Mapping[str, Any], _name: str, depth: int) -> dict[str, Any]:
+def _as_object(value: Any, rule: Mapping[str, Any], place: _Place) -> dict[str, Any]:
     value = _only(value)
     if isinstance(value, str):
         value = _inner(value, "{", "an object")
@@ -180,17 +201,16 @@ def _as_object(value: Any, rule: Mapping[str, Any], _name: str, depth: int) -> d
     if lacking := [name for name in rule.get("required", ()) if name not in value]:
         raise UnfitError(f"an object with `{lacking[0]}`")
     return {
-        name: fit(item, properties.get(name), name=name, depth=depth + 1)
-        for name, item in value.items()
+        name: _fit(item, properties.get(name), place.inside(name)) for name, item in value.items()
     }
 
 
-def _as_null(value: Any, _rule: Mapping[str, Any], _name: str, _depth: int) -> None:
+def _as_null(value: Any, _rule: Mapping[str, Any], _place: _Place) -> None:
     if value is not None:
         raise UnfitError("null")
 
 
-_FITS: dict[str, Callable[[Any, Mapping[str, Any], str, int], Any]] = {
+_FITS: dict[str, Callable[[Any, Mapping[str, Any], _Place], Any]] = {
     "string": _as_text,
     "integer": _as_integer,
     "number": _as_number,

@@ -15,8 +15,10 @@ from clawd.receipts.ledger import Intent, Ledger
 from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
+from clawd.wire.safe_text import shortened
 
 HEAD_TOLD_EVERY = 256
+NAME_IN_RECEIPT = 64
 
 _log = logging.getLogger(__name__)
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -26,6 +28,7 @@ class Entry(msgspec.Struct, kw_only=True):
     """What is known of a call so far; dispatch fills it in as the call goes on.
 
     Attributes:
+        asked: the name that was called, where a tool of another name was understood.
         edited_by: who wrote the arguments in place of the model; empty for nobody.
         key: id of the key of the HTTP gateway that the call came with; empty without one.
     """
@@ -40,6 +43,7 @@ class Entry(msgspec.Struct, kw_only=True):
     approval: Approval = "none"
     approved_by: str = ""
     reason: str = ""
+    asked: str = ""
     edited_by: str = ""
     sandbox: str = ""
     key: str = ""
@@ -53,11 +57,13 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def full_reason(self) -> str:
-        """The reason, and who edited the arguments."""
-        if not self.edited_by:
-            return self.reason
-        edited = f"arguments edited by {self.edited_by}"
-        return f"{edited}; {self.reason}" if self.reason else edited
+        """The reason, under which name the tool was called, and who edited the arguments."""
+        parts = (
+            f"called as {self.asked!r}" if self.asked else "",
+            f"arguments edited by {self.edited_by}" if self.edited_by else "",
+            self.reason,
+        )
+        return "; ".join(filter(None, parts))
 
 
 class Journal:
@@ -86,6 +92,11 @@ class Journal:
     def without_secrets(self, text: str) -> str:
         """Return the text with its secrets replaced; cut it after that, or half of one may stay."""
         return self._redactor.text(text)
+
+    def name_of(self, called: str) -> str:
+        """Return the name that was called as a receipt can hold it, which others read, too."""
+        text = called.encode("utf-8", "replace").decode()
+        return shortened(self.without_secrets(text), NAME_IN_RECEIPT)
 
     async def begin(self, entry: Entry) -> None:
         """Put the intent on disk.

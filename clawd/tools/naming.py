@@ -1,14 +1,15 @@
 """Which tool a name means: other spellings and other words for it. Pure; names in, a name out.
 
 A word from the table means the tool that does that very thing. A misspelt name is followed only
-where one tool alone can be meant, and never to one that does more to the world than another tool
-that the name might be read as.
+where one tool alone can be meant, never to one that does more to the world than another tool that
+the name might be read as, and to tools of clawd alone: what a server, a plugin or a program brings
+goes by its own name or not at all (`crm-eu__delete_record` is never `crm-us__delete_record`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from clawd.tools.verbs import distance
+from clawd.tools.verbs import begin_alike, distance
 
 ALIASES: dict[str, str] = {
     alias: tool
@@ -199,8 +200,12 @@ EITHER: dict[str, tuple[str, ...]] = {
     "save": ("file_write", "knowledge_save"),
 }
 
+SEPARATOR = "__"
+"""What stands between a server and its tool in a name (see mcp.naming)."""
+
 _WRAPPERS = re.compile(r"^(?:functions?|tools?|default_api|clawd|assistant)[.:/]+|^mcp__clawd__")
 _AFTER = re.compile(r"(?:<\|.*|\(\s*\)|:\d+|\s)+$", re.DOTALL)
+_HEAD = re.compile(r"^([A-Za-z0-9-]+)[.:/]")
 _MIN_LENGTH = 6
 _LONG = 12
 _MARGIN_OF_WORDS, _MARGIN_OF_NAMES = 1, 2
@@ -223,6 +228,17 @@ def words_of(name: str) -> tuple[str, ...]:
     return tuple(word for word in re.split(r"[^a-z0-9]+", parted.lower()) if word)
 
 
+def is_of_a_server(name: str, aliases: Collection[str]) -> bool:
+    """Return whether a name is that of a server's tool: `crm__delete`, `crm.delete`.
+
+    Args:
+        name: what was called.
+        aliases: the servers that have tools here; with two underscores it is any server's.
+    """
+    head = _HEAD.match(name.strip())
+    return SEPARATOR in cleaned(name) or (head is not None and head[1] in aliases)
+
+
 def near_name(name: str, known: Mapping[str, str], rank: Mapping[str, int]) -> str | None:
     """Return the one tool that a name can mean; None when there is none, or more than one.
 
@@ -239,7 +255,7 @@ def near_name(name: str, known: Mapping[str, str], rank: Mapping[str, int]) -> s
         same = {tool for spelling, tool in known.items() if sorted(words_of(spelling)) == ordered}
     if same:
         return same.pop() if len(same) == 1 else None
-    return _misspelt(joined, known, rank)
+    return _misspelt(words, known, rank)
 
 
 def nearest(name: str, known: Mapping[str, str]) -> list[str]:
@@ -258,11 +274,14 @@ def nearest(name: str, known: Mapping[str, str]) -> list[str]:
     return [tool for tool in ordered if scores[tool] >= 0.45][:_SHOWN]
 
 
-def _misspelt(joined: str, known: Mapping[str, str], rank: Mapping[str, int]) -> str | None:
+def _misspelt(
+    words: tuple[str, ...], known: Mapping[str, str], rank: Mapping[str, int]
+) -> str | None:
+    joined = "".join(words)
     if not _MIN_LENGTH <= len(joined) <= _LONGEST:
         return None
     far = [
-        (distance(joined, "".join(words_of(spelling))), tool, spelling == tool)
+        (distance(joined, "".join(words_of(spelling))), tool, spelling)
         for spelling, tool in known.items()
         if abs(len(spelling) - len(joined)) <= _FAR
     ]
@@ -272,10 +291,18 @@ def _misspelt(joined: str, known: Mapping[str, str], rank: Mapping[str, int]) ->
     meant = {tool for parts, tool, _ in far if parts == best}
     readings = {
         tool
-        for parts, tool, is_name in far
-        if parts <= best + (_MARGIN_OF_NAMES if is_name else _MARGIN_OF_WORDS)
+        for parts, tool, spelling in far
+        if parts <= best + (_MARGIN_OF_NAMES if spelling == tool else _MARGIN_OF_WORDS)
     }
-    if len(meant) != 1:
+    # `unread_file` and `x_shell` are letters away from names, and no slips of the keys.
+    nearest_ones = [words_of(spelling) for parts, _, spelling in far if parts == best]
+    if len(meant) != 1 or not any(_is_spelt_like(words, each) for each in nearest_ones):
         return None
     (one,) = meant
     return None if any(rank[tool] < rank[one] for tool in readings) else one
+
+
+def _is_spelt_like(words: tuple[str, ...], meant: tuple[str, ...]) -> bool:
+    if len(words) == 1:
+        return words[0][:1] == meant[0][:1]
+    return begin_alike(words, meant)

@@ -32,13 +32,14 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         arguments: the raw JSON text.
-        is_exact: the name is a tool's own, as in a receipt; nothing is read into another one.
+        by_model: a model wrote it, so a name that is no tool's may be read as that of a built-in
+            one; a program names what it means.
     """
 
     id: str
     tool: str
     arguments: str
-    is_exact: bool = False
+    by_model: bool = False
 
 
 class CallScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: what happened, for programs.
+        asked: the name that was called, where it is not the one of the tool that it was read as.
         status: the receipt's word for it.
         text: what the model is told.
         receipt_id: empty only when receipts are switched off.
@@ -80,6 +82,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     receipt_id: str
     risk: Risk
     duration_ms: int
+    asked: str = ""
     metadata: dict[str, Any] = {}
 
 

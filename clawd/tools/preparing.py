@@ -69,6 +69,8 @@ class CallPreparer:
         try:
             meant = self._resolver.resolve(request, offer)
             tool = meant.tool
+            if meant.asked:
+                entry.asked = self._journal.name_of(meant.asked)
             entry.tool = tool.name
             if scope.offered is not None and tool.name not in scope.offered:
                 reason = f"{tool.name} is not offered on this channel"

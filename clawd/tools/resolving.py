@@ -10,10 +10,19 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.tools.base import Tool, traits_of
+from clawd.tools.base import Tool, is_builtin, traits_of
 from clawd.tools.facades import FACADES, Facade, flat_name
-from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, words_of
-from clawd.tools.offer import Offer, example_of
+from clawd.tools.naming import (
+    ALIASES,
+    EITHER,
+    SEPARATOR,
+    cleaned,
+    is_of_a_server,
+    near_name,
+    nearest,
+    words_of,
+)
+from clawd.tools.offer import MCP_SOURCE, Offer, example_of
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
 from clawd.tools.schema import Form, fit_arguments, read_object, renamed, shape
@@ -35,11 +44,16 @@ _SHOWN_NAMES = 40
 
 
 class Meant(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool that a call means, and its arguments before they are fitted to the schema."""
+    """The tool that a call means, and its arguments before they are fitted to the schema.
+
+    Attributes:
+        asked: what was called, where that is not how the tool is called; "" where it is.
+    """
 
     tool: Tool
     raw: str | Mapping[str, Any]
     form: Form
+    asked: str = ""
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as the tool takes them.
@@ -48,7 +62,9 @@ class Meant(msgspec.Struct, frozen=True, kw_only=True):
             InvalidRequestError: they cannot be meant; the hint shows a call that could be.
         """
         given = read_object(self.raw, self.form)
-        return fit_arguments(_with_action(given, self.tool, self.form), self.form)
+        if is_builtin(self.tool):
+            given = _with_action(given, self.tool, self.form)
+        return fit_arguments(given, self.form)
 
 
 class Resolver:
@@ -69,23 +85,38 @@ class Resolver:
             InvalidRequestError: it is a call of a facade that cannot be meant.
         """
         name = request.tool.strip()
+        meant: Meant | None = None
         if (tool := self._registry.find(name)) is not None:
-            return self._flat(tool, request.arguments, by_other_name=name != tool.name)
-        if why := self._registry.elsewhere.why_missing(name):
+            meant = self._flat(tool, request.arguments, by_other_name=name != tool.name)
+        elif why := self._registry.elsewhere.why_missing(name):
             raise NotFoundError(why)
-        if request.is_exact:
-            raise NotFoundError(f"there is no tool {name[:64]!r}")
-        name = cleaned(name)
-        meant = self._by_spelling(name, request.arguments, offer)
+        elif request.by_model:
+            meant = self._by_spelling(name, request.arguments, offer)
+        elif name in FACADES:
+            meant = self._of_facade(name, "", request.arguments, offer, is_exact=True)
         if meant is None:
             raise self._unknown(request.tool, offer)
-        return meant
+        if meant.asked or name in (meant.tool.name, *FACADES):
+            return meant
+        return msgspec.structs.replace(meant, asked=name)
 
-    def _by_spelling(self, name: str, raw: str, offer: Offer) -> Meant | None:
-        words = words_of(name)
+    def _by_spelling(self, written: str, raw: str, offer: Offer) -> Meant | None:
+        """Return the tool of clawd that a name can be read as; any other goes by its own name."""
+        name = cleaned(written)
         tool = self._registry.find(name)
         if tool is not None and tool.name == name:
             return self._flat(tool, raw)
+        words = words_of(name)
+        servers = {alias_of(each) for each in offer.flat} - {""}
+        if is_of_a_server(written, servers) or any(words == _bare(each) for each in offer.flat):
+            return None
+        meant = self._of_builtin(name, words, raw, offer)
+        return meant if meant is None or is_builtin(meant.tool) else None
+
+    def _of_builtin(
+        self, name: str, words: tuple[str, ...], raw: str, offer: Offer
+    ) -> Meant | None:
+        tool = self._registry.find(name)
         if words and words[0] in FACADES:
             return self._of_facade(words[0], "_".join(words[1:]), raw, offer)
         if tool is None and (alias := ALIASES.get("_".join(words))) is not None:
@@ -119,6 +150,7 @@ class Resolver:
             example=example_of(tool),
             other_names=traits.other_names,
             is_strict=is_strict or not only_looks,
+            is_exact=not is_builtin(tool),
             shows_schema=tool.offered_parameters is not None,
         )
 
@@ -139,13 +171,19 @@ class Resolver:
 
     # --- facades
 
-    def _of_facade(self, name: str, verb: str, raw: str, offer: Offer) -> Meant | None:
-        """Return the flat tool of a facade's action."""
+    def _of_facade(
+        self, name: str, verb: str, raw: str, offer: Offer, *, is_exact: bool = False
+    ) -> Meant | None:
+        """Return the flat tool of a facade's action; with `is_exact` the action must be named."""
         facade = next((each for each in offer.facades if each.name == name), None)
         if facade is None:
             return None
         form = Form(schema=facade.parameters, tool=name, example=_facade_example(facade))
         given = read_object(raw, form)
+        named = str(given.get("action", ""))
+        if is_exact and named not in facade.members:
+            expected = ", ".join(facade.members)
+            raise form.refusal(f"argument `action` is {named[:64]!r}, expected one of {expected}")
         said = {flat: action for action, flat in FACADES[name].items()}
         if verb:
             verb = choice_of(verb, facade.members, said)
@@ -173,14 +211,19 @@ class Resolver:
         example = {"action": chosen, **plain.example}
         shown_as = f'{name}(action="{chosen}")'
         form = msgspec.structs.replace(plain, example=example, shown_as=shown_as)
-        return Meant(tool=tool, raw=given, form=form)
+        # A verb that the name says (`fs_read`) stands in the name that was called.
+        asked = "" if verb or named == chosen else f"{name}(action={named!r})"
+        return Meant(tool=tool, raw=given, form=form, asked=asked)
 
     # --- what cannot be meant
 
     def _unknown(self, name: str, offer: Offer) -> NotFoundError:
         """Return an error that names the nearest tools, with a call of the first to copy."""
         spelling = cleaned(name)
-        near = EITHER.get("_".join(words_of(spelling))) or tuple(nearest(spelling, _known(offer)))
+        known, server = _known(offer), spelling.partition(SEPARATOR)[0]
+        if SEPARATOR in spelling:  # the tools of another server are none that could be meant
+            known = {each: tool for each, tool in known.items() if _server_of(tool) == server}
+        near = EITHER.get("_".join(words_of(spelling))) or tuple(nearest(spelling, known))
         by_name = {tool.name: tool for tool in offer.flat}
         tools = [by_name[each] for each in near if each in by_name]
         if tools:
@@ -218,9 +261,23 @@ def _known(offer: Offer) -> dict[str, str]:
     return known
 
 
+def alias_of(tool: Tool) -> str:
+    """Return the alias of the server that a tool is of; "" for any other tool."""
+    return tool.source.removeprefix(MCP_SOURCE) if tool.source.startswith(MCP_SOURCE) else ""
+
+
+def _server_of(name: str) -> str:
+    return name.partition(SEPARATOR)[0] if SEPARATOR in name else ""
+
+
+def _bare(tool: Tool) -> tuple[str, ...]:
+    """Return the words of what a server calls its tool; none for a tool of clawd."""
+    return () if is_builtin(tool) else words_of(tool.name.partition(SEPARATOR)[2] or tool.name)
+
+
 def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
-    """Return the tool with an `action` that a name like `plan_add` means."""
-    for tool in offer.flat:
+    """Return the tool of clawd with an `action` that a name like `plan_add` means."""
+    for tool in filter(is_builtin, offer.flat):
         own = words_of(tool.name)
         verb = "_".join(words[len(own) :])
         choices = _actions(tool)

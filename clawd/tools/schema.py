@@ -8,6 +8,7 @@ top level, its items and its properties say is looked at; a tool's own server ma
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,12 +17,11 @@ import msgspec
 from clawd.errors import InvalidRequestError
 from clawd.tools import loose_json
 from clawd.tools.fitting import FREE, MAX_DEPTH, UnfitError, fit, means_nothing, trimmed
-from clawd.tools.verbs import is_one_slip
+from clawd.tools.verbs import MIN_LENGTH_OF_A_SLIP, is_slip_of_keys
 from clawd.wire.safe_text import shortened
 
 MAX_ARGUMENT_BYTES = 8 << 20
 MAX_SHOWN_SCHEMA = 8_000
-_MIN_LENGTH_OF_A_SLIP = 4
 _OTHER_NAMES = {
     "path": (
         "file",
@@ -79,6 +79,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         other_names: what callers call an argument, by its real name; beside those known to all.
         is_strict: whether an argument that the tool does not take is refused, because the call
             would do something else without it; noise and empty values are left out either way.
+        is_exact: whether names and choices are read as they are written, but for case and
+            separators, and nothing is left out: for tools whose words clawd does not know.
         shown_as: how the session calls the tool; what the example is for.
         shows_schema: whether a refusal shows the schema, which the model was not offered.
     """
@@ -88,6 +90,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     example: Mapping[str, Any] = {}
     other_names: Mapping[str, tuple[str, ...]] = {}
     is_strict: bool = False
+    is_exact: bool = False
     shown_as: str = ""
     shows_schema: bool = False
 
@@ -146,7 +149,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
         if name not in found or (means_nothing(found[name], rule)):
             continue
         try:
-            value = fit(trimmed(name, found[name]), rule, name=name)
+            value = fit(trimmed(name, found[name]), rule, name=name, is_exact=form.is_exact)
         except UnfitError as error:
             shown = json.dumps(found[name], ensure_ascii=False, default=str)[:80]
             raise form.refusal(f"argument `{name}` is {shown}, expected {error}") from error
@@ -158,7 +161,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
         raise form.refusal(f"missing argument {names}{known}")
     if extra is True or isinstance(extra, dict):
         return decoded | unknown
-    if form.is_strict:
+    if form.is_strict or form.is_exact:
         _check_unknown(unknown, form)
     return decoded
 
@@ -223,7 +226,9 @@ def _by_place(values: list[Any], form: Form) -> Any:
         return values[0]
     rules = [form.properties.get(name) or {} for name in form.required]
     are_texts = all(rule.get("type") == "string" for rule in rules)
-    if not are_texts or not values or len(values) != len(rules) or not _all_texts(values):
+    is_ordered = len(rules) == 1 or not form.is_exact
+    is_fitting = len(values) == len(rules) > 0 and _all_texts(values)
+    if not (are_texts and is_ordered and is_fitting):
         names = ", ".join(f"`{name}`" for name in form.properties)
         raise form.refusal(f"the arguments are a list, expected an object with names: {names}")
     return dict(zip(form.required, values, strict=True))
@@ -267,7 +272,8 @@ def renamed(given: dict[str, Any], form: Form) -> dict[str, Any]:
     for name, value in given.items():
         if name in properties:
             continue
-        meant = meanings.get(shape(name)) or _slip_of(name, properties) or name
+        slip = "" if form.is_exact else _slip_of(name, properties)
+        meant = meanings.get(shape(name)) or slip or name
         if meant in found and meant in properties and _contradict(meant, found[meant], value):
             raise form.refusal(f"two values were given for `{meant}`: as {name} as well")
         if meant not in found or found[meant] in _NOTHING:
@@ -280,7 +286,7 @@ def _slip_of(name: str, properties: Mapping[str, Any]) -> str:
     near = [
         real
         for real in properties
-        if len(real) >= _MIN_LENGTH_OF_A_SLIP and is_one_slip(shape(name), shape(real))
+        if len(real) >= MIN_LENGTH_OF_A_SLIP and is_slip_of_keys(shape(name), shape(real))
     ]
     return near[0] if len(near) == 1 else ""
 
@@ -300,6 +306,9 @@ def _meanings(form: Form) -> dict[str, str]:
     tables: Iterable[Mapping[str, tuple[str, ...]]] = (form.other_names, _OTHER_NAMES)
     for real in form.properties:
         meanings[shape(real)] = real
+    if form.is_exact:
+        shapes = Counter(map(shape, form.properties))
+        return {spelling: real for spelling, real in meanings.items() if shapes[spelling] == 1}
     for table in tables:
         for real, others in table.items():
             if real in form.properties and not (table is _OTHER_NAMES and real in form.other_names):
@@ -314,11 +323,9 @@ def _check_unknown(unknown: Mapping[str, Any], form: Form) -> None:
     Raises:
         InvalidRequestError: there is such an argument.
     """
-    asked = [
-        name
-        for name, value in unknown.items()
-        if name not in _NOISE | _CALL_NAMES and value not in (None, False, "", 0, [], {})
-    ]
+    noise = frozenset[str]() if form.is_exact else _NOISE | _CALL_NAMES
+    nothing: tuple[Any, ...] = (None,) if form.is_exact else (*_NOTHING, False, 0)
+    asked = [name for name, value in unknown.items() if name not in noise and value not in nothing]
     if asked:
         takes = ", ".join(form.properties) or "no arguments"
         name = form.shown_as or form.tool or "the tool"

@@ -54,6 +54,7 @@ class Telling:
             kind=outcome.kind,
             receipt=outcome.receipt_id,
             duration_ms=outcome.duration_ms,
+            **({"asked": outcome.asked} if outcome.asked else {}),
         )
         scope.emit(
             ToolFinished(
@@ -63,6 +64,7 @@ class Telling:
                 output=outcome.text,
                 receipt_id=outcome.receipt_id,
                 duration_ms=outcome.duration_ms,
+                asked=outcome.asked,
             )
         )
 

@@ -1,7 +1,7 @@
 """Which of a few choices a word means: other verbs, other cases, one slip of the keys. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # What callers say for the choices of `action` and `status`; a word counts for a choice only where
@@ -31,31 +31,42 @@ _SAID_FOR: dict[str, tuple[str, ...]] = {
     "working": ("in_progress", "doing", "started", "active", "wip", "running"),
     "write": ("create", "save", "put", "overwrite", "new", "write_file", "create_file"),
 }
-_MIN_LENGTH_OF_A_SLIP = 4
+MIN_LENGTH_OF_A_SLIP = 4
 
 NO_CHOICE: Any = object()
 
 
-def choice_of(value: Any, choices: Iterable[Any], said: Mapping[str, str] | None = None) -> Any:
+def choice_of(
+    value: Any,
+    choices: Iterable[Any],
+    said: Mapping[str, str] | None = None,
+    *,
+    is_exact: bool = False,
+) -> Any:
     """Return the one choice that a value means; NO_CHOICE when there is none, or more than one.
 
     Args:
         value: what was given.
         choices: what may be given.
         said: further words for choices.
+        is_exact: no other word and no slip counts, only case and separators are overlooked.
     """
     known = list(choices)
     if any(value == choice and type(value) is type(choice) for choice in known):
         return value
-    by_text = {_plain(choice): choice for choice in known}
     word = _plain(value)
+    if is_exact:
+        same = [choice for choice in known if _plain(choice) == word]
+        return same[0] if len(same) == 1 and isinstance(value, str) else NO_CHOICE
+    by_text = {_plain(choice): choice for choice in known}
     if word in by_text:
         return by_text[word]
     if said and word in said and said[word] in known:
         return said[word]
     meant = [choice for text, choice in by_text.items() if word in _SAID_FOR.get(text, ())]
     if not meant:
-        meant = [choice for text, choice in by_text.items() if _is_slip(word, text)]
+        long = [text for text in by_text if min(len(word), len(text)) >= MIN_LENGTH_OF_A_SLIP]
+        meant = [by_text[text] for text in long if is_slip_of_keys(word, text)]
     return meant[0] if len(meant) == 1 else NO_CHOICE
 
 
@@ -75,6 +86,20 @@ def is_one_slip(given: str, meant: str) -> bool:
     return is_swap or any(one == other for one, other in tails)
 
 
+def is_slip_of_keys(given: str, meant: str) -> bool:
+    """Return whether a word is another one with one slip inside.
+
+    The first letter of each part must be the same: `sync` and `async`, `mount` and `amount`,
+    `hire` and `fire` are a letter apart, too, and no slips.
+    """
+    return begin_alike(given.split("_"), meant.split("_")) and is_one_slip(given, meant)
+
+
+def begin_alike(given: Sequence[str], meant: Sequence[str]) -> bool:
+    """Return whether as many words begin with the same letters."""
+    return [word[:1] for word in given] == [word[:1] for word in meant]
+
+
 def distance(given: str, meant: str) -> int:
     """Return how many letters part two words: put in, left out, exchanged or swapped."""
     before: list[int] = []
@@ -88,10 +113,6 @@ def distance(given: str, meant: str) -> int:
             after.append(cost)
         before, row = row, after
     return row[-1]
-
-
-def _is_slip(word: str, choice: str) -> bool:
-    return min(len(word), len(choice)) >= _MIN_LENGTH_OF_A_SLIP and is_one_slip(word, choice)
 
 
 def _plain(value: Any) -> str:

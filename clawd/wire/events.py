@@ -142,7 +142,11 @@ class ToolProgress(msgspec.Struct, frozen=True, kw_only=True, tag="tool_progress
 
 
 class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished"):
-    """A call has its receipt. `output` is what the model is told."""
+    """A call has its receipt. `output` is what the model is told.
+
+    Attributes:
+        asked: the name that was called, where a tool of another name was understood.
+    """
 
     call_id: str
     tool: str
@@ -150,6 +154,7 @@ class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished
     output: str
     receipt_id: str
     duration_ms: int = 0
+    asked: str = ""
 
 
 class PlanChanged(msgspec.Struct, frozen=True, kw_only=True, tag="plan_changed"):

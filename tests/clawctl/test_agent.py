@@ -122,6 +122,7 @@ def test_json_is_one_document_with_the_calls(daemon: FakeDaemon, clawctl: Run) -
             "output": "a.txt\nb.txt",
             "receipt_id": "receipt-1",
             "duration_ms": 7,
+            "ran": "file_list",
         }
     ]
     assert document["hops"] == [

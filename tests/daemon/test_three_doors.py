@@ -215,7 +215,7 @@ CALLS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.tuples(st.just("ask_user"), st.fixed_dictionaries({"question": TEXTS})),
     # unknown tools, and arguments that no schema takes
     st.tuples(
-        st.sampled_from(["nope", "Shell", "shell;ls", "x" * 100, "é"]),
+        st.sampled_from(["nope", "no_tool", "shell;ls", "x" * 100, "é"]),
         st.dictionaries(TEXTS, TEXTS, max_size=2),
     ),
     st.tuples(

@@ -113,24 +113,24 @@ async def test_tokens_are_counted_by_server(shop: Shop) -> None:
     assert counted["mcp:files"] == shop.maker.catalogue(shop.rules).tokens["files"]
 
 
-async def test_other_spellings_of_a_tool_lead_to_it(shop: Shop, bench: Bench) -> None:
+async def test_the_names_of_a_tool_lead_to_it_and_no_other_spelling_does(shop: Shop, bench: Bench) -> None:
     tools = await stocked(shop, 4_000, a_tool("read_file"), a_tool("get.user"))
     dispatcher = bench.dispatcher(tools, sandbox_level="landlock")
     for name, own in (
         ("mcp__files__read_file", "read_file"),
-        ("files__readFile", "read_file"),
-        ("files.read_file", "read_file"),
+        ("functions.files__read_file", "read_file"),
         ("files__get_user", "get.user"),
-        ("files__get.user", "get.user"),
-        ("files__read_flie", "read_file"),
     ):
         shop.servers.calls.clear()
         outcome = await dispatcher.call(request(name), bench.scope())
         assert outcome.status == "allowed", name
         assert [call[1] for call in shop.servers.calls] == [own]
-    unknown = await dispatcher.call(request("files__read_all_of_it"), bench.scope())
-    assert unknown.kind == "unknown_tool"
-    assert "files__read_file" in unknown.text
+    shop.servers.calls.clear()
+    for name in ("files__read_all_of_it", "files__readFile", "files.read_file", "files__read_flie"):
+        unknown = await dispatcher.call(request(name), bench.scope())
+        assert unknown.kind == "unknown_tool", name
+        assert "files__read_file" in unknown.text
+    assert shop.servers.calls == []
 
 
 async def test_a_running_call_goes_on_when_the_server_takes_its_tool_away(

@@ -188,7 +188,8 @@ class Bench:
 
 
 def request(tool: str, arguments: str = '{"text":"a"}', call_id: str = "call-1") -> CallRequest:
-    return CallRequest(id=call_id, tool=tool, arguments=arguments)
+    """Return a call as a model makes it."""
+    return CallRequest(id=call_id, tool=tool, arguments=arguments, by_model=True)
 
 
 def blocked(tool: Probe, why: str) -> Probe:

@@ -472,6 +472,6 @@ async def test_an_exact_name_is_never_read_as_another(bench: Bench) -> None:
     dispatcher = bench.dispatcher([Probe("file_read")])
     scope = bench.scope()
     assert dispatcher.explain(request("file_reed"), scope)[0].risk == "low"
-    exact = msgspec.structs.replace(request("file_reed"), is_exact=True)
+    exact = msgspec.structs.replace(request("file_reed"), by_model=False)
     with pytest.raises(NotFoundError):
         dispatcher.explain(exact, scope)

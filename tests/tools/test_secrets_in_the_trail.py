@@ -12,7 +12,8 @@ import pytest
 from clawd.security.redact import RedactingFilter
 from clawd.service.recovery import close_interrupted
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
-from clawd.tools.dispatch import NAME_IN_RECEIPT, REASON_LIMIT
+from clawd.tools.dispatch import REASON_LIMIT
+from clawd.tools.journal import NAME_IN_RECEIPT
 from tests.support.dispatching import LIMIT_S, SECRET, Bench, Held, Probe, request
 from tests.support.rows import each_row
 

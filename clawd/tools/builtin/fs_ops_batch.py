@@ -6,7 +6,6 @@ against the file as it is then, so that line numbers are those of the file befor
 `write` of the file parts them: edits after it are of what it wrote.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
@@ -17,6 +16,7 @@ from clawd.errors import InvalidRequestError
 from clawd.tools.base import Arguments
 from clawd.tools.builtin.editing import Edit, EditError, edit_of, overlapping_lines
 from clawd.tools.schema import decode_arguments
+from clawd.tools.verbs import NO_CHOICE, choice_of
 
 MAX_OPERATIONS = 50
 MAX_FILES = 20
@@ -185,8 +185,8 @@ def _verb(word: str) -> Verb | None:
     if plain in _WORDS:
         return _WORDS[plain]
     verbs = {str(each): each for each in get_args(Verb)}
-    near = difflib.get_close_matches(plain, verbs, n=2, cutoff=0.8)
-    return verbs[near[0]] if len(near) == 1 else None
+    meant = choice_of(plain, verbs)
+    return None if meant is NO_CHOICE else verbs[meant]
 
 
 def _inferred(given: Mapping[str, Any]) -> Verb | None:
