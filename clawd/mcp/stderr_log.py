@@ -28,11 +28,13 @@ class StderrLog:
         self._redact = redact
         self._tail = bytearray()
         self._is_saved = True
+        self._is_cut = False
 
     def add(self, data: bytes) -> None:
         """Take what came; forgets what is too old."""
         self._tail += data[-KEPT_BYTES:]
         self._is_saved = False
+        self._is_cut = self._is_cut or len(data) > KEPT_BYTES or len(self._tail) > KEPT_BYTES
         if len(self._tail) > 2 * KEPT_BYTES:
             del self._tail[:-KEPT_BYTES]
 
@@ -51,7 +53,10 @@ class StderrLog:
             await asyncio.to_thread(_replace, self._path, data)
 
     def _text(self) -> str:
-        return self._redact(bytes(self._tail[-KEPT_BYTES:]).decode("utf-8", "replace"))
+        kept = bytes(self._tail[-KEPT_BYTES:])
+        if self._is_cut:  # half a secret, at the cut, would not be known for one
+            kept = kept.partition(b"\n")[2]
+        return self._redact(kept.decode("utf-8", "replace"))
 
 
 def _replace(path: Path, data: bytes) -> None:

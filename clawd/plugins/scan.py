@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from clawd.plugins.files import PluginFile, Tree
 from clawd.plugins.manifest import PluginManifest
-from clawd.security.redact import secret_shapes
+from clawd.wire.secrets import find_secrets
 
 MAX_FINDINGS = 50
 
@@ -50,6 +50,7 @@ def _secrets_of(file: PluginFile) -> Iterator[str]:
     if _SECRET_FILES.fullmatch(file.path):
         yield f"{file.path}: is named like a file of secrets"
     text = file.data.decode("utf-8", "replace")
-    for at, kind in secret_shapes(text):
-        line = text.count("\n", 0, at) + 1
-        yield f"{file.path}:{line}: looks like {kind}"
+    line, counted = 1, 0
+    for secret in find_secrets(text):
+        line, counted = line + text.count("\n", counted, secret.start), secret.start
+        yield f"{file.path}:{line}: looks like {secret.kind}"

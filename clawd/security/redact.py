@@ -1,8 +1,8 @@
-r"""Takes secrets out of text, bytes and JSON trees before they are hashed, logged or stored.
+"""Takes secrets out of text, bytes and JSON trees before they are hashed, logged or stored.
 
 A secret becomes a tag, `[secret:1f0c9a2b]`: eight hex digits of HMAC-SHA256 under the key of
 this home, so the same secret has the same tag and nobody without the key can test a guess.
-Known values are replaced first, then what has the shape of a secret.
+Known values are replaced first, then what `clawd.wire.secrets` finds.
 """
 
 import hashlib
@@ -13,33 +13,24 @@ import os
 import re
 import secrets as random
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from typing_extensions import override
 
 from clawd.errors import StorageError
+from clawd.wire.secrets import find_secrets, is_secret_name
 
 KEY_BYTES = 32
 MIN_SECRET_LENGTH = 6
 MAX_DEPTH = 64
 
-# Each pattern's group `secret` is replaced; what stands around it stays readable.
-_SHAPES = re.compile(
-    r"(?P<block>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----.{0,16384}?"
-    r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|\Z))"
-    r"|\b(?P<token>sk-[A-Za-z0-9_-]{16,200}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[pousr]_[A-Za-z0-9]{20,255}"
-    r"|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{20,64}|xox[abprs]-[A-Za-z0-9-]{10,255}"
-    r"|hf_[A-Za-z0-9]{20,64}|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{16,255}"
-    r"|clawd_[a-z0-9]{8,16}_[a-z0-9]{32,128}"
-    r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000})"
-    r"|\b[Bb]earer[ ]+(?P<bearer>[A-Za-z0-9._~+/=-]{12,4000})"
-    r"|://[^\s/:@]{0,255}:(?P<url>[^\s/@]{1,255})@"
-    r"|\b(?!secret:[0-9a-f]{8}\])(?:password|passwd|pwd|secret|token|api_?key|access_?key)"
-    r"[\"']?[ ]?[=:][ ]?[\"']?(?P<named>(?!\[secret:)[^\s\"'&,;\\]{4,255})",
-    re.DOTALL | re.IGNORECASE,
-)
+_TAG = re.compile(r"\[secret:[0-9a-f]{8}\]")
+# Where an entry of a list, as Kubernetes has it, keeps the name and the value of a variable.
+_NAMES, _VALUES = ("name", "key", "Name", "Key"), frozenset({"value", "Value"})
+_canonical = msgspec.json.Encoder(order="sorted")
 
 
 class Redactor:
@@ -64,11 +55,27 @@ class Redactor:
         """Return the text with every secret replaced by its tag."""
         if self._known is not None:
             text = self._known.sub(lambda match: self._tag(self._forms[match.group()]), text)
-        return _SHAPES.sub(self._tag_shape, text)
+        parts, at = list[str](), 0
+        for secret in find_secrets(text):
+            parts += (text[at : secret.start], self._tag(text[secret.start : secret.end]))
+            at = secret.end
+        return "".join([*parts, text[at:]]) if parts else text
 
     def data(self, data: bytes) -> bytes:
         """Return the bytes with every secret replaced; what is no UTF-8 stays as it is."""
         return self.text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def json(self, data: bytes) -> bytes:
+        """Return canonical JSON with the secrets in it replaced, by their names, too.
+
+        What is no JSON is taken for text.
+        """
+        try:
+            value = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self.data(data)
+        clean = self.tree(value)
+        return data if clean == value else _canonical.encode(clean)
 
     def tree(self, value: Any) -> Any:
         """Return a JSON-like value with the secrets in its strings and keys replaced.
@@ -85,8 +92,11 @@ class Redactor:
         if isinstance(value, bytes):
             return self.data(value)
         if isinstance(value, dict):
+            named = _named_value(value)
             return {
-                self._tree(name, depth + 1): self._member(name, each, depth + 1)
+                self._tree(name, depth + 1): self._member(
+                    named if name in _VALUES and named else name, each, depth + 1
+                )
                 for name, each in value.items()
             }
         if isinstance(value, list | tuple):
@@ -94,49 +104,24 @@ class Redactor:
         return value
 
     def _member(self, name: object, value: Any, depth: int) -> Any:
-        """Redact a value by its key too: `{"password": "hunter2"}` has no shape of its own."""
-        if isinstance(name, str) and isinstance(value, str) and _NAMES.fullmatch(name) and value:
-            return self._tag(value)
+        """Redact a value by its key too: `{"password": "…"}` has no shape of its own."""
+        if not isinstance(name, str) or not is_secret_name(name) or not value:
+            return self._tree(value, depth)
+        if isinstance(value, str):
+            return value if _TAG.fullmatch(value) else self._tag(value)
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return [self._member(name, each, depth) for each in value]
         return self._tree(value, depth)
-
-    def _tag_shape(self, match: re.Match[str]) -> str:
-        group = match.lastgroup or ""
-        start, end = match.span(group)
-        whole, offset = match.group(), match.start()
-        secret = match.group(group)
-        return whole[: start - offset] + self._tag(secret) + whole[end - offset :]
 
     def _tag(self, secret: str) -> str:
         digest = hmac.new(self._key, secret.encode("utf-8", "surrogateescape"), hashlib.sha256)
         return f"[secret:{digest.hexdigest()[:8]}]"
 
 
-_NAMES = re.compile(
-    r"(?:[a-z0-9_.-]*[_.-])?(?:password|passwd|secret|token|api[_-]?key|access[_-]?key"
-    r"|authorization|cookie|set-cookie|private[_-]?key)",
-    re.IGNORECASE,
-)
-
-
-_KINDS = {
-    "block": "a private key",
-    "token": "a token",
-    "bearer": "a bearer token",
-    "url": "a password in an address",
-    "named": "a password or key",
-}
-
-
-def secret_shapes(text: str) -> Iterator[tuple[int, str]]:
-    """Yield where text has the shape of a secret, and of which kind.
-
-    What follows a name (`token = …`) counts only in quotes, since programs name variables so.
-    """
-    for match in _SHAPES.finditer(text):
-        group = match.lastgroup or ""
-        start = match.start(group)
-        if group != "named" or text[start - 1 : start] in {'"', "'"}:
-            yield start, _KINDS[group]
+def _named_value(entry: dict[Any, Any]) -> str:
+    """Return the name that an entry gives the value beside it; "" for none."""
+    names = (entry.get(each) for each in _NAMES)
+    return next((name for name in names if isinstance(name, str)), "")
 
 
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)

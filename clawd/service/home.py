@@ -10,7 +10,7 @@ from clawd.config.load import Loaded
 from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables, provider_key
 from clawd.errors import ClawError, ConfigError, ForbiddenError
 from clawd.security.redact import Redactor, load_or_create_key
-from clawd.tools.external_warnings import is_secret_name
+from clawd.wire.secrets import is_secret_variable
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -43,7 +43,7 @@ def redactor_of(loaded: Loaded, environ: Mapping[str, str]) -> Redactor:
             variables = mcp_variables(alias, server, environ)
         except ConfigError:
             continue  # the server itself says so where it is listed
-        keys += [value for name, value in variables.items() if is_secret_name(name)]
+        keys += [value for name, value in variables.items() if is_secret_variable(name)]
     return Redactor(filter(None, keys), load_or_create_key(loaded.layout.secret_key))
 
 

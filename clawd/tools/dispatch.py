@@ -27,7 +27,7 @@ from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
-from clawd.tools.base import ToolResult, failed
+from clawd.tools.base import ToolResult, failed, in_thread
 from clawd.tools.clearance import Clearance
 from clawd.tools.execution import Executor
 from clawd.tools.flow import Flow, Passage
@@ -366,12 +366,17 @@ class Dispatcher:
         if not self._telling.is_long(said):
             return execution
         tool, context = prepared.tool.name, prepared.context
-        kept = await self._output.keep(said, tool=tool, context=context)
+        clean = await in_thread(lambda: self._journal.without_secrets(said))
+        kept = await self._output.keep(clean, tool=tool, context=context)
         if not kept:
             return execution
-        note = f"[cut: the whole, {len(said.encode(errors='replace'))} bytes, is {kept}"
+        note = f"[cut: the whole, {len(clean.encode(errors='replace'))} bytes, is {kept}"
         if READER in prepared.offer.names:
-            reader, told_bytes = prepared.offer.of(READER), self._telling.head_bytes(said)
+            # Tags are longer or shorter than the secrets in whose places they are kept.
+            told_bytes = self._telling.head_bytes(said)
+            head = said.encode(errors="replace")[:told_bytes].decode(errors="ignore")
+            head = await in_thread(lambda: self._journal.without_secrets(head))
+            reader, told_bytes = prepared.offer.of(READER), min(told_bytes, len(head.encode()))
             note += f"; {reader} with offset={told_bytes} shows more of it"
         return msgspec.structs.replace(execution, cut_note=f"{note}]")
 

@@ -26,7 +26,7 @@ from clawd.tools.base import (
 )
 from clawd.tools.child_outcome import told_of
 from clawd.tools.external_spec import ExternalSpec
-from clawd.tools.external_warnings import is_secret_name
+from clawd.wire.secrets import is_secret_variable
 
 GRACE_S = 1.0
 _END_S = 10.0
@@ -69,7 +69,7 @@ class ExternalTool(Tool):
         hidden = [
             (value, f"[{name}]")
             for name, value in env.items()
-            if is_secret_name(name) and len(value) >= _MIN_SECRET_LENGTH
+            if is_secret_variable(name) and len(value) >= _MIN_SECRET_LENGTH
         ]
         result = await self._sandbox.run(
             ChildCommand(

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from clawd.tools.external_spec import ExternalSpec, Parameter, placeholder
+from clawd.wire.secrets import is_secret_variable
 
 _INTERPRETERS = re.compile(
     r"(ba|da|z|k|fi|c|tc|a)?sh|busybox|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node"
@@ -13,7 +14,6 @@ _INTERPRETERS = re.compile(
 )
 _CODE_OPTIONS = re.compile(r"-[A-Za-z]*[ceEr]|--eval|--command|--execute|--print|--run")
 _STARTERS = frozenset({"env", "nice", "nohup", "setsid", "stdbuf", "timeout", "time", "xargs"})
-_SECRET_NAME = re.compile(r"(?i)(.*_)?(password|passwd|secret|token|key|credential)s?(_.*)?")
 
 
 def runs_text(command: Path, argv: tuple[str, ...]) -> bool:
@@ -44,13 +44,8 @@ def warnings_of(spec: ExternalSpec) -> Iterator[str]:
         if parameter.name not in used:
             yield f"parameter `{parameter.name}` is nowhere in argv"
     for name in spec.env_passthrough:
-        if is_secret_name(name):
+        if is_secret_variable(name):
             yield f"{name} looks like a secret; the tool can read it, its output loses it"
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell whether a variable of this name most likely holds a secret."""
-    return _SECRET_NAME.fullmatch(name) is not None
 
 
 def _names_interpreter(command: Path, argv: tuple[str, ...]) -> bool:

@@ -108,7 +108,7 @@ class Journal:
         if self._chain is None:
             return
         self._chain.check_writable()
-        stored = self._redactor.data(entry.arguments)
+        stored = self._redactor.json(entry.arguments)
         intent = Intent(
             id=entry.id,
             timestamp=timestamp(),
@@ -138,7 +138,7 @@ class Journal:
         """
         if self._chain is None:
             return ""
-        arguments = self._redactor.data(entry.arguments)
+        arguments = self._redactor.json(entry.arguments)
         content = self._redactor.data(result.encode(errors="replace"))
         draft = ReceiptDraft(
             id=entry.id,

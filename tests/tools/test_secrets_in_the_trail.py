@@ -6,16 +6,23 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from clawd.mcp.stderr_log import KEPT_BYTES, StderrLog
+from clawd.memory.rows import Conversation
+from clawd.plugins.files import PluginFile, Tree
+from clawd.plugins.scan import secrets_in
 from clawd.security.redact import RedactingFilter
 from clawd.service.recovery import close_interrupted
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.dispatch import REASON_LIMIT
 from clawd.tools.journal import NAME_IN_RECEIPT
+from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, SECRET, Bench, Held, Probe, request
 from tests.support.rows import each_row
+from tests.support.secret_forms import FORMS, filled, secrets_of
 
 SHAPED = "ghp_" + "a1B2" * 9
 PART = SECRET[: len(SECRET) // 2]
@@ -135,3 +142,68 @@ async def test_a_workspace_named_like_a_secret(bench: Bench) -> None:
     bench.workspace = bench.log.parent / SECRET
     await bench.called(Probe())
     assert is_clean(kept(bench))
+
+
+def leaked(text: str) -> list[str]:
+    return [form for form in FORMS if any(secret in text for secret in secrets_of(form))]
+
+
+async def test_s4_no_form_of_a_secret_is_kept_of_arguments_results_or_long_output(
+    bench: Bench, logged: pytest.LogCaptureFixture
+) -> None:
+    conversation = Conversation(id="conv-1", owner=ADA.uid, workspace="/w")
+    await bench.memory.conversations.create(conversation)
+
+    async def say(arguments: Arguments, _context: ToolContext) -> ToolResult:
+        text = f"so:\n{arguments['text']}"
+        return failed(text, output=text) if arguments.get("number") else succeeded(text)
+
+    dispatcher = bench.dispatcher([Probe(act=say)], limit_bytes=500)
+    number = 0
+    for form in FORMS:
+        for front, is_failure in (("", 0), ("", 1), ("so\n" * 300, 0)):
+            number += 1
+            arguments = json.dumps({"text": front + filled(form), "number": is_failure})
+            await dispatcher.call(request("probe", arguments, f"call-{number}"), bench.scope())
+        logging.getLogger("clawd.test").warning("told\n%s", filled(form))
+    files = bench.memory.session_files
+    outputs = await files.list("conv-1", owner=ADA.uid)
+    assert len(outputs) > 10
+    texts = [(await files.load("conv-1", each.name, owner=ADA.uid))[1].decode() for each in outputs]
+    assert leaked("\n".join([kept(bench), logged.text, *texts])) == []
+
+
+def test_s4_no_form_of_a_secret_is_kept_in_a_tree(bench: Bench) -> None:
+    for form in FORMS:
+        tree = {"files": [{"content": filled(form), filled(form): 1}]}
+        kept_tree = bench.redactor.json(json.dumps(tree).encode()).decode()
+        assert not any(secret in kept_tree for secret in secrets_of(form)), kept_tree
+    named = {"env": [{"name": "DB_PASSWORD", "value": "swordfish"}], "api_keys": ["swordfish"]}
+    assert "swordfish" not in bench.redactor.json(json.dumps(named).encode()).decode()
+
+
+def test_s4_the_scan_of_a_plugin_sees_every_form() -> None:
+    wrong = []
+    for form in FORMS:
+        data = f"# settings\n{filled(form)}\n".encode()
+        tree = Tree(files=(PluginFile(path="a/settings.txt", mode=0o600, data=data),))
+        found = secrets_in(tree)
+        told = "".join(found)
+        if not found or any(secret in told for secret in secrets_of(form)):
+            wrong.append(form)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("size", [7, 64, KEPT_BYTES])
+def test_s4_a_secret_that_came_in_pieces_is_not_kept_in_a_log_of_a_server(
+    bench: Bench, tmp_path: Path, size: int
+) -> None:
+    token = filled("GITHUB_TOKEN=ghp_{K}{K}")
+    data = f"start\n{token}\n".encode() * (KEPT_BYTES // len(token) + 40)
+    log = StderrLog(tmp_path / "a.log", bench.redactor.text)
+    for at in range(0, len(data), size):
+        log.add(data[at : at + size])
+    shown = log._text()
+    assert "start" in shown
+    assert "ghp_" not in shown
+    assert token[-12:] not in shown

@@ -10,7 +10,8 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.redact import TAG, is_secret_name, known_secrets, redacted
+from clawctl.shell.redact import TAG, known_secrets, redacted
+from clawd.wire.secrets import is_secret_variable
 from tests.support.rows import each_row
 
 WORD = "correct-horse"
@@ -199,8 +200,8 @@ def test_variables_are_secret_by_name_and_places_are_none() -> None:
         "MY_KEY": "short",
     }
     assert known_secrets(environ) == ("swordfish", "abcdefgh")
-    assert is_secret_name("apiKey")
-    assert not is_secret_name("MONKEY")
+    assert is_secret_variable("apiKey")
+    assert not is_secret_variable("MONKEY")
 
 
 @given(st.text(max_size=400))

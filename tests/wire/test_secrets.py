@@ -1,0 +1,97 @@
+"""What is found as a secret in text, what is not, and how long that takes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from clawd.wire.secrets import find_secrets, is_secret_name
+from tests.support.secret_forms import FORMS, ORDINARY, filled, secrets_of
+
+# Text in which each piece could send a pattern through the rest of it once more.
+HOSTILE = (
+    "password=", "cookie: ", "token: ", "token='", 'password="password=\'password=`', "://a:",
+    "eyJaaaa-", "eyJaaaa.", "bearer ", "sk-", "sk-a1b2c3d4e5f6g7h8 ", "key:", "$1$", "<password>",
+    "-u a:",
+    "mysql -h ", "login a password ", "password:\n", 'password=\\"', "a_", "name: password ",
+    "-----BEGIN PRIVATE " + "KEY-----\n", "-----END PRIVATE " + "KEY-----\n", ("A" * 64) + "\n",
+)  # fmt: skip
+
+
+def without(text: str, *, is_eager: bool = False) -> str:
+    """Return the text with the tag in the place of each secret."""
+    for secret in reversed(find_secrets(text, is_eager=is_eager)):
+        text = f"{text[: secret.start]}[secret:0123abcd]{text[secret.end :]}"
+    return text
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_s4_no_form_of_a_secret_is_overlooked(is_eager: bool) -> None:
+    assert len(FORMS) >= 60
+    fronts = ("", "before\n", "    ", "+", "> ", "{\n  ")
+    wrong = []
+    for form in FORMS:
+        assert secrets_of(form), form
+        # In front of a line may stand what programs put there, and after it another line.
+        for front in fronts if "\n" not in form else fronts[:2]:
+            shown = without(f"{front}{filled(form)}\nafter", is_eager=is_eager)
+            if any(secret in shown for secret in secrets_of(form)):
+                wrong.append((front, form, shown))
+    assert wrong == []
+
+
+def test_s4_ordinary_text_holds_no_secret() -> None:
+    assert len(ORDINARY) >= 100
+    found = {text: [text[s.start : s.end] for s in find_secrets(text)] for text in ORDINARY}
+    whole = "\n".join(ORDINARY)
+    found["all of it"] = [whole[s.start : s.end] for s in find_secrets(whole)]
+    assert {text: secrets for text, secrets in found.items() if secrets} == {}
+
+
+def test_s4_what_was_taken_out_is_no_secret_again() -> None:
+    for form in FORMS:
+        once = without(filled(form))
+        assert without(once) == once, form
+
+
+def test_s4_a_name_means_the_same_in_text_and_in_trees() -> None:
+    secret = (
+        "DB_PASSWORD", "password", "dbPassword", "SMTP_PASS", "AWS_SECRET_ACCESS_KEY", "apiKey",
+        "GITHUB_TOKEN", "_authToken", "clientSecret", "client_secret", "x-api-key", "Cookie",
+        "Authorization", "private_key", "AccountKey", "SECRET_KEY_BASE", "token", "refresh_token",
+        "accesstoken", "apikey", "passphrase", "PGPASSWORD", "api_key_2", "connectionString",
+    )  # fmt: skip
+    plain = (
+        "tokens", "max_tokens", "token_type", "eos_token", "next_token", "password_file", "MONKEY",
+        "public_key", "primary_key", "secret_name", "token_count", "compass", "keyboard", "author",
+        "cookie_policy", "passwordless", "path", "name", "key", "id",
+    )  # fmt: skip
+    assert [name for name in secret if not is_secret_name(name)] == []
+    assert [name for name in plain if is_secret_name(name)] == []
+    value = "4f9Kq2LmZ8vT"
+    texts = (f'"{name}": "{value}"' for name in secret if name not in {"Cookie", "Authorization"})
+    assert [text for text in texts if value in without(text)] == []
+
+
+def test_s4_no_text_takes_longer_than_its_length() -> None:
+    # In another process, which can be ended: a regular expression listens to nothing.
+    code = (
+        "import sys, time\n"
+        "from clawd.wire.secrets import find_secrets\n"
+        "from tests.wire.test_secrets import HOSTILE\n"
+        "slow = []\n"
+        "for piece in HOSTILE:\n"
+        "    took = []\n"
+        "    for size in (25_000, 200_000):\n"
+        "        text = piece * (size // len(piece))\n"
+        "        began = time.process_time()\n"
+        "        find_secrets(text)\n"
+        "        took.append(time.process_time() - began)\n"
+        "    if took[1] > 0.2 and took[1] > 24 * took[0]:\n"  # 8 times the length
+        "        slow.append((piece, took))\n"
+        "sys.exit(str(slow) if slow else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=120, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
