@@ -1,11 +1,13 @@
 """A conversation in use: what memory holds of it, its context, and who follows it."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from clawd.errors import NotFoundError
 from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import (
     MADE_BY,
@@ -183,6 +185,8 @@ class ConversationBook:
     async def in_use(self, conversation_id: str, principal: Principal) -> AsyncIterator[None]:
         """Hold a conversation of the principal's own while a call runs in it outside of turns.
 
+        What untrusted text the call brought in is written down at the end.
+
         Raises:
             NotFoundError: there is none that the principal may see.
         """
@@ -191,7 +195,11 @@ class ConversationBook:
         try:
             yield
         finally:
-            live.calls -= 1
+            try:
+                with contextlib.suppress(NotFoundError):  # it was deleted meanwhile
+                    await self.keep_taint(conversation_id, principal)
+            finally:
+                live.calls -= 1
 
     async def of_client(
         self, principal: Principal, settings: RuntimeSettings, label: str, lasting: str

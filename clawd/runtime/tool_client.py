@@ -112,10 +112,7 @@ class ClientDoor:
         request = CallRequest(id=new_call_id(), tool=name, arguments=arguments)
         book = self._clients.book
         async with book.in_use(visit.conversation_id, self._principal):
-            try:
-                return await self._clients.calls.visit(request, self._principal, visit, emit)
-            finally:
-                await book.keep_taint(visit.conversation_id, self._principal)
+            return await self._clients.calls.visit(request, self._principal, visit, emit)
 
     def _offer(self) -> Offer:
         settings = self._clients.settings()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 FOREVER_NS = 2**63 - 1
+_NAME_NS = 1  # no file was changed then
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,16 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether it is of a command that has not ended."""
         return self.began_at_ns > 0 and self.ended_at_ns == FOREVER_NS
+
+    @property
+    def is_of_name(self) -> bool:
+        """Whether the name alone is meant, and not what lies below it."""
+        return self.began_at_ns == self.ended_at_ns == _NAME_NS
+
+
+def name_mark(folder: str, sources: tuple[str, ...]) -> Mark:
+    """Return a mark of a folder's name: who lists it reads it, who reads a file in it does not."""
+    return Mark(path=folder, sources=sources, began_at_ns=_NAME_NS, ended_at_ns=_NAME_NS)
 
 
 class MarkIndex:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.security.origin_marks import Mark
+from clawd.security.origin_marks import Mark, name_mark
 
 MAX_WALKED = 100_000
 MAX_CHANGED = 1_000
@@ -15,23 +15,35 @@ Folders = dict[tuple[int, int], str]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that runs: its mark, and the folders when it began; None for too many."""
+    """A command that runs: its mark, and the folders when it began; None for too many.
+
+    Attributes:
+        is_late: it had begun already; then a folder that was changed may be a new one.
+    """
 
     mark: Mark
     before: Folders | None
+    is_late: bool = False
 
 
 class Walk(msgspec.Struct, kw_only=True):
-    """What stands in a folder: other folders by what they are, files changed, closed folders."""
+    """What stands in a folder.
+
+    Attributes:
+        folders: other folders, by what they are.
+        changed: files that were changed; likewise `changed_folders`.
+        closed: folders that cannot be read.
+    """
 
     folders: Folders
     changed: list[str]
     closed: list[str]
+    changed_folders: list[str]
 
 
 def walk(mark: Mark) -> Walk | None:
     """Look at everything in the folder of a mark; None when it is too much."""
-    found = Walk(folders={}, changed=[], closed=[])
+    found = Walk(folders={}, changed=[], closed=[], changed_folders=[])
     waiting, walked = [os.path.realpath(mark.path)], 0
     while waiting:
         folder = waiting.pop()
@@ -53,10 +65,13 @@ def walk(mark: Mark) -> Walk | None:
 def _look(entry: os.DirEntry[str], mark: Mark, found: Walk, waiting: list[str]) -> None:
     try:
         facts = entry.stat(follow_symlinks=False)
+        is_changed = mark.began_at_ns <= facts.st_ctime_ns <= mark.ended_at_ns
         if entry.is_dir(follow_symlinks=False):
             found.folders[facts.st_dev, facts.st_ino] = entry.path
             waiting.append(entry.path)
-        elif mark.began_at_ns <= facts.st_ctime_ns <= mark.ended_at_ns:
+            if is_changed:
+                found.changed_folders.append(entry.path)
+        elif is_changed:
             found.changed.append(entry.path)
     except OSError:
         found.changed.append(entry.path)
@@ -67,7 +82,8 @@ def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
 
     What lies in a folder that was moved has not changed and stands at another path, and what lies
     in one that cannot be read may be read later: such folders are marked for good. So is the whole
-    folder where there is too much in it to tell. Too many files leave the mark.
+    folder where there is too much in it to tell. Of a new folder the name is marked, which may say
+    anything. Too many files and names leave the mark.
     """
     closed = msgspec.structs.replace(span.mark, ended_at_ns=ended_at_ns)
     before, after = span.before, walk(closed)
@@ -78,10 +94,17 @@ def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
     held = {*moved, *after.closed}
     if len(held) > MAX_CHANGED:
         return (everything,)
-    is_told = len(after.changed) <= MAX_CHANGED
+    new = _outermost(
+        after.changed_folders
+        if span.is_late
+        else (path for key, path in after.folders.items() if key not in before)
+    )
+    is_told = len(after.changed) + len(new) <= MAX_CHANGED
     paths = (*sorted(held), *(after.changed if is_told else ()))
     marks = tuple(Mark(path=path, sources=closed.sources) for path in paths)
-    return marks if is_told else (closed, *marks)
+    if not is_told:
+        return (closed, *marks)
+    return (*marks, *(name_mark(path, closed.sources) for path in new))
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:

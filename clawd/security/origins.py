@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from clawd.security.origin_marks import Mark, MarkIndex
+from clawd.security.origin_marks import Mark, MarkIndex, name_mark
 from clawd.security.origin_patterns import PathPatterns
 from clawd.security.origin_walk import Span, marks_of, walk
 from clawd.wire.safe_text import visible_line
@@ -106,11 +106,15 @@ class FileOrigins:
     async def mark(self, path: Path, sources: tuple[str, ...]) -> None:
         """Mark a file, given by its resolved path, for good; `release` when it is written.
 
+        The name of the folder that is made for it is marked as well: it stays without the file.
+
         Raises:
             StorageError: it cannot be kept; the file must not be written.
         """
         self._held[str(path)] += 1
-        await self._keep(Mark(path=str(path), sources=sources))
+        made = await asyncio.to_thread(_first_missing, path)
+        names = () if made is None else (name_mark(made, sources),)
+        await self._keep(Mark(path=str(path), sources=sources), *names)
 
     def release(self, path: Path) -> None:
         """Say that a file which was marked is written, or will not be."""
@@ -135,8 +139,9 @@ class FileOrigins:
             StorageError: it cannot be kept; the span stays open.
         """
         marks = await asyncio.to_thread(marks_of, span, self._clock())
-        replaced = any(mark.began_at_ns for mark in marks)
-        await self._keep(*marks, dropped=() if replaced else (span.mark,))
+        begun = span.mark.path, span.mark.began_at_ns
+        is_replaced = any((mark.path, mark.began_at_ns) == begun for mark in marks)
+        await self._keep(*marks, dropped=() if is_replaced else (span.mark,))
 
     async def mark_since(self, folder: Path, sources: tuple[str, ...], began_at_ns: int) -> None:
         """Mark what changed in a folder (resolved) from a moment until now.
@@ -148,7 +153,7 @@ class FileOrigins:
         mark = Mark(path=str(folder), sources=sources, began_at_ns=began)
         await self._keep(mark)
         # Folders that moved need no mark: nothing in here was untrusted when it began.
-        await self.end_span(Span(mark=mark, before={}))
+        await self.end_span(Span(mark=mark, before={}, is_late=True))
 
     async def _keep(self, *marks: Mark, dropped: tuple[Mark, ...] = ()) -> None:
         news = tuple(mark for mark in marks if mark not in self._marks)
@@ -173,7 +178,7 @@ class FileOrigins:
 
     async def _gone(self) -> list[Mark]:
         """Return the marks of files that are gone, except of those that are being written."""
-        whole = [mark for mark in self._marks if not mark.began_at_ns]
+        whole = [mark for mark in self._marks if not mark.began_at_ns or mark.is_of_name]
         gone = await asyncio.to_thread(
             lambda: [mark for mark in whole if not os.path.lexists(mark.path)]
         )
@@ -181,9 +186,12 @@ class FileOrigins:
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read; `folders` are those that it lies in, with when each was changed."""
+
     path: str
     is_folder: bool
     changed_at_ns: int
+    folders: tuple[tuple[str, int], ...] = ()
 
 
 def _place(path: Path) -> _Place:
@@ -194,7 +202,25 @@ def _place(path: Path) -> _Place:
     except OSError:
         real, changed_at_ns = real.parent, 0
     is_folder = os.path.isdir(real)  # noqa: PTH112 - unlike Path, it has no errors
-    return _Place(path=str(real), is_folder=is_folder, changed_at_ns=changed_at_ns)
+    folders = tuple((str(folder), _changed_at_ns(folder)) for folder in real.parents)
+    return _Place(path=str(real), is_folder=is_folder, changed_at_ns=changed_at_ns, folders=folders)
+
+
+def _changed_at_ns(folder: Path) -> int:
+    try:
+        return folder.stat().st_ctime_ns
+    except OSError:
+        return 0
+
+
+def _first_missing(path: Path) -> str | None:
+    """Return the outermost folder over a path that is not there yet; None when all are."""
+    missing = None
+    for folder in path.parents:
+        if os.path.lexists(folder):
+            break
+        missing = str(folder)
+    return missing
 
 
 def _sources(
@@ -207,16 +233,33 @@ def _sources(
     else:
         named = place.path if patterns.match(place.path) else None
         at = place.changed_at_ns
-        found = (mark for mark in over if mark.began_at_ns <= at <= mark.ended_at_ns)
+        found = (
+            mark
+            for mark in over
+            if mark.began_at_ns <= at <= mark.ended_at_ns or _may_have_moved(place, mark)
+        )
     for mark in islice(found, MAX_TOLD):
-        yield f"the file {_shown(mark.path)}"
+        yield f"the {'name' if mark.is_of_name else 'file'} {_shown(mark.path)}"
         yield from mark.sources
     if named is not None:
         yield f"the untrusted path {_shown(named)}"
 
 
+def _may_have_moved(place: _Place, mark: Mark) -> bool:
+    """Return whether a command that still runs may have moved a folder with this file in it.
+
+    The file is as it was then, and the folder has changed. Where it has ended, that is looked for.
+    """
+    return mark.is_open and any(
+        changed >= mark.began_at_ns and len(folder) > len(mark.path)
+        for folder, changed in place.folders
+    )
+
+
 def _may_be_there(mark: Mark) -> bool:
-    return bool(mark.began_at_ns) or os.path.lexists(mark.path)
+    if mark.began_at_ns and not mark.is_of_name:
+        return True
+    return os.path.lexists(mark.path)
 
 
 def _shown(path: str) -> str:

@@ -113,7 +113,9 @@ async def test_tokens_are_counted_by_server(shop: Shop) -> None:
     assert counted["mcp:files"] == shop.maker.catalogue(shop.rules).tokens["files"]
 
 
-async def test_the_names_of_a_tool_lead_to_it_and_no_other_spelling_does(shop: Shop, bench: Bench) -> None:
+async def test_the_names_of_a_tool_lead_to_it_and_no_other_spelling_does(
+    shop: Shop, bench: Bench
+) -> None:
     tools = await stocked(shop, 4_000, a_tool("read_file"), a_tool("get.user"))
     dispatcher = bench.dispatcher(tools, sandbox_level="landlock")
     for name, own in (
