@@ -13,10 +13,10 @@ import asyncio
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -56,6 +56,9 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
         places: where the paths of the arguments led, resolved; they must lead there still.
         conversation_id: the conversation it is limited to; empty for an `always` rule.
         tainted_by: the untrusted sources that were shown when it was granted.
+        granted_by: who granted it, `uid 1000`; empty for one of before this was written down.
+        approval_id: the question whose answer it is.
+        receipt_id: the receipt of the grant; empty for a rule of one conversation.
     """
 
     id: str
@@ -71,6 +74,9 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
     tainted_by: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+    granted_by: str = ""
+    approval_id: str = ""
+    receipt_id: str = ""
 
     @property
     def pattern(self) -> str:
@@ -150,6 +156,15 @@ def covers(
     )
 
 
+RuleAct = Literal["granted", "revoked", "not_kept"]
+Record = Callable[[RuleAct, ApprovalRule, str], Awaitable[str]]
+"""Writes the receipt of what became of a standing rule, by whom; returns its id."""
+
+
+async def _unrecorded(_act: RuleAct, _rule: ApprovalRule, _by: str) -> str:
+    return ""
+
+
 class RuleStore(Protocol):
     """Keeps the `always` rules. Both methods block; they are called in a thread."""
 
@@ -217,12 +232,24 @@ class JsonRuleStore:
 class RuleBook:
     """The rules in force: those of one conversation in memory, `always` rules in the store.
 
+    Args:
+        store: keeps the `always` rules.
+        clock: returns the time now.
+        record: writes the receipts of grants and revocations of `always` rules.
+
     Attributes:
         problem: why no stored rule is in force and none can be added; empty when all is well.
     """
 
-    def __init__(self, store: RuleStore, *, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: RuleStore,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        record: Record = _unrecorded,
+    ) -> None:
         self._store = store
+        self._record = record
         self.now = clock or (lambda: datetime.now(UTC))
         self.problem = ""
         self._always: dict[str, ApprovalRule] = {}
@@ -263,10 +290,11 @@ class RuleBook:
         return sorted(seen, key=lambda rule: rule.created_at)
 
     async def add(self, rule: ApprovalRule) -> None:
-        """Put a rule in force, an `always` rule on disk first.
+        """Put a rule in force, an `always` rule with its receipt and on disk first.
 
         Raises:
             BusyError: there are too many.
+            ReceiptError: its receipt could not be written; it is not in force.
             StorageError: it could not be kept; it is not in force. So it is while the stored
                 rules cannot be read, because they would be lost.
         """
@@ -287,7 +315,14 @@ class RuleBook:
                     retry_after_s=60.0,
                     hint="clawctl approval rules shows them; revoke some",
                 )
-            await asyncio.to_thread(self._store.save, (*self._always.values(), rule))
+            # First: a receipt of a rule that never came is better than a rule without one.
+            receipt_id = await self._record("granted", rule, rule.granted_by)
+            rule = msgspec.structs.replace(rule, receipt_id=receipt_id)
+            try:
+                await asyncio.to_thread(self._store.save, (*self._always.values(), rule))
+            except StorageError:
+                await self._record("not_kept", rule, rule.granted_by)
+                raise
             self._always[rule.id] = rule
 
     async def revoke(self, rule_id: str, principal: Principal) -> ApprovalRule:
@@ -297,6 +332,7 @@ class RuleBook:
             NotFoundError: no such rule that the principal may see.
             ForbiddenError: it is another owner's.
             StorageError: it is out of force until the next start, but still on disk.
+            ReceiptError: it is out of force, and its receipt could not be written.
         """
         rule = self._always.get(rule_id) or self._grants.get(rule_id)
         if rule is None:
@@ -308,6 +344,7 @@ class RuleBook:
         if self._always.pop(rule_id, None) is not None:
             async with self._saving:
                 await asyncio.to_thread(self._store.save, tuple(self._always.values()))
+            await self._record("revoked", rule, f"uid {principal.uid}")
         return rule
 
     def end_conversation(self, conversation_id: str) -> None:

@@ -303,6 +303,9 @@ class Approvals:
             tainted_by=question.tainted_by,
             days=resolution.days or self._rule_days,
         )
+        rule = msgspec.structs.replace(
+            rule, granted_by=resolution.by, approval_id=resolution.approval_id
+        )
         try:
             await self._rules.add(rule)
         except ClawError as error:

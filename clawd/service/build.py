@@ -196,7 +196,9 @@ class Daemon:
     async def _connect(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
         taint = await taint_of(self.memory.origins, self.state)
-        self.rules = rules = RuleBook(JsonRuleStore(layout.approval_rules))
+        self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        store = JsonRuleStore(layout.approval_rules)
+        self.rules = rules = RuleBook(store, record=self.journal.record_rule)
         await load_rules(self.rules)
         self.approvals = Approvals(
             rules,
@@ -204,7 +206,6 @@ class Daemon:
             timeout_s=config.security.approval_timeout_s,
             rule_days=config.security.approval_rule_days,
         )
-        self.journal = Journal(self.chain, self.memory.ledger, redactor)
         self.registry = registry = await self._tools(taint)
         registry.elsewhere = self.mcp.directory
         dispatcher = Dispatcher(

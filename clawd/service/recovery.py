@@ -52,6 +52,9 @@ def _was_let_through(intent: Intent) -> bool:
 
 
 def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
+    called = (
+        f"{intent.reason.partition('; ')[0]}; " if intent.reason.startswith("called as ") else ""
+    )
     return ReceiptDraft(
         id=intent.id,
         timestamp=intent.timestamp,
@@ -65,7 +68,7 @@ def _draft(intent: Intent, result_hash: str) -> ReceiptDraft:
         workspace=intent.workspace,
         approval=intent.approval,
         approved_by=intent.approved_by,
-        reason=INTERRUPTED,
+        reason=f"{called}{INTERRUPTED}",
         sandbox=intent.sandbox,
         key=intent.key,
     )

@@ -13,6 +13,7 @@ import msgspec
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.ledger import Intent, Ledger
 from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
+from clawd.security.approval_rules import ApprovalRule, RuleAct
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
 from clawd.wire.safe_text import shortened
@@ -170,6 +171,30 @@ class Journal:
             _log.info("receipt head", extra=told)
         await self._remember(entry, receipt, content)
         return receipt.id
+
+    async def record_rule(self, act: RuleAct, rule: ApprovalRule, by: str) -> str:
+        """Write the receipt of a standing rule that was granted or revoked; returns its id.
+
+        Its arguments are the rule.
+
+        Raises:
+            ReceiptError, StorageError: it cannot be written.
+        """
+        entry = Entry(
+            conversation_id=rule.conversation_id,
+            tool="approval_rule",
+            arguments=_canonical.encode(rule),
+            uid=rule.owner,
+            workspace=rule.workspace,
+            risk=rule.max_risk,
+            approval="user",
+            approved_by=by,
+            reason=f"{act.replace('_', ' ')}: {rule.id} for {rule.tool}, by {by or 'nobody known'}"
+            + (f", in answer to {rule.approval_id}" if act == "granted" else "")
+            + (f", granted by {rule.receipt_id}" if act == "revoked" and rule.receipt_id else ""),
+        )
+        status: Status = "failed" if act == "not_kept" else "allowed"
+        return await self.finish(entry, status, rule.pattern)
 
     async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
         """Keep what belongs to a receipt that is on disk; together, so that it is one write."""

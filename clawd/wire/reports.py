@@ -57,7 +57,12 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One approval rule in force; `conversation_id` is empty for one that holds in all of them."""
+    """One approval rule in force; `conversation_id` is empty for one that holds in all of them.
+
+    Attributes:
+        granted_by: who granted it, `uid 1000`; "" where nobody wrote it down.
+        receipt_id: the receipt of the grant; "" for a rule of one conversation.
+    """
 
     id: str
     tool: str
@@ -66,6 +71,8 @@ class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     expires_at: str
     conversation_id: str = ""
+    granted_by: str = ""
+    receipt_id: str = ""
 
 
 class RuleList(msgspec.Struct, frozen=True, kw_only=True):

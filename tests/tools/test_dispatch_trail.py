@@ -12,12 +12,15 @@ from clawd.memory.ledger import MemoryLedger
 from clawd.receipts.ledger import Intent
 from clawd.receipts.record import Receipt, ReceiptDraft, sha256_hex
 from clawd.receipts.verify import find_receipt
+from clawd.security.approval_rules import ApprovalRule, RuleAct, RuleBook
+from clawd.security.approvals import Approvals
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallScope
 from clawd.wire.events import Event, ToolFinished, ToolStarted
-from tests.support.dispatching import SECRET, Bench, Probe, request
+from tests.security.fakes import ADA, MemoryRuleStore
+from tests.support.dispatching import LIMIT_S, SECRET, Bench, Probe, request
 from tests.support.rows import each_row
 
 
@@ -297,3 +300,47 @@ async def test_contents_are_kept_before_the_receipt_that_hashes_them(
     monkeypatch.setattr(bench.chain, "append", looking)
     await bench.dispatcher([Probe()]).call(request(tool), bench.scope())
     assert found == [True]
+
+
+async def test_s12_granting_and_revoking_a_standing_rule_leave_receipts_that_the_rule_names(
+    bench: Bench,
+) -> None:
+    store = MemoryRuleStore()
+    journal = Journal(bench.chain, bench.memory.ledger, bench.redactor)
+    bench.rules = RuleBook(store, record=journal.record_rule)
+    bench.approvals = Approvals(bench.rules, estop=bench.stop, timeout_s=LIMIT_S)
+    dispatcher = bench.dispatcher([Probe(risk="medium")], journal=journal)
+    calling = asyncio.create_task(dispatcher.call(request("probe"), bench.scope()))
+    pending = await bench.answer("always")
+    assert (await calling).status == "allowed"
+    assert (await dispatcher.call(request("probe"), bench.scope())).status == "allowed"
+    (rule,) = store.rules
+    await bench.rules.revoke(rule.id, ADA)
+    granted, asked, by_rule, revoked = bench.receipts()
+    assert (rule.granted_by, rule.approval_id) == (f"uid {ADA.uid}", pending.id)
+    assert rule.receipt_id == granted.id
+    assert [each.tool for each in (granted, revoked)] == ["approval_rule", "approval_rule"]
+    assert [each.approved_by for each in (granted, revoked)] == [f"uid {ADA.uid}"] * 2
+    assert granted.reason == (
+        f"granted: {rule.id} for probe, by uid {ADA.uid}, in answer to {pending.id}"
+    )
+    assert revoked.reason == (
+        f"revoked: {rule.id} for probe, by uid {ADA.uid}, granted by {granted.id}"
+    )
+    arguments, result = await bench.stored(granted)
+    assert rule.id.encode() in (arguments or b"")
+    assert result == rule.pattern.encode()
+    assert (asked.approval, by_rule.approval, by_rule.approved_by) == ("user", "rule", rule.id)
+
+
+async def test_s12_a_rule_without_its_receipt_is_not_in_force(bench: Bench) -> None:
+    async def refuse(_act: RuleAct, _rule: ApprovalRule, _by: str) -> str:
+        raise ReceiptError("no disk")
+
+    store = MemoryRuleStore()
+    bench.rules = RuleBook(store, record=refuse)
+    bench.approvals = Approvals(bench.rules, estop=bench.stop, timeout_s=LIMIT_S)
+    calling = asyncio.create_task(bench.called(Probe(risk="medium")))
+    await bench.answer("always")
+    assert (await calling).status == "allowed", "this once"
+    assert (store.rules, bench.rules.rules(ADA)) == ((), [])

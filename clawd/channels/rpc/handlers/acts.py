@@ -156,6 +156,8 @@ class ActHandlers(Handler):
                     created_at=rule.created_at.isoformat(timespec="seconds"),
                     expires_at=rule.expires_at.isoformat(timespec="seconds"),
                     conversation_id=rule.conversation_id,
+                    granted_by=rule.granted_by,
+                    receipt_id=rule.receipt_id,
                 )
                 for rule in self.parts.rules.rules(call.principal)
             )
