@@ -352,7 +352,7 @@ _TAG_OF_XML = re.compile(
 _ENTRY = re.compile(
     r"(?<![A-Za-z0-9_])(?:[Nn]ame|[Kk]ey|[Ii]d)[\"']?[ \t]{0,4}+[=:>][ \t]{0,4}+[\"']?"
     r"(?P<name>[A-Za-z0-9_.-]++)[\"']?(?:</key>)?[\s,]{0,40}+[\"'<]?"
-    r"(?:[Vv]alue|string)(?:[\"']?[ \t]{0,4}+[=:]|>)(?P<blank>[ \t]{0,4}+)"
+    r"(?:value|Value|string)(?:[\"']?[ \t]{0,4}+[=:]|>)(?P<blank>[ \t]{0,4}+)"
 )
 _PREFIX = re.compile(r"[bBrRuUfF]{1,2}(?=[\"'])|@(?=[\"'])")
 _OPENED = re.compile(r"(?P<esc>\\{0,3})(?P<quote>\"{3}|'{3}|[\"'`])")

