@@ -44,6 +44,7 @@ from clawd.security.sandbox_plan import (
     bare_plan,
     bubblewrap_plan,
     closed_files,
+    mend_devices,
 )
 from clawd.security.sandbox_process import Ended, run_plan
 from clawd.security.sandbox_result import ChildResult, Level
@@ -82,6 +83,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         python: path of the interpreter that puts Landlock in force; no library of it is used.
         tools_cgroup: the cgroup of all commands, where we have one.
         umask: permissions that files do not get which tools make: the owner's.
+        devices: a folder with devices for commands (`own_devices`); empty for the host's.
     """
 
     mode: Mode = "required"
@@ -93,6 +95,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     python: str = sys.executable
     tools_cgroup: ToolsCgroup | None = None
     umask: int = 0o077
+    devices: str = ""
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +225,7 @@ class Sandbox:
         status = await self.probe()
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
+        mend_devices(self._host.devices)
         return status.level, self._host
 
     async def _run_guarded(
@@ -411,4 +415,5 @@ class Sandbox:
             forbidden_paths=self._settings.forbidden_paths,
             limits=self._settings.limits,
             seccomp=seccomp,
+            devices=self._settings.devices,
         )

@@ -167,6 +167,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         landlock: the version of Landlock that holds a command within bubblewrap as well, and the
             machine that it is for; 0 for none.
         closed: files of /proc that only the daemon's user may read, and that tell of the host.
+        devices: a folder with devices for commands, in the place of the host's own; empty for none.
     """
 
     bwrap: str
@@ -178,6 +179,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     seccomp: bytes = b""
     landlock: tuple[int, str] = (0, "")
     closed: tuple[str, ...] = ()
+    devices: str = ""
 
 
 def bubblewrap_plan(
@@ -316,6 +318,8 @@ def _system(host: Surroundings) -> list[str]:
     # The kernel lets the host's root write below /proc/sys without any capability; to it a command
     # of a daemon that runs as root is that root.
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    for device in _DEVICES if host.devices else ():
+        words += ["--dev-bind", host.devices + device, device]
     for file in host.closed:
         words += ["--ro-bind-try", "/dev/null", file]
     limits = host.limits
@@ -355,6 +359,34 @@ def _masks(
     for stays_writable, path in guarded:
         yield from ("--bind" if stays_writable else "--ro-bind", path, path)
     yield from masked
+
+
+def own_devices(home: Path) -> str:
+    """Make devices for commands below a folder, where we are root; return the folder, or nothing.
+
+    The kernel lets root change the modes of root's files, and to it a command is that root; the
+    host's `/dev/null` must not be closed to others by one.
+    """
+    folder = home / "cache" / "devices"
+    if os.getuid() != 0:
+        return ""
+    try:
+        for device in map(Path, _DEVICES):
+            copy = Path(f"{folder}{device}")
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
+            os.mknod(copy, device.stat().st_mode, device.stat().st_rdev)
+        mend_devices(str(folder))
+        os.close(os.open(f"{folder}/dev/null", os.O_RDWR))  # not on a file system without devices
+    except OSError:
+        return ""
+    return str(folder)
+
+
+def mend_devices(folder: str) -> None:
+    """Open the devices to everybody again; a command may have closed them to the next."""
+    for device in _DEVICES if folder else ():
+        Path(folder + device).chmod(0o666)
 
 
 def closed_files() -> tuple[str, ...]:

@@ -44,6 +44,7 @@ from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_orphans import end_orphans
+from clawd.security.sandbox_plan import own_devices
 from clawd.security.taint import TaintBook
 from clawd.service.additions import Additions
 from clawd.service.anchor import Anchor
@@ -125,6 +126,7 @@ class Daemon:
         self.engine: Engine
         self.tools_cgroup: ToolsCgroup | None = None
         self.sandbox: Sandbox
+        self._devices = ""
         self.rules: RuleBook
         self.approvals: Approvals
         self.journal: Journal
@@ -187,6 +189,7 @@ class Daemon:
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
+        self._devices = await asyncio.to_thread(own_devices, layout.home)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
@@ -364,7 +367,7 @@ class Daemon:
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
         settings = sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
-        return msgspec.structs.replace(settings, umask=self._umask)
+        return msgspec.structs.replace(settings, umask=self._umask, devices=self._devices)
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(

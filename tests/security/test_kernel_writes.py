@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,10 @@ from clawd.security.sandbox_plan import (
     Surroundings,
     bubblewrap_plan,
     closed_files,
+    own_devices,
 )
 from clawd.security.sandbox_process import run_plan
+from clawd.security.sandbox_result import Level
 from tests.support.escape_run import ORDINARY_USER
 from tests.support.kernel_writes import KINDS, LEVELS, files_of_the_kernel
 
@@ -126,3 +129,29 @@ async def test_s1_what_of_proc_only_root_reads_is_closed(base: Path) -> None:
     )
     assert [line for line in result.output.splitlines() if not line.startswith("head: ")] == []
     assert set(files) <= set(files_of_the_kernel())
+
+
+@pytest.mark.skipif(not _AS_ROOT, reason="others do not own them")
+@pytest.mark.parametrize("level", LEVELS)
+async def test_s1_a_command_changes_no_mode_of_a_device_of_the_host(
+    base: Path, level: Level
+) -> None:
+    home, workspace = base / "home", base / "workspace"
+    for folder in (home, workspace):
+        folder.mkdir()
+    devices = own_devices(home)
+    assert devices
+    sandbox = Sandbox(SandboxSettings(home=home, levels=(level,), devices=devices))
+    before = {path: path.stat() for path in map(Path, ("/dev/null", "/dev/zero", "/dev/full"))}
+    script = "for d in null zero full; do chmod 640 /dev/$d; touch -d @1 /dev/$d; done"
+    try:
+        await sandbox.run(ChildCommand(argv=("bash", "-c", script), workspace=workspace))
+        changed = [path for path, about in before.items() if path.stat() != about]
+    finally:
+        for path, about in before.items():
+            path.chmod(stat.S_IMODE(about.st_mode))
+    assert changed == []
+    # What one command did to its devices is gone for the next.
+    again = "echo x > /dev/null && head -c 1 /dev/zero | wc -c; stat -c %a /dev/full"
+    result = await sandbox.run(ChildCommand(argv=("bash", "-c", again), workspace=workspace))
+    assert result.output.split() == ["1", "666"]
