@@ -69,6 +69,11 @@ class Link:
             task.cancel()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way."""
+        return not self._calls
+
+    @property
     def has_change(self) -> bool:
         """Whether the server said that its tools changed, and nobody has asked for them since."""
         return self._tap.has_changed

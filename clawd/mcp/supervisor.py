@@ -82,6 +82,7 @@ class Supervisor:
         self._link: Any = None
         self._trouble = Trouble()
         self._is_legacy = settings.mode == "legacy"
+        self._was_slow = False
         self._backoff = Backoff(first_s=timing.first_s, most_s=timing.most_s)
         self._tried = asyncio.Event()
         self._ready = asyncio.Event()
@@ -112,6 +113,7 @@ class Supervisor:
             await self._end()
             self._backoff.reset()
             self._is_legacy = self.settings.mode == "legacy"
+            self._was_slow = False
             self.start()
         # Of two tries: the second may be in the old way.
         limit_s = 4 * self.settings.connect_timeout_s + self._timing.close_s
@@ -233,11 +235,11 @@ class Supervisor:
         """Live through one connection; return whether to begin the next at once."""
         self._trouble = trouble = Trouble()
         self._set(link="connecting")
-        ready_at = 0.0
+        ready_at, is_newer = 0.0, False
         try:
             async with self._dialed(trouble) as link:
                 ready_at = time.monotonic()
-                await self._serve(link, trouble)
+                is_newer = await self._serve(link, trouble)
         except Exception as error:  # noqa: BLE001 - whatever a server makes the SDK do ends here
             bottom = _bottom(error)
             if isinstance(bottom, ConnectError) and bottom.try_legacy and not self._is_legacy:
@@ -249,10 +251,13 @@ class Supervisor:
             self._ready.clear()
             self._is_listing = False
             self._listed.set()
+        if is_newer:
+            self._was_slow = True
+            return True
         held = ready_at and time.monotonic() - ready_at > self._timing.held_s
         if held:
             self._backoff.reset()
-        if trouble.ignores_discover:
+        if trouble.ignores_discover and not trouble.speaks_newest:
             self._is_legacy = True
         elif not ready_at and not trouble.is_unreachable:
             # A guess that came to nothing is not made twice: it may only have been slow.
@@ -285,13 +290,19 @@ class Supervisor:
             _log.info("an MCP server is connected: %s, %s", self.settings.alias, link.revision)
             yield link
 
-    async def _serve(self, link: Any, trouble: Trouble) -> None:
-        """Stay while the connection lasts, and read its tools again when they change."""
+    async def _serve(self, link: Any, trouble: Trouble) -> bool:
+        """Stay while the connection lasts, and read its tools again when they change.
+
+        Returns whether to connect anew, as the server speaks a newer revision than was agreed on.
+        """
         while not trouble.is_over.is_set():
             await trouble.stir.wait()
             trouble.stir.clear()
             if trouble.is_over.is_set():
-                return
+                return False
+            # Once: one that is as slow again would be connected for ever.
+            if trouble.speaks_newest and link.is_idle and not self._was_slow:
+                return True
             if link.take_change():
                 self._is_listing = True
                 listing = await link.list_tools()
@@ -302,6 +313,7 @@ class Supervisor:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._timing.list_every_s):
                         await trouble.is_over.wait()
+        return False
 
     def _words(self, error: BaseException) -> str:
         if isinstance(error, ConnectError):

@@ -27,6 +27,7 @@ from clawd.mcp.trouble import Trouble
 
 RESULT_KEY = "clawd/result"
 
+_DISCOVER = "server/discover"
 _MAX_ASKED = 64
 _MAX_KEPT = 64
 _MAX_DEPTH = 100
@@ -53,6 +54,7 @@ class Tap:
         self._max_result_bytes = max_result_bytes
         self._trouble = trouble
         self._methods: dict[str, str] = {}
+        self._late: dict[str, str] = {}
         self._told_end: set[str] = set()
         self._results: dict[int, RemoteResult] = {}
         self._number = 0
@@ -65,8 +67,8 @@ class Tap:
         return self._results.pop(number, None) if isinstance(number, int) else None
 
     def is_waiting(self, request: object) -> bool:
-        """Return whether the request of an id was sent and has no answer yet."""
-        return str(request) in self._methods
+        """Return whether the request of an id was sent and has no answer yet, also a late one."""
+        return str(request) in self._methods or str(request) in self._late
 
     def sent(self, message: JSONRPCMessage) -> None:
         """Take note of what goes out."""
@@ -75,7 +77,11 @@ class Tap:
                 self._methods[str(message.id)] = message.method
             case JSONRPCNotification(method="notifications/cancelled"):
                 # What comes all the same is nobody's.
-                self._forget(str((message.params or {}).get("requestId")))
+                request = str((message.params or {}).get("requestId"))
+                if method := self._forget(request):
+                    self._late[request] = method
+                while len(self._late) > _MAX_KEPT:
+                    del self._late[next(iter(self._late))]
             case JSONRPCResponse() | JSONRPCError():
                 self._asked = max(0, self._asked - 1)
             case _:
@@ -88,6 +94,7 @@ class Tap:
                 return self._response(message)
             case JSONRPCError():
                 self._forget(str(message.id))
+                self._late.pop(str(message.id), None)
                 return message
             case JSONRPCRequest():
                 # A server that asks faster than it reads the answers is not answered.
@@ -129,8 +136,10 @@ class Tap:
     def _response(self, message: JSONRPCResponse) -> JSONRPCResponse | None:
         method = self._forget(str(message.id))
         match method:
-            case "":
-                return None  # late, or never asked for
+            case "":  # late, or never asked for
+                if self._late.pop(str(message.id), "") == _DISCOVER:
+                    self._trouble.learn_newest(message.result)
+                return None
             case "tools/list":
                 self.page = read_page(message.result)
                 result = _listed(self.page)
@@ -139,6 +148,8 @@ class Tap:
             case "initialize":
                 result = _initialized(message.result)
             case _:
+                if method == _DISCOVER and self._trouble.ignores_discover:
+                    self._trouble.learn_newest(message.result)
                 return message
         kept = {"resultType", "ttlMs", "cacheScope"} & message.result.keys()
         result |= {key: message.result[key] for key in kept if method != "tools/call"}

@@ -1,11 +1,16 @@
 """What went wrong with one connection, as its parts learn it: the one place they tell it."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from clawd.wire.safe_text import single_line
 
 TRANSPORT_ERROR = -32950
 """Code of the errors that this side makes up for what the transport met."""
+
+NEWEST = "2026-07-28"
+"""The first revision without a handshake; a server is asked for it first."""
 
 _MAX_PROBLEM = 400
 
@@ -24,6 +29,7 @@ class Trouble:
         is_unreachable: nothing listens there.
         status: the HTTP status that refuses us for good (401, 403), 0 for none.
         ignores_discover: the server did not answer when asked for the newest revision.
+        speaks_newest: it answered that late, so it was only slow.
         sign_in: the address that a person must open to sign in.
     """
 
@@ -33,6 +39,7 @@ class Trouble:
         self.is_unreachable = False
         self.status = 0
         self.ignores_discover = False
+        self.speaks_newest = False
         self.sign_in = ""
         self.is_over = asyncio.Event()
         self.stir = asyncio.Event()
@@ -41,6 +48,12 @@ class Trouble:
         """The connection is of no use any more."""
         self.problem = self.problem or problem
         self.is_over.set()
+        self.stir.set()
+
+    def learn_newest(self, answer: Mapping[str, Any]) -> None:
+        """The server said late which revisions it speaks."""
+        told = answer.get("supportedVersions")
+        self.speaks_newest = isinstance(told, list) and NEWEST in told
         self.stir.set()
 
     def lose(self) -> None:

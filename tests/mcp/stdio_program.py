@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 HOW = sys.argv[1] if len(sys.argv) > 1 else "good"
 REVISION = sys.argv[2] if len(sys.argv) > 2 else "2025-11-25"
+SPEAKS_NEWEST = HOW.startswith("slow-newest")
 ECHO: dict[str, Any] = {
     "name": "echo",
     "description": "says it again",
@@ -32,7 +34,8 @@ def send(message: dict[str, Any]) -> bool:
 
 
 def answer(number: Any, result: dict[str, Any]) -> bool:
-    return send({"id": number, "result": result})
+    newest = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return send({"id": number, "result": result | (newest if SPEAKS_NEWEST else {})})
 
 
 def note(method: str, **params: Any) -> bool:
@@ -59,6 +62,21 @@ def on_initialize(number: Any, params: dict[str, Any]) -> bool:
     if HOW != "bare-handshake":
         result["serverInfo"] = {"name": "test", "version": "1"}
     return answer(number, result)
+
+
+def on_discover(number: Any) -> bool:
+    """Answer late, the first time or always; a file says that this is not the first."""
+    if HOW == "slow-newest-always" or not pathlib.Path("started").exists():
+        pathlib.Path("started").touch()
+        time.sleep(2.5)
+    return answer(
+        number,
+        {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "slow", "version": "1"},
+        },
+    )
 
 
 def on_list(number: Any, params: dict[str, Any]) -> bool:
@@ -245,7 +263,9 @@ def main() -> None:
             if method and HOW in ("notes", "hang-in-call"):
                 print(method, file=sys.stderr, flush=True)
             continue
-        if method == "initialize":
+        if method == "server/discover" and SPEAKS_NEWEST:
+            on_discover(number)
+        elif method == "initialize":
             on_initialize(number, params)
         elif method == "tools/list":
             on_list(number, params)

@@ -367,3 +367,19 @@ async def test_p11_a_program_that_cannot_run_is_reported_with_what_to_do(
     for alias, words in expected.items():
         problem = world.state(alias).problem
         assert [word for word in words if word not in problem] == [], problem
+
+
+@pytest.mark.parametrize(
+    ("how", "revision", "connects"),
+    [("slow-newest", "2026-07-28", 2), ("slow-newest-always", "2025-11-25", 2)],
+)
+async def test_h8_one_that_is_slow_to_name_the_newest_revision_is_connected_in_it_once_more(
+    world: World, how: str, revision: str, connects: int
+) -> None:
+    world.start(
+        msgspec.structs.replace(world.program(how), workspace_access="write", connect_timeout_s=5.0)
+    )
+    await world.until(lambda: world.state(how).connects >= connects)
+    assert (await world.ready(how, connects=connects)).revision == revision
+    assert told(await world.call(how, "hi")) == "hi"
+    assert world.state(how).connects == connects
