@@ -108,6 +108,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
                     for word, holds in (
                         ("approved", bool(t.approval)),
                         ("deferred", t.is_deferred),
+                        ("hidden", t.is_hidden),
                         ("changed", t.is_changed),
                         ("new", t.is_new),
                         ("repaired", bool(t.repaired)),

@@ -112,7 +112,8 @@ class McpSection(Section):
         default=4_000,
         ge=0,
         description="What the schemas of all servers' tools may take of each request, in tokens; "
-        "beyond it the largest are offered by name and line, and tool_lookup shows them.",
+        "beyond it the largest are offered by name and line, and where those are too many only "
+        "some are named; tool_lookup shows the others.",
     )
     first_turn_wait_s: float = Field(
         default=10.0,

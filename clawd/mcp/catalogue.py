@@ -4,18 +4,21 @@ The same servers and the same settings give the same tools in the same order.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 import msgspec
 
-from clawd.mcp.deferring import Cost, cost_of, deferred_names
+from clawd.mcp.deferring import Cost, cost_of, deferred_names, hidden_names
 from clawd.mcp.model import Quarantined, RemoteServers, ServerSettings, ServerState
 from clawd.mcp.naming import approval_of, is_matched, names_of
 from clawd.mcp.pins import MAX_TOOLS, Judged, Pins, offer_of
 from clawd.mcp.tools import McpTool, ToolPlan, mcp_tool, settings_mark, text_of
 from clawd.tools.offer import specs
 from clawd.tools.session_files import SessionStore
+
+MAX_LOOKED = 16
+"""So many hidden tools that were looked at are carried; those of long ago are hidden again."""
 
 _TOO_MANY = (
     f"the server has shown more than {MAX_TOOLS} different tools, and what a further one was "
@@ -75,12 +78,17 @@ class Maker:
         servers: makes the calls of the tools, and says what there is.
         pins: what was first seen of each tool.
         sessions: keeps results that are no text.
+
+    Attributes:
+        on_look: called when other tools are to be carried, as somebody looked at a hidden one.
     """
 
     def __init__(self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None) -> None:
         self._servers = servers
         self._pins = pins
         self._sessions = sessions
+        self._looked: dict[str, None] = {}
+        self.on_look: Callable[[], None] = lambda: None
 
     def catalogue(self, rules: CatalogueRules, taken: Collection[str] = ()) -> Catalogue:
         """Return the catalogue of the servers as they stand.
@@ -100,18 +108,54 @@ class Maker:
             left_out[state.alias] = missing
         plans = _with_free_spellings(plans)
         costs = {plan.name: _cost(plan, self._servers) for plan in plans}
-        deferred = deferred_names(costs, rules.budget_tokens)
-        plans = [msgspec.structs.replace(p, is_deferred=p.name in deferred) for p in plans]
+        plans = self._fitted(plans, costs, rules.budget_tokens)
         tokens: dict[str, int] = {}
         for plan in plans:
             cost, alias = costs[plan.name], plan.server.alias
+            if plan.is_hidden:
+                continue
             carried = cost.deferred if plan.is_deferred else cost.whole
             tokens[alias] = tokens.get(alias, 0) + carried
         return Catalogue(
-            tools=tuple(mcp_tool(plan, self._servers, self._sessions) for plan in plans),
+            tools=tuple(self._tool(plan) for plan in plans),
             left_out=left_out,
             tokens=tokens,
         )
+
+    def _fitted(
+        self, plans: list[ToolPlan], costs: Mapping[str, Cost], budget_tokens: int
+    ) -> list[ToolPlan]:
+        """Return the plans with what of them requests carry, so that all fits."""
+        by_server: dict[str, dict[str, Cost]] = {}
+        for plan in plans:
+            by_server.setdefault(plan.server.alias, {})[plan.name] = costs[plan.name]
+        hidden = hidden_names(by_server, budget_tokens, self._looked)
+        named = {name: cost for name, cost in costs.items() if name not in hidden}
+        deferred = deferred_names(named, budget_tokens, self._looked)
+        count = Counter(plan.server.alias for plan in plans if plan.name in hidden)
+        fitted: list[ToolPlan] = []
+        for plan in plans:
+            is_hidden = plan.name in hidden
+            more = 0 if is_hidden else count.pop(plan.server.alias, 0)
+            fitted.append(
+                msgspec.structs.replace(
+                    plan, is_deferred=plan.name in deferred, is_hidden=is_hidden, more=more
+                )
+            )
+        return fitted
+
+    def _tool(self, plan: ToolPlan) -> McpTool:
+        tool = mcp_tool(plan, self._servers, self._sessions)
+        tool.on_look = self._look
+        return tool
+
+    def _look(self, name: str) -> None:
+        """Let requests carry a hidden tool from now on, and forget who was looked at long ago."""
+        self._looked.pop(name, None)
+        self._looked[name] = None
+        while len(self._looked) > MAX_LOOKED:
+            del self._looked[next(iter(self._looked))]
+        self.on_look()
 
     def note(self, rules: CatalogueRules) -> dict[str, Judged]:
         """Keep the first sight of tools; return how those of each server compare with it."""

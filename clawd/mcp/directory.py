@@ -67,6 +67,7 @@ class ServerDirectory:
         self._servers = servers
         self._pins = pins
         self._maker = Maker(servers, pins, sessions)
+        self._maker.on_look = self._carry_others
         self._on_tools: Callable[[], None] = lambda: None
         self._shown: object = ()
         self._judged: dict[str, Judged] = {}
@@ -338,6 +339,10 @@ class ServerDirectory:
             return
         self._is_waiting = True
         self._timer = loop.call_later(wait, self._tell)
+
+    def _carry_others(self) -> None:
+        self._shown = ()
+        self._tell()
 
     def _tell(self) -> None:
         """Tell that there are other tools, if there are."""

@@ -50,6 +50,8 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
         is_changed: it is not what it was when it was first seen, and nobody accepted that.
         is_new: it came after its server was first seen, and nobody accepted that.
         is_deferred: requests carry its name and line alone.
+        is_hidden: requests do not carry it until somebody looks at it.
+        more: so many tools of its server are hidden, which its line says.
     """
 
     server: ServerSettings
@@ -60,6 +62,8 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_changed: bool = False
     is_new: bool = False
     is_deferred: bool = False
+    is_hidden: bool = False
+    more: int = 0
 
     @property
     def waits(self) -> bool:
@@ -75,6 +79,7 @@ class McpTool(Tool):
     ) -> None:
         self._plan = plan
         self._servers = servers
+        self.on_look: Callable[[str], None] = lambda _name: None
         self._keeper = Keeper(sessions, plan.name)
         limits = plan.server
         # A server that is just being connected is waited for, so both limits count.
@@ -84,6 +89,10 @@ class McpTool(Tool):
     def plan(self) -> ToolPlan:
         """What it was made from."""
         return self._plan
+
+    @override
+    def looked_at(self) -> None:
+        self.on_look(self.name)
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -128,6 +137,7 @@ def mcp_tool(
         "description": description_of(remote),
         "parameters": schema_of(remote),
         "offered_parameters": dict(_OPEN) if plan.is_deferred else None,
+        "is_hidden": plan.is_hidden,
         "aliases": plan.others,
         "starts_process": bool(server.command),
         "outward": bool(server.url) or server.network,
@@ -200,6 +210,8 @@ def short_of(plan: ToolPlan) -> str:
     told = single_line(given, _DESCRIPTION_LIMIT)
     line = " ".join(told.split()) or f"A tool of the MCP server {plan.server.alias}."
     end = _DEFERRED if plan.is_deferred else ""
+    if plan.more:
+        end += f" ({plan.more} more tools of {plan.server.alias}: tool_lookup finds them)"
     room = DESCRIPTION_LIMIT - len(end)
     return (line if len(line) <= room else f"{line[: room - 1]}…") + end
 

@@ -84,7 +84,8 @@ class ClientDoor:
 
     def listed(self) -> tuple[McpTool, ...]:
         """Return what may be called, by name."""
-        return descriptors(self._offer().shown)
+        offer = self._offer()
+        return descriptors((*offer.shown, *offer.hidden))
 
     async def call(self, name: str, arguments: str, report: Callable[[str], None]) -> CallOutcome:
         """Make one call.

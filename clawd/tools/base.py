@@ -5,7 +5,7 @@ A tool decides nothing about permission and writes no receipt; `tools.dispatch` 
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -80,6 +80,10 @@ class SessionTools(Protocol):
         """Return what is offered, by name."""
         ...
 
+    def looked_at(self, names: Sequence[str]) -> None:
+        """Take note that the manuals of these tools were read."""
+        ...
+
 
 class PlainNames:
     """The tools of a session that is not known: every tool goes by its own name."""
@@ -91,6 +95,9 @@ class PlainNames:
     def pages(self) -> tuple[ManualPage, ...]:
         """Return nothing."""
         return ()
+
+    def looked_at(self, _names: Sequence[str]) -> None:
+        """Do nothing."""
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +164,8 @@ class Tool(ABC):
             when nobody knows, which counts as yes for all but low risk.
         offered_parameters: the schema that requests carry where the whole one is left to
             `tool_lookup`; None offers `parameters`, which calls are held to in any case.
+        is_hidden: no request carries it; it is called all the same, by who found it with
+            `tool_lookup`.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
         traits: its effect, an example and other words for its arguments; None for those that
             `traits` keeps under its name.
@@ -175,6 +184,7 @@ class Tool(ABC):
     holds_until_cleared: ClassVar[bool] = False
     outward: ClassVar[bool | None] = None
     offered_parameters: ClassVar[dict[str, Any] | None] = None
+    is_hidden: ClassVar[bool] = False
     addendum: ClassVar[str] = ""
     traits: ClassVar[Traits | None] = None
     source: ClassVar[str] = "builtin"
@@ -208,6 +218,9 @@ class Tool(ABC):
             ClawError: it cannot be computed, and the call cannot be made.
         """
         return None
+
+    def looked_at(self) -> None:  # noqa: B027 - most tools are never hidden
+        """Take note that a model read its manual, which it does before it calls a hidden one."""
 
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

@@ -14,14 +14,18 @@ _MAX_MANUALS = 5
 
 
 class ToolLookup(Tool):
-    """`tool_lookup(name?)`: the index, or the manuals of the tools whose name has this in it."""
+    """`tool_lookup(name?)`: the index, or the manuals of the tools whose name has this in it.
+
+    Where no name has, the lines of the tools are searched.
+    """
 
     name: ClassVar[str] = "tool_lookup"
     short: ClassVar[str] = "List the tools, or show how one is called: tool_lookup(name)."
     description: ClassVar[str] = (
         "Without an argument it answers every tool of this session, one a line, as `name: what it "
         "does`. With `name`, a whole name or a part of one, it answers the manuals of the tools "
-        "that have it in their name: what they do, their arguments and an example to copy."
+        "that have it in their name, or else in what they do: their arguments and an example to "
+        "copy."
     )
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -43,9 +47,11 @@ class ToolLookup(Tool):
             lines = [f"{page.name}: {single_line(page.short)}" for page in pages]
             return succeeded("\n".join(lines), count=len(lines))
         exact = [page for page in pages if page.name.lower() == wanted]
-        found = exact or [page for page in pages if wanted in page.name.lower()]
+        named = [page for page in pages if wanted in page.name.lower()]
+        found = exact or named or [page for page in pages if wanted in page.short.lower()]
         if not found:
             return failed(_not_found(wanted, pages))
+        context.tools.looked_at([page.name for page in found[:_MAX_MANUALS]])
         shown = [_manual(page) for page in found[:_MAX_MANUALS]]
         if more := found[_MAX_MANUALS:]:
             shown.append("more: " + ", ".join(page.name for page in more))

@@ -6,7 +6,7 @@ the same names, the same lines, the same schemas. The mode decides how the tools
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -103,6 +103,17 @@ class Offer:
                 text = re.sub(rf"(?<![\w./'\"-]){name}(?![\w/'\"-]|\.\w)", self.of(name), text)
         return text
 
+    @property
+    def hidden(self) -> tuple[Tool, ...]:
+        """The tools that may be called and that no request carries until they are looked at."""
+        return tuple(tool for tool in self.flat if tool.is_hidden)
+
+    def looked_at(self, names: Sequence[str]) -> None:
+        """Tell tools that their manuals were read: those that were hidden are wanted now."""
+        for tool in self.hidden:
+            if tool.name in names:
+                tool.looked_at()
+
     def pages(self) -> tuple[ManualPage, ...]:
         """Return the manuals of what is offered, by name."""
         return tuple(
@@ -114,13 +125,13 @@ class Offer:
                 example=example_of(tool),
                 is_deferred=tool.offered_parameters is not None,
             )
-            for tool in self.shown
+            for tool in (*self.shown, *self.hidden)
         )
 
     def _shown(self) -> tuple[Tool, ...]:
+        flat = tuple(tool for tool in self.flat if not tool.is_hidden)
         if self.mode == "split":
-            return self.flat
-        flat = self.flat
+            return flat
         if self.mode == "unified":
             flat = tuple(tool for tool in flat if tool.name not in MEMBERS)
         return tuple(sorted((*flat, *self.facades), key=lambda tool: tool.name))

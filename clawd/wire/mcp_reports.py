@@ -48,7 +48,8 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
     """One tool of a server.
 
     `name` is what it is called here, `tool` its own name; `approval` is the entry of auto_approve
-    that names it and is in force. `is_deferred`: requests carry it without its schema.
+    that names it and is in force. `is_deferred`: requests carry it without its schema; `is_hidden`:
+    they do not carry it until it is looked at.
     `is_changed`: the server changed it since it was first seen. `is_new`: it came after the server
     was first seen, and nobody accepted it. `repaired` is what was wrong. `loose` is why a local
     model's arguments are not held to its schema while they are written; they are checked after.
@@ -61,6 +62,7 @@ class McpToolLine(msgspec.Struct, frozen=True, kw_only=True):
     risk: Literal["low", "medium", "high"]
     approval: str = ""
     is_deferred: bool = False
+    is_hidden: bool = False
     is_changed: bool = False
     is_new: bool = False
     repaired: str = ""

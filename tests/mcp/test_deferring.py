@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.mcp.deferring import Cost, deferred_names
+from clawd.mcp.deferring import Cost, deferred_names, hidden_names
 
 COSTS = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=4),
@@ -44,3 +44,35 @@ def test_a_larger_budget_never_leaves_out_more(
     costs: dict[str, Cost], budget: int, more: int
 ) -> None:
     assert deferred_names(costs, budget + more) <= deferred_names(costs, budget)
+
+
+SERVERS = st.dictionaries(st.sampled_from("abcd"), COSTS.filter(bool), max_size=4)
+
+
+@given(SERVERS, st.integers(0, 2_000))
+def test_p11_names_and_lines_stay_within_the_budget_and_each_server_is_named(
+    servers: dict[str, dict[str, Cost]], budget: int
+) -> None:
+    # Names are those of the whole catalogue, so no two servers share one.
+    costs = {
+        server: {f"{server}__{name}": cost for name, cost in found.items()}
+        for server, found in servers.items()
+    }
+    hidden = hidden_names(costs, budget)
+    least = {n: min(c.whole, c.deferred) for found in costs.values() for n, c in found.items()}
+    named = [cost for name, cost in least.items() if name not in hidden]
+    assert sum(named) <= budget + sum(max(c.deferred for c in f.values()) for f in costs.values())
+    assert all(found.keys() - hidden for found in costs.values())
+    assert hidden == hidden_names(dict(reversed(costs.items())), budget)
+    if sum(least.values()) <= budget:
+        assert not hidden
+
+
+def test_a_small_server_keeps_its_tools_beside_one_that_has_too_many() -> None:
+    one = Cost(whole=100, deferred=10)
+    servers = {"big": {f"b{i}": one for i in range(500)}, "small": {"s1": one, "s2": one}}
+    hidden = hidden_names(servers, 200)
+    assert not hidden & {"s1", "s2"}
+    assert len(hidden) == 500 - 18
+    assert "b499" in hidden
+    assert "b499" not in hidden_names(servers, 200, ("b499",))

@@ -7,6 +7,8 @@ import msgspec
 
 from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.providers.base import ChatRequest
+from clawd.providers.ledger import estimate_tokens, tool_text
+from clawd.tools.lookup import ToolLookup
 from clawd.tools.registry import Nowhere
 from clawd.wire.events import Notice, ToolFinished, TurnFinished
 from tests.mcp.conftest import Shop
@@ -179,3 +181,33 @@ async def test_a_turn_waits_for_a_hanging_server_no_longer_than_its_limits(
     outcome = await bench.called(tool)
     assert outcome.kind == "timed_out"
     assert (await bench.only_receipt()).status == "failed"
+
+
+MANY = tuple(a_tool(f"t{i}", f"Does the thing number {i} with much care. " * 3) for i in range(500))
+
+
+async def test_p11_five_hundred_tools_stay_within_the_budget_and_are_found_and_called(
+    shop: Shop, bench: Bench
+) -> None:
+    rooms = Rooms(shop, bench)
+    wanted = ("files__t499", '{"text":"a"}')
+    look = ("tool_lookup", '{"name":"files__t499"}')
+    found = await shop.stock(FILES, *MANY)
+    rooms.house = House(
+        bench, calls(look), calls(wanted), says("done"), tools=[ToolLookup(), *found]
+    )
+    registry = rooms.house.inbox.preparation._registry
+    shop.maker.on_look = lambda: registry.replace([ToolLookup(), *shop.tools()])
+    await rooms.finished()
+    first, second, _ = rooms.requests()
+    tokens = [
+        sum(estimate_tokens(tool_text(each)) for each in request.tools if each.group)
+        for request in (first, second)
+    ]
+    assert max(tokens) <= shop.rules.budget_tokens + 100
+    assert min(tokens) > shop.rules.budget_tokens / 2
+    assert "files__t499" not in names(first)
+    assert "tool_lookup finds them" in next(each.description for each in first.tools if each.group)
+    (carried,) = [each for each in second.tools if each.name == "files__t499"]
+    assert carried.parameters["required"] == ["text"]
+    assert shop.servers.calls == [("files", "t499", {"text": "a"})]

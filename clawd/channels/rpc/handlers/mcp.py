@@ -156,6 +156,7 @@ def _tool_line(tool: McpTool, loose: Mapping[str, str]) -> McpToolLine:
         risk=assessment.risk,
         approval=plan.preapproved if assessment.preapproved else "",
         is_deferred=plan.is_deferred,
+        is_hidden=plan.is_hidden,
         is_changed=plan.is_changed,
         is_new=plan.is_new,
         repaired=plan.tool.repaired,
