@@ -416,4 +416,5 @@ class Sandbox:
             limits=self._settings.limits,
             seccomp=seccomp,
             devices=self._settings.devices,
+            umask=self._settings.umask,
         )

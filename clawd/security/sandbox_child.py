@@ -160,6 +160,7 @@ class Child(ABC):
             env=plan.env,
             pass_fds=passed,
             start_new_session=True,
+            umask=plan.umask,
         )
         self._outer = os.pidfd_open(self._process.pid)
         self.watch(self._outer, self._on_death)

@@ -135,6 +135,7 @@ def landlock_plan(
         options=tuple(options),
         files=files,
         is_group=True,
+        umask=host.umask,
     )
 
 

@@ -139,9 +139,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             namespace ends with it.
         interpreter: what runs `bwrap` where that is a script.
         starter: which of `files` is the program that starts `argv` in the sandbox; empty for none.
+        umask: that of the command.
     """
 
     argv: tuple[str, ...]
+    umask: int = 0o077
     limits: dict[str, int] = {}
     bwrap: str = ""
     options: tuple[str | Slot, ...] = ()
@@ -166,6 +168,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         seccomp: the filter program for this machine; empty for none.
         landlock: the version of Landlock that holds a command within bubblewrap as well, and the
             machine that it is for; 0 for none.
+        umask: permissions that files do not get which a command makes.
         closed: files of /proc that only the daemon's user may read, and that tell of the host.
         devices: a folder with devices for commands, in the place of the host's own; empty for none.
     """
@@ -178,6 +181,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     limits: ResourceLimits = ResourceLimits()
     seccomp: bytes = b""
     landlock: tuple[int, str] = (0, "")
+    umask: int = 0o077
     closed: tuple[str, ...] = ()
     devices: str = ""
 
@@ -226,6 +230,7 @@ def bubblewrap_plan(
         files=files,
         env=marked(host.home),
         starter=_WALL if wall else "",
+        umask=host.umask,
     )
 
 
@@ -238,7 +243,10 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
     _check_command(command)
     env = environment(command)
     return Plan(
-        argv=limited_argv(command, host), cwd=str(command.cwd or command.workspace), env=env
+        argv=limited_argv(command, host),
+        cwd=str(command.cwd or command.workspace),
+        env=env,
+        umask=host.umask,
     )
 
 

@@ -140,4 +140,5 @@ def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> Pl
         interpreter=(interpreter, "-I", "-S", "-E"),
         options=tuple(options),
         is_group=True,
+        umask=host.umask,
     )

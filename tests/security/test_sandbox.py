@@ -120,6 +120,29 @@ async def test_the_environment_is_the_allowed_one(
     assert "EXTRA=given" in result.output
 
 
+async def test_p9_files_of_commands_get_what_the_owners_umask_leaves(place: Place) -> None:
+    """Rows: every level that there is here."""
+    before, found = os.umask(0o077), {}  # the daemon's own, which keeps its home private
+    try:
+        for level in ("bwrap", "landlock", "none"):
+            place.sandbox = Sandbox(
+                SandboxSettings(
+                    home=place.home,
+                    mode="off" if level == "none" else "preferred",
+                    levels=() if level == "none" else (level,),
+                    umask=0o027,
+                )
+            )
+            used = (await place.sandbox.probe()).level
+            await place.sh(f"touch {used}.txt; mkdir {used}")
+            for name in (f"{used}.txt", used):
+                found[name] = oct((place.workspace / name).stat().st_mode & 0o777)
+    finally:
+        os.umask(before)
+    assert found == {name: "0o640" if "." in name else "0o750" for name in found}
+    assert {"bwrap.txt", "none.txt"} <= set(found)
+
+
 async def test_no_descriptor_of_ours_is_inherited(place: Place) -> None:
     with place.secret.open() as held:
         os.set_inheritable(held.fileno(), True)
