@@ -274,14 +274,16 @@ class Dispatcher:
         self, prepared: PreparedCall, request: CallRequest, scope: CallScope
     ) -> Refused | None:
         """Judge a call that waited for a person: meanwhile the policy may have been reloaded."""
-        approved = prepared.action.digest
+        approved = prepared.action
         try:
             self._preparer.renew(prepared, request, scope)
         except ForbiddenError as error:
             return denied(f"a path was changed while the call waited: {error.message}")
         except (NotFoundError, InvalidRequestError) as error:
             return denied(f"the tool was changed while the call waited: {error.message}")
-        if prepared.action.digest != approved:
+        if prepared.action.environment != approved.environment:
+            return denied("the tool was changed while the call waited: it is another call now")
+        if prepared.action.digest != approved.digest:
             return denied("it would do something else by now than what was shown; nothing was done")
         verdict = self._gate.may_start(prepared.action)
         return refused_by(verdict) if isinstance(verdict, Deny) else None
