@@ -136,6 +136,7 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
         schema: a JSON Schema.
         tools: a JSON Schema of the arguments by tool name.
         lazy: hold nothing until the model has begun a call by itself, then that call.
+        loose: leave out of `schema` what cannot be held, and say so, instead of refusing it.
         single: the answer ends with its first call; what is not lazy has one unless `parallel`.
         frames: the ways the model writes calls; what is not lazy is written in the first.
         thoughts: the markers around reasoning, which is left alone at the start of an answer.
@@ -146,6 +147,7 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     schema: Any = True
     tools: dict[str, Any] = {}
     lazy: bool = False
+    loose: bool = False
     single: bool = False
     parallel: bool = False
     frames: tuple[CallFrame, ...] = (HERMES,)

@@ -194,13 +194,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
-    """The prompt is evaluated; once per hop. `context_used` of `context_size` tokens are filled."""
+    """The prompt is evaluated; once per hop. `context_used` of `context_size` tokens are filled.
+
+    `notes` says what of the request is not heeded.
+    """
 
     tokens: int
     cached: int
     elapsed_ms: float
     context_used: int
     context_size: int
+    notes: tuple[str, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):

@@ -51,12 +51,19 @@ def grammar_for(request: ChatRequest, habits: Habits) -> Grammar:
         schema=True if is_required or schema is None else schema,
         tools=tools,
         lazy=schema is None and not is_required,
+        loose=_is_loose(request.response_format),
         single=request.parallel_calls is False,
         parallel=request.parallel_calls is True,
         frames=habits.frames,
         thoughts=habits.thoughts,
         in_reasoning=habits.starts_in_reasoning and bool(habits.thoughts),
     )
+
+
+def _is_loose(wanted: dict[str, Any] | None) -> bool:
+    """Return whether a response format says that its schema need not be held to the letter."""
+    inner = (wanted or {}).get("json_schema")
+    return isinstance(inner, dict) and inner.get("strict") is False
 
 
 def _response_schema(wanted: dict[str, Any] | None) -> Any:

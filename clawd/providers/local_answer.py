@@ -36,6 +36,8 @@ from clawd.providers.base import (
 from clawd.providers.logprobs import TokenTrail
 from clawd.providers.toolcalls.base import ParsedDelta, ToolCallParser
 
+_LEFT_OUT = "the answer is not held to all of its schema, as strict is false; left out: "
+
 logger = logging.getLogger(__name__)
 
 MAX_LOOSE = 2_000
@@ -65,7 +67,8 @@ class LocalAnswer:
             case PromptProgress():
                 return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
             case PromptEvaluated():
-                self._loose.note(event.quarantined)
+                left_out = event.quarantined.get("", "")
+                self._loose.note({name: why for name, why in event.quarantined.items() if name})
                 return [
                     Evaluated(
                         tokens=event.tokens,
@@ -73,6 +76,7 @@ class LocalAnswer:
                         elapsed_ms=event.elapsed_ms,
                         context_used=event.tokens,
                         context_size=event.n_ctx,
+                        notes=(_LEFT_OUT + left_out,) if left_out else (),
                     )
                 ]
             case Tokens():

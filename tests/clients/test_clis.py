@@ -118,7 +118,8 @@ class Desk:
 
     def asked(self) -> dict[tuple[str, str], int]:
         """Return how many requests the gateway had, by route and status."""
-        bearer = {"Authorization": f"Bearer {self.environ['CLAWD_API_KEY']}"}
+        key = self.home.json("key", "create", "--name", "counts", "--scope", "chat")["key"]
+        bearer = {"Authorization": f"Bearer {key}"}
         request = urllib.request.Request(f"{self.url}/metrics", headers=bearer)
         with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
             text = response.read().decode()

@@ -14,6 +14,7 @@ from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
+    Evaluated,
     Failed,
     Finished,
     Message,
@@ -26,6 +27,7 @@ from clawd.runtime.activity import DeltaMeter
 from clawd.runtime.continuity import as_shown
 from clawd.runtime.hints import hints_for
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
+from clawd.wire.events import Notice
 
 _HINTS = frozenset(Labels.__struct_fields__)
 
@@ -93,6 +95,8 @@ class Forwarded:
                         raise
                     break
                 self._meter.note(delta)
+                for note in delta.notes if isinstance(delta, Evaluated) else ():
+                    yield Notice(level="warning", text=note)
                 told = offered.told(delta)
                 if told is not None:
                     yield told

@@ -7,6 +7,7 @@ learn that, and not be led to another one. Where a call is required, it is one o
 are held to their schemas.
 """
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -18,11 +19,12 @@ from clawd.engine.protocol import CallFrame, Grammar
 from clawd.engine.worker.frames import Tools, calls_rule, markers
 from clawd.engine.worker.gbnf import Rules, SchemaError
 from clawd.engine.worker.parameters import arguments_rule
-from clawd.engine.worker.schema import schema_rule
+from clawd.engine.worker.schema import LOOSENED, schema_rule, without
 
 REASONING_OPEN = b"<think>"
 MAX_KEPT = 32
 MAX_NAME = 128
+THE_ANSWER = ""  # as no tool is called
 
 
 class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +38,8 @@ class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
         is_last: nothing follows what it describes.
         thoughts: the markers around reasoning, which it leaves alone.
         in_reasoning: the prompt ends within reasoning.
-        quarantined: tools whose schema could not be compiled, and why.
+        quarantined: tools whose schema could not be compiled, and why; by the name "" what was
+            left out of the schema of the answer itself.
     """
 
     gbnf: str
@@ -80,7 +83,9 @@ class GrammarPlanner:
         frames = _frames(grammar)
         tools, quarantined = self._sorted_out(grammar.tools, frames)
         if grammar.kind == "json_schema":
-            self._check(lambda rules: schema_rule(rules, grammar.schema))
+            schema, left_out = self._holdable(grammar)
+            grammar = msgspec.structs.replace(grammar, schema=schema)
+            quarantined |= {THE_ANSWER: left_out} if left_out else {}
         elif not tools and not grammar.lazy:
             reasons = "; ".join(f"{name}: {why}" for name, why in quarantined.items())
             raise SchemaError(f"no tool can be called under a grammar ({reasons or 'none given'})")
@@ -115,6 +120,31 @@ class GrammarPlanner:
             except SchemaError as error:
                 quarantined[name] = str(error)
         return tools, quarantined
+
+    def _holdable(self, grammar: Grammar) -> tuple[Any, str]:
+        """Return the schema of an answer as it can be held, and what was left out of it, and why.
+
+        Raises:
+            SchemaError: it cannot be, and nothing may be left out or that does not help.
+        """
+
+        def check(schema: Any) -> None:
+            self._check(lambda rules: schema_rule(rules, schema))
+
+        try:
+            check(grammar.schema)
+        except SchemaError as error:
+            if not grammar.loose:
+                raise
+            refused = error
+        else:
+            return grammar.schema, ""
+        for names in LOOSENED:
+            schema, had = without(grammar.schema, names)
+            with contextlib.suppress(SchemaError):
+                check(schema)
+                return schema, f"{', '.join(sorted(had))} ({refused})"
+        raise refused
 
     def _check(self, compile_one: Callable[[Rules], str]) -> None:
         """Compile one schema alone.

@@ -50,6 +50,37 @@ _OF_TYPE = {
 }
 
 
+_OF_NAMES = ("properties", "patternProperties", "$defs", "definitions")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties")
+_HARD = frozenset({*_REFUSED, "patternProperties", "unevaluatedProperties", "uniqueItems"})
+_BOUNDS = frozenset(
+    {"minProperties", "maxProperties", "format", *_OF_TYPE["string"], *_OF_TYPE["number"]}
+)
+LOOSENED = (_HARD, _HARD | _BOUNDS)
+"""What a schema that need not be held is tried without, the hardest first."""
+
+
+def without(schema: Any, names: frozenset[str]) -> tuple[Any, frozenset[str]]:
+    """Return a schema without some keywords wherever they stand, and those that it had."""
+    had: set[str] = set()
+
+    def walk(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        had.update(names & value.keys())
+        return {name: inner(name, value[name]) for name in value if name not in names}
+
+    def inner(name: str, value: Any) -> Any:
+        if name in _OF_NAMES and isinstance(value, dict):
+            return {each: walk(schema) for each, schema in value.items()}
+        if name in _LISTS and isinstance(value, list):
+            return [walk(each) for each in value]
+        return walk(value) if name in _SINGLE else value
+
+    return walk(schema), frozenset(had)
+
+
 def schema_rule(rules: Rules, schema: Any) -> str:
     """Add what a schema describes and return the name of its rule.
 

@@ -211,6 +211,16 @@ async def test_h3_every_dialect_leaves_the_users_words_alone_unless_it_is_asked(
             assert status == 400 and "tame" in str(told_wrong), path
 
 
+async def test_r9_a_long_message_reaches_the_model_whole_by_either_way(tmp_path: Path) -> None:
+    said = " ".join(f"word{number}" for number in range(15_000))  # twice 64 KiB
+    asked = {"model": "clawd", "messages": [{"role": "user", "content": said}]}
+    async with served(tmp_path) as door:
+        for headers in ({}, {"X-Clawd-Inject": "off"}):
+            status, told = await door.post("/v1/chat/completions", asked, **headers)
+            assert status == 200
+            assert told["choices"][0]["message"]["content"] == said
+
+
 STORE_OFF: tuple[tuple[dict[str, bool], dict[str, str]], ...] = (
     ({"store": False}, {}),
     ({}, {"X-Clawd-Store": "off"}),

@@ -349,3 +349,26 @@ def test_where_nothing_fits_it_is_said_and_nothing_is_fed() -> None:
     picker = Mute(b"x", b"y")
     assert Constraint(picker, None, repeats=False).sample(0) == NOTHING_FITS
     assert picker.remembered == []
+
+
+def test_h8_a_schema_that_need_not_be_strict_is_held_without_what_cannot_be() -> None:
+    named_like_keywords = {"type": "object", "properties": {"not": {"type": "null"}}}
+    loose = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "multipleOf": 7}, "inner": named_like_keywords},
+        "required": ["n"],
+        "not": {"required": ["x"]},
+    }
+    with pytest.raises(SchemaError):
+        planner().plan(Grammar(kind="json_schema", schema=loose))
+    plan = planner().plan(Grammar(kind="json_schema", schema=loose, loose=True))
+    assert plan is not None
+    (why,) = plan.quarantined.values()
+    assert why.startswith("multipleOf, not (")
+    text = GrammarText(plan.gbnf, max_depth=10)
+    assert text.describes('{"n": 5, "inner": {"not": null}}')
+    assert not text.describes('{"n": "5"}')
+    held = planner().plan(Grammar(kind="json_schema", schema=PATH, loose=True))
+    assert held is not None and held.quarantined == {}
+    with pytest.raises(SchemaError):
+        planner().plan(Grammar(kind="json_schema", schema={"type": 5}, loose=True))

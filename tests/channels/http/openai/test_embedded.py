@@ -208,3 +208,49 @@ async def test_choices_are_counted_together(tmp_path: Path) -> None:
         told = (await at.chat(n=2, temperature=1, seed=3, max_tokens=8)).json()
     assert [choice["index"] for choice in told["choices"]] == [0, 1]
     assert all(choice["message"]["content"] for choice in told["choices"])
+
+
+async def test_h8_what_a_loose_schema_asks_in_vain_is_a_notice_and_no_refusal(
+    tmp_path: Path,
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "multipleOf": 7}},
+        "required": ["n"],
+    }
+
+    def asked(*, strict: bool) -> dict[str, Any]:
+        inner = {"name": "n", "schema": schema, "strict": strict}
+        return {"type": "json_schema", "json_schema": inner}
+
+    async with local(tmp_path) as at:
+        loose = await at.chat(response_format=asked(strict=False))
+        strict = await at.chat(response_format=asked(strict=True))
+    assert strict.status == 400 and "multipleOf" in strict.json()["error"]["message"]
+    assert loose.status == 200, loose.body
+    (notice,) = loose.json()["clawd"]["notices"]
+    assert "multipleOf" in notice and "strict is false" in notice
+
+
+async def test_h4_a_real_call_streams_its_arguments_in_pieces(tmp_path: Path) -> None:
+    asked = {
+        "messages": [{"role": "user", "content": "What is the weather in Zurich?"}],
+        "tools": [WEATHER],
+        "tool_choice": "required",
+        "max_tokens": 80,
+    }
+    async with local(tmp_path) as at:
+        whole = (await at.chat(**asked)).json()["choices"][0]["message"]["tool_calls"][0]
+        chunks = (await at.chat(**asked, stream=True)).data()
+    pieces = [
+        call
+        for chunk in chunks
+        for choice in chunk["choices"]
+        for call in choice["delta"].get("tool_calls", [])
+        if call["index"] == 0
+    ]
+    assert pieces[0]["function"] == {"name": "get_weather", "arguments": ""}
+    assert not any("name" in piece["function"] or "id" in piece for piece in pieces[1:])
+    assert len(pieces) > 3
+    told = "".join(piece["function"]["arguments"] for piece in pieces)
+    assert told == whole["function"]["arguments"]
