@@ -21,7 +21,13 @@ from clawctl.diffs import has_returns, kind_of, remarks_on, summary_of, text_of
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
 from clawd.wire.changes import FileDiff
-from clawd.wire.events import ApprovalRequested, ApprovalResolved, QuestionAsked, ToolFinished
+from clawd.wire.events import (
+    PAGE_OPENED,
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAsked,
+    ToolFinished,
+)
 from clawd.wire.safe_text import lookalikes, visible, visible_line
 
 WORDS = {"yes": "once", "conversation": "conversation", "always": "always"}
@@ -189,8 +195,30 @@ def _question(
     return f"Approve? [y/N]  {palette.dim(f'({keys})')} ", ANSWERS
 
 
+def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+    """Show the whole address, and open it in the person's browser where they say yes."""
+    palette = terminal.palette
+    terminal.show(f"{palette.cyan('?')} The model wants to open a page in your browser:")
+    terminal.show(f"  {visible(question.url)}")
+    line = terminal.ask("Open it? [y/N] ", stream, lambda: _is_past(stream))
+    if line is None and _is_past(stream):
+        return
+    if (line or "").strip().lower() not in {"y", "yes"}:
+        stream.answer(question.question_id, "")
+        return
+    from clawctl.browsing import open_page
+
+    problem = open_page(question.url)
+    if problem:
+        terminal.show(palette.red(f"  {visible(problem)}"))
+    stream.answer(question.question_id, problem or PAGE_OPENED)
+
+
 def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
     """Show a question of the model and send what the person types."""
+    if question.url:
+        answer_page(terminal, question, stream)
+        return
     palette = terminal.palette
     terminal.show(f"{palette.cyan('?')} {visible(question.text)}")
     for number, option in enumerate(question.options, 1):

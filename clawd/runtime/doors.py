@@ -36,6 +36,11 @@ class PersonAtDoor:
         async def ask(text: str, options: tuple[str, ...]) -> str | None:
             return await self.questions.ask(text, options, asker=principal, emit=emit)
 
+        async def open_page(url: str) -> str | None:
+            text = f"Open this page in your browser? {url}"
+            options = ("yes", "no")
+            return await self.questions.ask(text, options, asker=principal, emit=emit, url=url)
+
         return CallScope(
             conversation_id=conversation_id,
             principal=principal,
@@ -44,6 +49,7 @@ class PersonAtDoor:
             emit=emit,
             deliver=deliver,
             ask=ask if reachable else None,
+            open_page=open_page if reachable else None,
         )
 
 

@@ -25,6 +25,7 @@ class Questions:
         *,
         asker: Principal,
         emit: Callable[[Event], None],
+        url: str = "",
     ) -> str | None:
         """Ask whoever sees what the asker does, and wait; None when nobody answered in time."""
         if len(self._waiting) >= MAX_PENDING:
@@ -38,6 +39,7 @@ class Questions:
                 text=text,
                 options=options,
                 expires_in_s=self._timeout_s,
+                url=url,
             )
         )
         try:

@@ -112,6 +112,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         report: takes a line or chunk of output while the call runs; never blocks.
         emit: takes a further event for those who follow (a changed plan); never blocks.
         ask: puts a question (with options) to the person; None when nobody answered.
+        open_page: asks the person to open a page where they are; returns PAGE_OPENED, why not, or
+            None when nobody answered; None itself where there is nobody.
         tools: what is offered in this session, and by which names; for errors that name a tool.
         held: the paths of the call, held from its judgement to its act; None where nothing is
             run, and for calls of a program that judges by itself.
@@ -129,6 +131,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[str], None] = lambda _text: None
     emit: Callable[[Event], None] = lambda _event: None
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    open_page: Callable[[str], Awaitable[str | None]] | None = None
     tools: SessionTools = PlainNames()
     held: HeldPaths | None = None
     preview: Preview | None = None

@@ -172,7 +172,6 @@ ALIASES: dict[str, str] = {
             "fetch_page",
             "fetch_webpage",
             "read_url",
-            "open_url",
             "browse",
             "read_webpage",
             "get_webpage",

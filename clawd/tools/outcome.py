@@ -52,6 +52,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         emit: takes the events of the call; never blocks.
         deliver: shows an approval to whoever may answer; False when there is nobody.
         ask: puts a question of a tool to the person; None when there is nobody.
+        open_page: asks the person to open a page at their side, and returns what came of it.
     """
 
     conversation_id: str
@@ -61,6 +62,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     emit: Callable[[Event], None]
     deliver: Callable[[PendingApproval], Awaitable[bool]]
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+    open_page: Callable[[str], Awaitable[str | None]] | None = None
     mode: ToolMode = "split"
 
 

@@ -95,6 +95,7 @@ class CallPreparer:
             report=lambda text: scope.emit(ToolProgress(call_id=request.id, text=text)),
             emit=scope.emit,
             ask=scope.ask,
+            open_page=scope.open_page,
             tools=offer,
             held=held,
         )

@@ -62,6 +62,11 @@ _TRAITS: dict[str, Traits] = {
     "time": Traits(effect="looks"),
     "calculator": Traits(effect="looks"),
     "ask_user": Traits(effect="looks", other_names={"options": ("choices", "answers")}),
+    "open_url": Traits(
+        effect="looks",
+        example={"url": "https://example.org/"},
+        other_names={"url": ("address", "link", "page", "href")},
+    ),
     "tool_lookup": Traits(effect="looks", other_names={"name": ("tool", "tool_name", "query")}),
     "memory_search": Traits(effect="looks", other_names={"limit": ("max_results", "count", "n")}),
     "file_list": Traits(effect="looks", example={"path": "."}),

@@ -10,6 +10,8 @@ import msgspec
 
 from clawd.wire.changes import FileDiff
 
+PAGE_OPENED = "opened"
+
 
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
     """A turn began; `detached` is one that goes on when its client leaves the socket."""
@@ -112,12 +114,17 @@ class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True, tag="question_asked"):
-    """The model asks the person something; an Answer with this id replies."""
+    """The model asks the person something; an Answer with this id replies.
+
+    With `url` it asks whether that page shall be opened where the person is: a client that opened
+    it answers PAGE_OPENED, else why it did not, or "" for a no.
+    """
 
     question_id: str
     text: str
     options: tuple[str, ...] = ()
     expires_in_s: float = 120.0
+    url: str = ""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_started"):

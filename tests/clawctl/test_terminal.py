@@ -319,6 +319,37 @@ class TestQuestion:
         child.sendline(typed)
         child.expect(f"<q1 {answer}>")
 
+    def test_m9_a_page_is_shown_whole_and_opened_after_a_yes_only(
+        self, daemon: FakeDaemon, spawn: Spawn, environ: dict[str, str], tmp_path: Path
+    ) -> None:
+        url = "https://example.org/" + "long/" * 60 + "?q=1"
+        program, opened = tmp_path / "bin" / "xdg-open", tmp_path / "opened"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\necho "$#: $1" >> {opened}\n')
+        program.chmod(0o755)
+        environ |= {"PATH": f"{program.parent}:{environ['PATH']}", "DISPLAY": ":9"}
+
+        def send_message(call: Call) -> TurnFinished:
+            call.emit(STARTED, QuestionAsked(question_id="q1", text="Open it?", url=url))
+            return finished(f"<{call.answer().value}>")
+
+        daemon.handlers["send_message"] = send_message
+        for typed, answer in (("n", "<>"), ("", "<>"), ("y", "<opened>")):
+            assert not opened.exists()
+            child = spawn("agent", "-m", "x")
+            child.expect_exact("wants to open a page")
+            child.expect_exact("?q=1")
+            child.expect_exact("[y/N]")
+            child.sendline(typed)
+            child.expect_exact(answer)
+            assert code_of(child) == 0
+        assert opened.read_text() == f"1: {url}\n"
+        environ.pop("DISPLAY")
+        child = spawn("agent", "-m", "x")
+        child.expect_exact("[y/N]")
+        child.sendline("y")
+        child.expect_exact("<there is no desktop here>")
+
     def test_that_ran_out_gives_the_turn_back(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         def send_message(call: Call) -> TurnFinished:
             call.emit(

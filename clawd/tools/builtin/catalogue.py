@@ -16,6 +16,7 @@ from clawd.tools.builtin.files import (
 )
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
+from clawd.tools.builtin.open_url import OpenUrlTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
 from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
@@ -32,6 +33,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         TimeTool(),
         CalculatorTool(),
         AskUserTool(),
+        OpenUrlTool(),
         FileListTool(deps),
         FileReadTool(deps),
         FileWriteTool(deps),

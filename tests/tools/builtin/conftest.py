@@ -33,6 +33,7 @@ class Bench:
         self.reported: list[str] = []
         self.heard: Callable[[str], None] = self.reported.append
         self.ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
+        self.open_page: Callable[[str], Awaitable[str | None]] | None = None
         self.changes: dict[str, Any] = {}
 
     def tool(self, name: str) -> Tool:
@@ -56,6 +57,7 @@ class Bench:
             workspace=self.workspace,
             report=self.heard,
             ask=self.ask,
+            open_page=self.open_page,
         )
 
     def risk(self, name: str, **arguments: Any) -> Assessment:

@@ -14,6 +14,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "time": ([], []),
     "calculator": (["expression"], []),
     "ask_user": (["question"], ["options"]),
+    "open_url": (["url"], []),
     "file_list": ([], ["path", "recursive"]),
     "file_read": (["path"], ["start_line", "max_lines", "offset", "max_bytes"]),
     "file_write": (["path", "content"], []),

@@ -8,6 +8,8 @@ import pytest
 
 from clawd.tools.builtin import ask_user
 from clawd.tools.builtin.arithmetic import ArithmeticFailure, evaluate
+from clawd.tools.builtin.open_url import problem_of
+from clawd.wire.events import PAGE_OPENED
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
@@ -89,3 +91,65 @@ async def test_no_answer_is_an_error_that_says_so(
         result = await bench.call("ask_user", question="?")
         assert not result.success
         assert "nobody" in result.error
+
+
+def test_m9_only_whole_plain_web_addresses_may_be_opened() -> None:
+    good = (
+        "https://example.org/",
+        "http://localhost:8080/a?b=c#d",
+        "https://xn--bcher-kva.example/%C3%BC",
+        "HTTPS://example.org",
+        "http://[::1]:8080/",
+    )
+    bad = (
+        "",
+        "example.org",
+        "//example.org",
+        "http://",
+        "https:example.org",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "ftp://example.org/",
+        "mailto:ada@example.org",
+        "vscode://file/x",
+        "--help",
+        "https://ada@example.org/",
+        "https://example.org:pass@evil.example/",
+        "https://example.org\\@evil.example/",
+        "https://example.org/ x",
+        "https://example.org/\nx",
+        "https://example.org/\x1b[2J",
+        "https://b\u00fccher.example/",
+        "https://example.org/\u202egpj",
+        "https://example.org:99999/",
+        "https://[::1/",
+        "https://example.org/" + "x" * 2_000,
+    )
+    assert [url for url in good if problem_of(url)] == []
+    assert [url for url in bad if not problem_of(url)] == []
+
+
+async def test_m9_a_page_is_opened_by_the_person_who_is_there_or_not_at_all(bench: Bench) -> None:
+    url = "https://example.org/"
+    asked: list[str] = []
+    for answer, told in {
+        PAGE_OPENED: "the page was opened",
+        "": "the user does not want it",
+        None: "nobody answered",
+        "xdg-open is not on this machine": "xdg-open is not on this machine",
+    }.items():
+
+        async def open_page(wanted: str, answer: str | None = answer) -> str | None:
+            asked.append(wanted)
+            return answer
+
+        bench.open_page = open_page
+        result = await bench.call("open_url", url=url)
+        assert told in (result.output or result.error)
+        assert result.success is (answer == PAGE_OPENED)
+    assert asked == [url] * 4
+    bench.open_page = None
+    assert "nobody" in (await bench.call("open_url", url=url)).error
+    assert bench.risk("open_url", url="file:///etc/passwd").blocked
+    assert not bench.risk("open_url", url=url).blocked
