@@ -27,6 +27,19 @@ def unknown_tools(world: World) -> Attack:
     assert ran <= known, "what runs goes by its own name, whatever it was called"
 
 
+def near_names(world: World) -> Attack:
+    """Names that are almost those of tools, of servers and of what does the contrary."""
+    names = (
+        "x_shell", "xshell", "x__shell", "shell__shell", "un_write_file", "file_unwrite",
+        "fs__write", "web__fetch", "plan__add", "files__file_write", "crm-eu__shell", "redo",
+        "mcp__shell", "rewrite_file", "knowledge__delete", "mcp__clawd__x__shell", "http__request",
+    )  # fmt: skip
+    for name in names:
+        told = yield [(name, {"command": "touch owned.txt", "path": "owned.txt", "content": "x"})]
+        assert told[0].startswith(("error: there is no tool", "error: argument")), (name, told)
+    assert not (world.workspace / "owned.txt").exists()
+
+
 def huge_arguments(world: World) -> Attack:
     big = "A" * (9 << 20)
     told = yield [("file_write", {"path": "big.txt", "content": big})]
@@ -121,6 +134,6 @@ def under_the_stop(world: World) -> Attack:
 
 ENDLESS = (endless_calls, same_call_again)
 CALLS = (
-    unknown_tools, huge_arguments, broken_arguments, double_keys, spoofed_approval, flood,
-    secrets_in_output, under_the_stop,
+    unknown_tools, near_names, huge_arguments, broken_arguments, double_keys, spoofed_approval,
+    flood, secrets_in_output, under_the_stop,
 )  # fmt: skip
