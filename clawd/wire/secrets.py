@@ -83,7 +83,7 @@ _GONE = "\x00"
 
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"sk-[A-Za-z0-9_-]{16,}+|(?:[rs]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}+"
+    r"sk-(?!ssh-|ecdsa-)[A-Za-z0-9_-]{16,}+|(?:[rs]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}+"
     r"|(?:[rs]k_(?:live|test)|sbp|gsk|r8|rnd|nvapi|figd|ntn|fw|tvly|xai|pplx|lsv2_pt|phx)[_-]"
     r"[A-Za-z0-9_-]{10,}+"
     r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"
@@ -304,7 +304,7 @@ _KEY_NAME = re.compile(
     r"|service_role|application|app|client|consumer|storage|deploy|shared|pre_?shared|subscription"
     rf"|license|web_?hook|admin)_?key(?:_id)?|preshared_?key|session_?(?:id|key)){_SUFFIX}"
 )
-_HEADER_NAME = re.compile(r"^(?:proxy_)?(?:authorization|(?:set_)?cookie)s?$")
+_HEADER_NAME = re.compile(r"^(?:proxy_)?(?:authorization|(?:set_)?cookie)$")
 # Of words that end so, these are about text and not about who one is.
 _OF_TEXT = re.compile(
     r"(?:^|_)(?:eos|bos|pad|sep|cls|mask|unk|stop|end|start|begin|image|video|audio|special|max|min"
@@ -607,9 +607,12 @@ def _is_placeholder(value: str, name: str) -> bool:
     """Return whether a value stands for one: `${TOKEN}`, `<password>`, `your-token`, `null`."""
     plain = value.strip().strip(".,;:!").lower()
     shape = _shape(plain)
+    named = _shape(name.lower())
     # `DB_PASSWORD = "password"`, `Oid.CHALLENGE_PASSWORD: "challengePassword"`
-    if plain in _WORDS_FOR_NOTHING or not plain or (shape and _shape(name.lower()).endswith(shape)):
+    if plain in _WORDS_FOR_NOTHING or not plain or (shape and named.endswith(shape)):
         return True
+    if len(named) >= 8 and shape.endswith(named) and plain.isalnum():
+        return True  # `private_key: Ed25519PrivateKey`
     return _EMPTY.fullmatch(value.strip()) is not None
 
 
@@ -735,7 +738,7 @@ _NETRC = re.compile(
 )
 _PGPASS = re.compile(
     r"^[ \t>|+-]{0,8}+[^\s:]{1,200}+:(?:[0-9]{1,5}+|\*):[^\s:]{1,100}+:[^\s:]{1,100}+:"
-    r"(?P<secret>\S++)$",
+    r"(?P<secret>\S{4,}+)$",
     re.MULTILINE,
 )
 _SQL = re.compile(

@@ -132,7 +132,8 @@ ORDINARY = (
     "SSH_AUTH_SOCK=/run/user/1000/keyring/ssh", "token_limit = 4096", "session_timeout=30m",
     "docker run -u 1000:1000 image", "password: ${{ secrets.DB_PASSWORD }}", "secretName: db-tls-2",
     "password: !vault |", "tokenizer = tiktoken", "public_key = ssh-ed25519", "token = abcdefgh",
-    "key_file=/etc/ssl/server1.key", "    - secret: my-secret", "max_token=512", "secret: null",
+    "private_key: Ed25519PrivateKey", "cookies: RequestsCookieJar | None",
+    "string sk-ecdsa-sha2-nistp256@openssh.com", "key_file=/etc/ssl/server1.key", "    - secret: my-secret", "max_token=512", "secret: null",
     # ids and data
     "commit 3f786850e387550fdab836ed7e6dc881de23001b", "sha256:" + "ab12" * 16,
     "550e8400-e29b-41d4-a716-446655440000", '"integrity": "sha512-' + "Ab3/" * 21 + 'Ab=="',
