@@ -83,6 +83,9 @@ class Parts:
     def ping_s(self) -> float:
         return 1.0
 
+    def is_stopped(self) -> bool:
+        return False
+
     def providers(self) -> dict[str, ScriptedProvider]:
         return {"mock": ScriptedProvider()}
 

@@ -131,7 +131,7 @@ async def test_a_model_that_is_not_there_is_a_404_at_every_endpoint(tmp_path: Pa
                 assert answer.status == 404, path
                 error = answer.json()["error"]
                 assert (error["type"], error["code"]) == ("not_found_error", "model_not_found")
-                assert "mock" in error["message"]
+                assert "clawd" in error["message"]
 
 
 async def test_a_provider_that_fails_is_a_status_before_the_answer(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_models_are_listed_in_the_form_that_every_dialect_reads(tmp_path: 
             names[0],
             names[-1],
         )
-        assert "mock" in names
+        assert names[0] == "clawd" and "embedded" in names
         for model in told["data"]:
             assert model["object"] == model["type"] == "model"
             assert isinstance(model["created"], int)
