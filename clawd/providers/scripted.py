@@ -22,6 +22,7 @@ from clawd.providers.script import Reply, Script, ScriptedCall, ScriptedError
 
 _MAX_CONVERSATIONS = 1000
 _PIECE = re.compile(r"\s*\S+\s*|\s+")
+_TRANSCRIPT = re.compile(r"<transcript>\n\[[^\]\n]*\] ?([^\n]*)(?s:.*)\n\nWrite the summary")
 _PLACEHOLDER = re.compile(r"\{\{(last_user|last_tool_result|tool_results)\}\}")
 
 
@@ -142,11 +143,20 @@ def _filled(template: str, request: ChatRequest) -> str:
     results = _tool_results(request)
     every = [message.content or "" for message in request.messages if message.role == "tool"]
     values = {
-        "last_user": _last_user(request),
+        "last_user": _echoed(_last_user(request)),
         "last_tool_result": every[-1] if every else "",
         "tool_results": "\n".join(results),
     }
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def _echoed(said: str) -> str:
+    """Return what is echoed of a message: a transcript that is to be summarised by its beginning.
+
+    An echo of the order to summarise is no summary, and would be refused as one.
+    """
+    begun = _TRANSCRIPT.match(said)
+    return f"The conversation begins with: {begun[1][:80]}" if begun is not None else said
 
 
 def _last_user(request: ChatRequest) -> str:
