@@ -53,7 +53,8 @@ async def test_the_smallest_client_lists_and_calls_without_a_handshake(tmp_path:
         status, listed = await door.post("/mcp", LIST)
         assert status == 200
         names = [tool["name"] for tool in listed["result"]["tools"]]
-        assert names == sorted(tool.name for tool in door.inside.daemon.registry.all())
+        known = {tool.name for tool in door.inside.daemon.registry.all()}
+        assert names == sorted(known - {"ask_user"}), "behind a program nobody answers"
         (time,) = (tool for tool in listed["result"]["tools"] if tool["name"] == "time")
         assert time["annotations"]["readOnlyHint"] is True
         status, done = await door.post("/mcp", call("calculator", expression="6*7"))
