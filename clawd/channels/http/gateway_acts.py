@@ -135,9 +135,11 @@ async def reply(request: web.Request) -> web.Response:
 
 
 async def stop(request: web.Request) -> web.Response:
-    """Set the emergency stop, which anybody may, or clear it, which takes an admin."""
+    """Set the emergency stop, as whoever may use tools can, or clear it, as admins can."""
     body = await body_as(request, StopBody)
     if body.set:
+        if "admin" not in caller_of(request).scopes:
+            require(caller_of(request), "tools")
         return await told(request, SetEstop(reason=body.reason))
     require(caller_of(request), "admin")
     return await told(request, ClearEstop())

@@ -150,8 +150,8 @@ _OWN = (
     _get("/estop", ANY, "Whether the emergency stop is set.", answer=EstopReport),
     _post(
         "/estop",
-        TOOLS,
-        "Set the emergency stop; to clear it (`set` is false) takes the scope admin.",
+        ANY,
+        "Set the emergency stop (scope tools or admin); `set` false clears it (admin).",
         body=StopBody,
         answer=EstopReport,
     ),

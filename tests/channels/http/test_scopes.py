@@ -21,9 +21,10 @@ from tests.support.inprocess import OWNER
 _WANTED = """
 public      GET / | GET /health | GET /v1/health
 any         GET /openapi.json | GET /metrics | GET /status | GET /models/local | GET /estop
+any         POST /estop
 tools       GET /tools | GET /tools/{name} | POST /tools/{name}/run | GET /v1/tools | GET /receipts
 tools       GET /receipts/verify | GET /receipts/head | GET /receipts/{id} | GET /approvals
-tools       POST /estop | POST /mcp | GET /mcp | DELETE /mcp
+tools       POST /mcp | GET /mcp | DELETE /mcp
 chat        GET /v1/preset | POST /v1/preset | GET /conversations | GET /conversations/{id}
 chat        GET /conversations/{id}/events | POST /conversations/{id}/cancel | GET /memory/search
 chat        POST /questions/{id} | GET /events
