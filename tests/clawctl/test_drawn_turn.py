@@ -151,7 +151,7 @@ def test_a_call_that_fails_says_why() -> None:
     turn = drawing()
     turn.show(requested("shell", {"command": "x"}), done("shell", "error: no x", status="failed"))
     turn.finish(None)
-    assert turn.terminal.text == ["✗ shell failed  x  120 ms  receipt-1", "  │ error: no x"]
+    assert turn.terminal.text == ["✗ shell failed  x  120 ms  receipt-1", "  │ no x"]
 
 
 def started(tool: str, *changes: FileDiff) -> ToolStarted:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from clawd.config.render import REDACTED
 from clawd.errors import ForbiddenError
 from clawd.providers.base import Provider
 from clawd.security.approval_rules import rule_for
@@ -60,6 +61,7 @@ from clawd.wire.methods import (
     CheckProvider,
     ClearEstop,
     ClearMemory,
+    CompareEnvironment,
     EstopState,
     FollowConversation,
     ListApprovals,
@@ -95,7 +97,7 @@ from clawd.wire.plugin_methods import (
     ReloadPlugins,
     RemovePlugin,
 )
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
+from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy, ShowPolicy
 from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
     AcceptReceipts,
@@ -297,6 +299,7 @@ OWN_BY_ID = ("sees", "not_found", "sees")
 TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "status": (about_all(Status()), EVERYBODY),
     "ping": (plain(Ping()), EVERYBODY),
+    "compare_environment": (plain(CompareEnvironment(variables={})), EVERYBODY),
     "show_metrics": (about_all(ShowMetrics()), EVERYBODY),
     "list_turns": (about_all(ListTurns()), EVERYBODY),
     "tail_log": (plain(TailLog()), ADMINS),
@@ -391,6 +394,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "show_config": (plain(ShowConfig()), ADMINS),
     "show_prompt": (about(World.conversation, ShowPrompt, "conversation_id"), OWN_BY_ID),
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
+    "show_policy": (plain(ShowPolicy()), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
     "replay_policy": (about_all(ReplayPolicy()), EVERYBODY),
     "list_plugins": (plain(ListPlugins()), ADMINS),
@@ -473,6 +477,17 @@ async def test_status_counts_only_what_one_may_see(world: World) -> None:
         status = await world.inside.ask(Status(), who)
         seen.append((status.conversations, status.approvals_pending, status.rules))
     assert seen == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+
+
+async def test_p5_only_an_admin_learns_whether_a_secret_was_guessed(world: World) -> None:
+    token = "CLAWD_MCP__SERVERS__A__AUTH_TOKEN"
+    asks = CompareEnvironment(variables={token: "guess", "CLAWD_SECURITY__AUTONOMY": "readonly"})
+    ada, admin = [(await world.inside.ask(asks, who)).items for who in (ADA, ADMIN)]
+    assert [(each.variable, each.effective) for each in ada] == [
+        ("CLAWD_SECURITY__AUTONOMY", REDACTED)
+    ]
+    assert {each.variable for each in admin} == set(asks.variables)
+    assert "guess" not in str(admin)
 
 
 async def test_a_replay_shows_only_ones_own_calls(world: World) -> None:

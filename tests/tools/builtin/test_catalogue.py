@@ -69,7 +69,7 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
         ("grep", {"pattern": "x"}, "low"),
         ("check_path", {"path": "a"}, "low"),
         ("file_write", {"path": "a", "content": ""}, "medium"),
-        ("undo", {}, "medium"),
+        ("undo", {}, "low"),  # there is nothing to take back
         ("file_edit", {"path": "a", "new_text": "", "old_text": "x"}, "medium"),
         ("file_append", {"path": "a", "content": ""}, "medium"),
         ("shell", {"command": "ls"}, "medium"),

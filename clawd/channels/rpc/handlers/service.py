@@ -4,6 +4,7 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
+from clawd.config.render import REDACTED
 from clawd.errors import NotFoundError
 from clawd.wire.methods import (
     CheckProvider,
@@ -68,10 +69,17 @@ class ServiceHandlers(Handler):
     async def compare_environment(
         self, params: CompareEnvironment, call: Call
     ) -> EnvironmentReport:
-        """Say which variables ask for what is not in force; to admins only, what is."""
+        """Return which variables ask for what is not in force; for admins, what is in force, too.
+
+        About a secret nobody else is answered, because the answer would tell a right guess.
+        """
         found = self.parts.overridden(params.variables)
         if not call.principal.is_admin:
-            found = tuple(msgspec.structs.replace(each, effective=NOT_SHOWN) for each in found)
+            found = tuple(
+                msgspec.structs.replace(each, effective=REDACTED)
+                for each in found
+                if each.wanted != REDACTED
+            )
         return EnvironmentReport(items=found)
 
     async def list_providers(self, _params: ListProviders, _call: Call) -> ProviderList:

@@ -174,6 +174,7 @@ def test_what_clawd_does_by_itself_is_shown_to_those_alone_who_ask() -> None:
                 "output": "noon",
                 "receipt_id": "r",
                 "duration_ms": 3,
+                "asked": "",
             },
         ),
     ]
