@@ -332,9 +332,10 @@ def _difference(found: McpDifference) -> list[str]:
 
 
 def _pretty(text: str) -> list[str]:
-    if not text:
-        return []
-    return msgspec.json.format(text, indent=2).splitlines()
+    try:
+        return msgspec.json.format(text, indent=2).splitlines() if text else []
+    except msgspec.DecodeError:
+        return text.splitlines()
 
 
 def _show_line(

@@ -44,6 +44,7 @@ ETC_PARTS = (
     "/etc/terminfo",
 )
 _COPIED_BYTES = 1 << 20
+OWN_DEVICES = "/dev/clawd"
 # What bubblewrap's --dev shows of the host's own /dev.
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 _RESERVED = tuple(
@@ -369,26 +370,28 @@ def _masks(
     yield from masked
 
 
-def own_devices(home: Path) -> str:
-    """Make devices for commands below a folder, where we are root; return the folder, or nothing.
+def own_devices() -> str:
+    """Make devices for commands, where we are root; return their folder, or nothing.
 
     The kernel lets root change the modes of root's files, and to it a command is that root; the
-    host's `/dev/null` must not be closed to others by one.
+    host's `/dev/null` must not be closed to others by one. They lie beside the host's, and not in a
+    home: who copies a home would read `/dev/zero` to no end. All daemons of root share them.
     """
-    folder = home / "cache" / "devices"
     if os.getuid() != 0:
         return ""
     try:
         for device in map(Path, _DEVICES):
-            copy = Path(f"{folder}{device}")
+            copy, about = Path(f"{OWN_DEVICES}{device}"), device.stat()
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            copy.unlink(missing_ok=True)
-            os.mknod(copy, device.stat().st_mode, device.stat().st_rdev)
-        mend_devices(str(folder))
-        os.close(os.open(f"{folder}/dev/null", os.O_RDWR))  # not on a file system without devices
+            if not (copy.is_char_device() and copy.stat().st_rdev == about.st_rdev):
+                copy.unlink(missing_ok=True)
+                os.mknod(copy, about.st_mode, about.st_rdev)
+        mend_devices(OWN_DEVICES)
+        # They work on no file system that is mounted without devices.
+        os.close(os.open(f"{OWN_DEVICES}/dev/null", os.O_RDWR))
     except OSError:
         return ""
-    return str(folder)
+    return OWN_DEVICES
 
 
 def mend_devices(folder: str) -> None:

@@ -189,7 +189,7 @@ class Daemon:
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):
             self.tools_cgroup = cgroup
-        self._devices = await asyncio.to_thread(own_devices, layout.home)
+        self._devices = await asyncio.to_thread(own_devices)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)

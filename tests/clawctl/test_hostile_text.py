@@ -47,14 +47,19 @@ OWN_TEXT = {
     "completion",
     "config edit",
     "config schema",
+    "config set",
     "config show",
+    "config unset",
     "config validate",
     "init",
+    "mcp add",
+    "mcp import",
     "model add",
     "onboard",
 }
-# These work on systemd, on archives or on a shell, which their own tests fake; here they are real.
-OWN_WORLD = {"backup", "service", "shell"}
+# These work on systemd, on archives, on processes or on a shell, which their own tests fake; here
+# they are real.
+OWN_WORLD = {"backup", "restart", "service", "shell", "stop"}
 
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -139,7 +139,7 @@ async def test_s1_a_command_changes_no_mode_of_a_device_of_the_host(
     home, workspace = base / "home", base / "workspace"
     for folder in (home, workspace):
         folder.mkdir()
-    devices = own_devices(home)
+    devices = own_devices()
     assert devices
     sandbox = Sandbox(SandboxSettings(home=home, levels=(level,), devices=devices))
     before = {path: path.stat() for path in map(Path, ("/dev/null", "/dev/zero", "/dev/full"))}
