@@ -20,6 +20,7 @@ from clawd.wire.references import check_name
 from clawd.wire.safe_text import shortened, single_line
 
 SUMMARY_LIMIT = 120
+MERMAID = "text/vnd.mermaid"
 _SUMMED_CHARACTERS = 2_000
 _COLUMNS = "name, mime, summary, size, is_kept, created_at, updated_at"
 _ONE = "conversation_id = ? AND name = ?"
@@ -365,7 +366,7 @@ def described(name: str, content: bytes, *, is_text: bool = False) -> tuple[str,
         content: all of it.
         is_text: it is text although NUL characters stand in it.
     """
-    guessed = mimetypes.guess_type(name)[0]
+    guessed = MERMAID if name.endswith(".mmd") else mimetypes.guess_type(name)[0]
     try:
         text = None if b"\0" in content and not is_text else content.decode()
     except UnicodeDecodeError:

@@ -179,6 +179,7 @@ ALIASES: dict[str, str] = {
             "webfetch",
         ),
         "pdf_extract": ("pdf", "read_pdf", "pdf_read", "extract_pdf", "pdf_to_text", "web_pdf"),
+        "render": ("render_markdown", "markdown_to_html", "render_mermaid", "mermaid"),
         "plan": ("todo", "todos", "tasks"),
         "knowledge_save": ("save_knowledge", "remember", "knowledge_write", "save_memory"),
         "knowledge_search": ("search_knowledge", "knowledge_find"),

@@ -149,6 +149,7 @@ class Resolver:
             tool=tool.name,
             example=example_of(tool),
             other_names=traits.other_names,
+            documents=traits.documents,
             is_strict=is_strict or not only_looks,
             is_exact=not is_builtin(tool),
             shows_schema=tool.offered_parameters is not None,

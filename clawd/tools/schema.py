@@ -77,6 +77,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         tool: the tool's name; "" when nobody knows.
         example: arguments of a call that works; made from the schema when empty.
         other_names: what callers call an argument, by its real name; beside those known to all.
+        documents: arguments that are kept to the letter, also where their name is one of a path.
         is_strict: whether an argument that the tool does not take is refused, because the call
             would do something else without it; noise and empty values are left out either way.
         is_exact: whether names and choices are read as they are written, but for case and
@@ -89,6 +90,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     tool: str = ""
     example: Mapping[str, Any] = {}
     other_names: Mapping[str, tuple[str, ...]] = {}
+    documents: tuple[str, ...] = ()
     is_strict: bool = False
     is_exact: bool = False
     shown_as: str = ""
@@ -148,12 +150,14 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
     for name, rule in properties.items():
         if name not in found or (means_nothing(found[name], rule)):
             continue
+        is_document = name in form.documents
+        given_value = found[name] if is_document else trimmed(name, found[name])
         try:
-            value = fit(trimmed(name, found[name]), rule, name=name, is_exact=form.is_exact)
+            value = fit(given_value, rule, name=name, is_exact=form.is_exact)
         except UnfitError as error:
             shown = json.dumps(found[name], ensure_ascii=False, default=str)[:80]
             raise form.refusal(f"argument `{name}` is {shown}, expected {error}") from error
-        decoded[name] = trimmed(name, value)
+        decoded[name] = value if is_document else trimmed(name, value)
     unknown = {name: value for name, value in found.items() if name not in properties}
     if missing := [name for name in form.required if name not in decoded]:
         names = ", ".join(f"`{name}`" for name in missing)

@@ -127,6 +127,13 @@ class SessionFolder:
         act = store.append if adds else store.save
         return await act(self._conversation_id, name, content, owner=self._owner)
 
+    async def keep(self, stem: str, content: bytes, *, suffix: str) -> SessionFile:
+        """Keep something under a new name."""
+        store = self._opened.store
+        return await store.keep(
+            self._conversation_id, stem, content, owner=self._owner, suffix=suffix
+        )
+
     @property
     def _opened(self) -> SessionAccess:
         if self._access is None or not self._conversation_id:

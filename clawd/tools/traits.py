@@ -26,6 +26,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
         example: arguments of a call that works; the required ones of the schema when empty.
         other_names: what callers call an argument of this tool, by its real name.
         actions: for a tool with `action`: which of them a call without it can mean.
+        documents: arguments that hold whole texts, kept to the letter whatever their name.
         stand_ins: words that callers write for its `action`, and the arguments that they mean.
     """
 
@@ -33,6 +34,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     example: dict[str, Any] = {}
     other_names: dict[str, tuple[str, ...]] = {}
     actions: dict[str, Takes] = {}
+    documents: tuple[str, ...] = ()
     stand_ins: dict[str, dict[str, Any]] = {}
 
     @property
@@ -121,6 +123,16 @@ _TRAITS: dict[str, Traits] = {
         effect="looks",
         example={"source": "paper.pdf"},
         other_names={"source": ("path", "file", "url", "filename", "file_path")},
+    ),
+    "render": Traits(
+        effect="replaces",
+        example={"source": "# Title\n\nSome text."},
+        other_names={
+            "source": ("markdown", "mermaid", "content", "text", "code", "diagram", "input"),
+            "name": ("filename", "file", "path", "output"),
+            "format": ("kind", "mode", "language"),
+        },
+        documents=("source",),
     ),
     "knowledge_save": Traits(
         effect="replaces", example={"keywords": "router password", "content": "It is on the box."}

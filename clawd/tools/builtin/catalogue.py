@@ -19,6 +19,7 @@ from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.open_url import OpenUrlTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
 from clawd.tools.builtin.plan import PlanTool
+from clawd.tools.builtin.render import RenderTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import ShellTool
 from clawd.tools.builtin.time import TimeTool
@@ -53,4 +54,5 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         WebFetchTool(deps),
         PdfExtractTool(deps),
         PlanTool(deps),
+        RenderTool(deps),
     ]

@@ -13,10 +13,10 @@ from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.tools.base import Tool, ToolContext, ToolResult
+from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
-from clawd.tools.schema import decode_arguments
+from clawd.tools.schema import Form, decode_arguments
 
 
 class Bench:
@@ -60,14 +60,14 @@ class Bench:
             open_page=self.open_page,
         )
 
-    def risk(self, name: str, **arguments: Any) -> Assessment:
+    def risk(self, name: str, /, **arguments: Any) -> Assessment:
         tool = self.tool(name)
-        decoded = decode_arguments(json.dumps(arguments), tool.parameters)
+        decoded = decoded_for(tool, arguments)
         return tool.risk(decoded, self.context())
 
-    async def call(self, name: str, **arguments: Any) -> ToolResult:
+    async def call(self, name: str, /, **arguments: Any) -> ToolResult:
         tool = self.tool(name)
-        decoded = decode_arguments(json.dumps(arguments), tool.parameters)
+        decoded = decoded_for(tool, arguments)
         return await tool.invoke(decoded, self.context())
 
     def put(self, path: str, text: str) -> Path:
@@ -75,6 +75,11 @@ class Bench:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return file
+
+
+def decoded_for(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    form = Form(schema=tool.parameters, documents=traits_of(tool).documents)
+    return decode_arguments(json.dumps(arguments), tool.parameters, form)
 
 
 @pytest.fixture

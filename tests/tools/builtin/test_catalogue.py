@@ -34,6 +34,7 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "web_fetch": (["url"], ["max_bytes"]),
     "pdf_extract": (["source"], ["pages"]),
     "plan": (["action"], ["text", "id", "status", "items"]),
+    "render": (["source"], ["name", "format"]),
 }
 
 _STARTS_PROCESS = {"shell", "evaluate", "web_search", "web_fetch", "pdf_extract"}
@@ -81,6 +82,7 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
         ("pdf_extract", {"source": "https://example.org/a.pdf"}, "medium"),
         ("pdf_extract", {"source": "a.pdf"}, "low"),
         ("http", {"url": "https://example.org/", "method": "POST"}, "high"),
+        ("render", {"source": "# x", "name": "x.html"}, "low"),
     ],
     fresh=["bench"],
 )
