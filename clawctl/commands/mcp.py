@@ -262,7 +262,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 
     A URL is connected as --alias until the daemon ends; `mcp add` writes one into the config.
     """
-    url = alias if "://" in alias else ""
+    url = alias if alias.startswith(("http://", "https://")) else ""
     if url and not called:
         raise click.UsageError(f"say what it is called: clawctl mcp connect {url} --alias NAME")
     if not url and (called or token_env):

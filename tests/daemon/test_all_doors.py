@@ -22,10 +22,15 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     made.close()
 
 
-def doors_for(case: Case, attempt: Attempt) -> dict[str, Door]:
+def doors_for(house: House, case: Case, attempt: Attempt) -> dict[str, Door]:
+    if case.is_stopped:  # no model is asked over HTTP then, so there is no call (test_stopped.py)
+        return {name: door for name, door in DOORS.items() if "/chat" not in name}
     if case.person == "absent":
         return DOORS
-    return DOORS | MODELS | (CLIENTS if is_object(attempt.arguments) else {})
+    # Behind a program nobody answers: a question is not offered to it, nor named among the tools.
+    offered = {tool.name for tool in house.inside.daemon.registry.all()} - {"ask_user"}
+    takes_it = is_object(attempt.arguments) and case.tool in offered
+    return DOORS | MODELS | (CLIENTS if takes_it else {})
 
 
 def is_object(text: str) -> bool:
@@ -38,7 +43,7 @@ def is_object(text: str) -> bool:
 def by_every_door(house: House, case: Case, attempt: Attempt, *, tainted: bool = False) -> Told:
     """Make the call at every door, each time in the same circumstances; return what all said."""
     found: dict[str, tuple[Told, Effects]] = {}
-    for name, door in doors_for(case, attempt).items():
+    for name, door in doors_for(house, case, attempt).items():
         arrange(house.inside, case)
         before = effects(house.inside.workspace)
         there = msgspec.structs.replace(

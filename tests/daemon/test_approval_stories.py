@@ -66,10 +66,12 @@ def test_another_client_answers_and_its_rule_is_listed_and_revoked(home: Home) -
     assert home.ctl("agent", "-m", "write it").returncode == 0
     assert home.ctl("approval", "revoke", rule["id"]).returncode == 0
     assert home.ctl("agent", "-m", "write it").returncode == 4
-    assert [(r["status"], r["approval"]) for r in home.receipt_lines()] == [
-        ("allowed", "user"),
-        ("allowed", "rule"),
-        ("denied", "none"),
+    assert [(r["tool"], r["status"], r["approval"]) for r in home.receipt_lines()] == [
+        ("approval_rule", "allowed", "user"),
+        ("file_write", "allowed", "user"),
+        ("file_write", "allowed", "rule"),
+        ("approval_rule", "allowed", "user"),
+        ("file_write", "denied", "none"),
     ]
 
 

@@ -125,7 +125,7 @@ def test_the_repl_lists_the_files_of_its_conversation(home: Home) -> None:
 
 def test_what_was_kept_survives_kill_9(home: Home) -> None:
     home.configure({"text": "done"})
-    home.ctl("agent", "-m", "long " * 20_000)
+    home.ctl("agent", "-m", "hello")
     conversation = conversation_of(home)
     for number in range(4):
         name = f"f{number}.txt"
@@ -133,11 +133,9 @@ def test_what_was_kept_survives_kill_9(home: Home) -> None:
         assert home.ctl(*add, stdin=f"content {number}").returncode == 0
         home.kill()
         listed = home.json("files", "list", "-c", conversation)
-        expected = {"message-1.txt", *(f"f{each}.txt" for each in range(number + 1))}
+        expected = {f"f{each}.txt" for each in range(number + 1)}
         assert {each["name"] for each in listed} == expected
         assert home.ctl("files", "show", name, "-c", conversation).stdout == f"content {number}\n"
-    shown = home.ctl("files", "show", "message-1.txt", "-c", conversation).stdout
-    assert shown.strip() == ("long " * 20_000).strip()
     assert home.ctl("memory", "check").returncode == 0
 
 
