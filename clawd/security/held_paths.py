@@ -55,14 +55,23 @@ class HeldPaths:
     def locate(self, path: str | Path, rules: PathRules) -> Location:
         """Return where a path led when it was asked for first.
 
+        Under rules that were changed since it is judged by them, and must still lead there.
+
         Raises:
             InvalidRequestError: it is no path.
             ForbiddenError: what it leads through is being replaced all the time.
         """
         key = absolute(path, rules)
-        if key not in self._held:
-            self._held[key] = self._hold(path, rules)
-        return self._held[key].location
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = self._hold(path, rules)
+        elif held.rules != rules:
+            location = classify(path, rules)
+            if location.path != held.location.path:
+                raise _moved(held)
+            held = msgspec.structs.replace(held, location=location, rules=rules)
+            self._held[key] = held
+        return held.location
 
     def knows(self, path: str | Path, rules: PathRules) -> Location | None:
         """Return where a judged path leads, None for one that was not judged."""
