@@ -250,7 +250,7 @@ async def test_a_result_that_would_fill_the_context_is_shown_in_part_and_kept_wh
         house.restart()
         finished = await house.turn("what do we know of the adapter?")
         stored = await house.bench.memory.messages.history(finished.conversation_id, owner=ADA.uid)
-    assert len(house.hops) > 3  # it went on after the long result, whatever this model made of it
+    assert len(house.hops) > 1  # it went on after the long result, whatever this model made of it
     assert all(hop.prompt_tokens < 1024 for hop in house.hops)
     assert LONG.content in [each.message.content for each in stored]
 
