@@ -209,6 +209,9 @@ class CallPreparer:
         )
         try:
             assessment = tool.risk(arguments, context)
+        except OSError as error:
+            why = f"{tool.name} could not be assessed: {error.strerror}"
+            assessment = Assessment(risk="high", blocked=why)
         except Exception as error:  # noqa: BLE001 - a tool that cannot judge itself is blocked
             _log.error("%s could not assess its arguments", tool.name, exc_info=error)
             assessment = Assessment(risk="high", blocked=f"{tool.name} could not be assessed")

@@ -436,7 +436,8 @@ def test_p12_a_schema_that_cannot_be_held_is_logged_once(
     for _ in range(3):
         loose.note({"files__move": "a pattern that is none"})
     loose.note({"files__move": "another reason", "web__get": "a pattern that is none"})
-    assert [each.args for each in caplog.records] == [
+    own = [each for each in caplog.records if each.name == LooseSchemas.__module__]
+    assert [each.args for each in own] == [
         ("files__move", "a pattern that is none"),
         ("files__move", "another reason"),
         ("web__get", "a pattern that is none"),
