@@ -173,8 +173,8 @@ def _sampling(options: dict[str, object]) -> SamplingWishes | None:
     try:
         return msgspec.convert(given, SamplingWishes) if given else None
     except msgspec.ValidationError as error:
-        told = str(error).replace("`$.", "`--").replace("_", "-")
-        raise click.UsageError(f"{told[:1].lower()}{told[1:]}") from error
+        problem = str(error).replace("`$.", "`--").replace("_", "-")
+        raise click.UsageError(f"{problem[:1].lower()}{problem[1:]}") from error
 
 
 def _tools(options: dict[str, object]) -> tuple[str, ...]:

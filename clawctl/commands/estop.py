@@ -79,7 +79,7 @@ def _set(app: App, reason: str) -> EstopReport:
 
 
 def _served_home(app: App) -> Layout | None:
-    """Return the home that is meant if a daemon serves it; None where only a call can tell."""
+    """Return the home if a daemon serves it; None where only a call can find out."""
     if app.socket or (os.environ.get("CLAWD_SOCKET") and not os.environ.get("CLAWD_HOME")):
         return None
     where = layout()

@@ -53,7 +53,7 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
     if daemon is None:
         return _tell(StopReport(home=str(layout().home)), "No daemon runs.", as_json=as_json)
     report = _ended(app, daemon, limit_s)
-    how = {"killed": " It had to be killed.", "terminated": " It had to be told by a signal."}
+    how = {"killed": " It had to be killed.", "terminated": " It had to be ended by a signal."}
     told = f"The daemon (pid {daemon.pid}) has ended.{how.get(report.how, '')}"
     return _tell(report, told, as_json=as_json)
 

@@ -64,7 +64,7 @@ FORMS = (
     "kubectl create secret generic a --from-literal=password={P}", "New-User -Password '{P}'",
     "ALTER USER ada IDENTIFIED BY '{P}'", "ConvertTo-SecureString '{P}' -AsPlainText",
     # files of tools
-    "//registry.npmjs.org/:_authToken={U}", "_auth={B}", "machine a.example login ada password {P}",
+    "//npm.example.com/:_authToken={U}", "_auth={B}", "machine a.example login ada password {P}",
     "db.example:5432:app:ada:{P}", '{"auths": {"a.example": {"auth": "{B}"}}}', "requirepass {P}",
     "PrivateKey = {Z}", "client-key-data: {Z}", "root:$6$saltsalt$" + "abcdefghijklmnop/qrstuv:19000",
     "aws_secret_access_key = {L}", "api_token: {H}",
@@ -141,7 +141,7 @@ ORDINARY = (
     "checksum = \"" + "9a8b7c6d" * 8 + '"', "ETag: W/\"33a64df551425fcc55e4d42a148795d9f25f89d4\"",
     "ssh-rsa AAAAB3NzaC1yc2E" + "AAAADAQAB" * 12 + " ada@example", "10:5432:x", "total $5 $6 and $1",
     "-----BEGIN CERTIFICATE-----\n" + "MIIDdzCCAl+gAwIBAgIEAgAAuT" * 2 + "\n-----END CERTIFICATE-----",
-    "resolved \"https://registry.npmjs.org/@babel/core/-/core-7.1.0.tgz#" + "0f1e" * 10 + '"',
+    "resolved \"https://npm.example.com/@babel/core/-/core-7.1.0.tgz#" + "0f1e" * 10 + '"',
     "git@github.com:ada/project.git", "ssh://git@example.org:22/a", "http://[::1]:8080/a@b",
     "x86_64-unknown-linux-gnu-gcc-13.2.0-1ubuntu3", "http://localhost:8080/path?x=1&token=",
     "drwxr-xr-x 2 root root 4096 Nov 21 23:49 project", "2026-11-21T08:00:00Z INFO token requested",
