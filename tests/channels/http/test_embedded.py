@@ -16,7 +16,8 @@ pytestmark = pytest.mark.real_model
 pytest.importorskip("llama_cpp")
 
 ANSWER = "That is all I found about it."
-ENGINE = "[engine]\ntemperature = 0.0\nprefix_cache_disk_mb = 0\n"
+# Room for the offered tools and two turns, which the built-in 8192 is not for every tokeniser.
+ENGINE = "[engine]\nctx_size = 16384\ntemperature = 0.0\nprefix_cache_disk_mb = 0\n"
 
 
 async def both_ways(door: Served, body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
