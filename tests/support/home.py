@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,9 +108,22 @@ class Home:
         self.spawn(*how)
         assert self.daemon is not None
         deadline = time.monotonic() + DEADLINE_S
-        while self.ctl("--no-start", "status").returncode != 0:
+        while not self.is_listening():
             assert self.daemon.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
+            time.sleep(0.01)
+
+    def is_listening(self) -> bool:
+        """Return whether the control socket takes a client: the last step of a start."""
+        with contextlib.ExitStack() as kept:
+            try:
+                folder = os.open(self.path / "run", os.O_PATH | os.O_DIRECTORY)
+                kept.callback(os.close, folder)
+                client = kept.enter_context(socket.socket(socket.AF_UNIX))
+                client.connect(f"/proc/self/fd/{folder}/clawd.sock")  # of any length
+            except OSError:
+                return False
+        return True
 
     def log(self) -> str:
         """Return what the daemon logged, whoever started it."""
@@ -158,17 +172,18 @@ class Home:
                 self.daemon.wait()
             self.daemon = None
         deadline = time.monotonic() + DEADLINE_S
-        while pid is not None and _is_alive(pid):
+        while pid is not None and is_alive(pid):
             if time.monotonic() > deadline:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
 
 
-def _is_alive(pid: int) -> bool:
-    """Tell whether anything of a process runs; the first of its threads may end before the last.
+def is_alive(pid: int) -> bool:
+    """Return whether anything of a process runs; the first of its threads may end before the last.
 
-    Until the last one has, its lock is taken and its socket is open.
+    Until the last one has, its lock is taken and its socket is open. One that ended does not run,
+    however long it waits for somebody to collect its status.
     """
     about = Path(f"/proc/{pid}")
     try:
