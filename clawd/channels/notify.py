@@ -21,7 +21,8 @@ from clawd.channels.base import Channel, Outgoing
 from clawd.config.schema import NotifySection
 from clawd.errors import ClawError, ConfigError
 from clawd.runtime.hub import DaemonEvent
-from clawd.security.network import NetworkRules, Resolve, pinned_session, resolve_and_judge
+from clawd.security.network import NetworkRules, Resolve, resolve_and_judge
+from clawd.security.pinned import pinned_session
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,

@@ -8,7 +8,6 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import msgspec
-import stamina
 
 from clawd.errors import ProviderError
 
@@ -54,6 +53,8 @@ async def retrying(
     Tried again are network errors, connections not made in time, HTTP 408, 429 and 5xx. `who` is
     named in the log: a provider and its address.
     """
+    import stamina
+
     failed = 0
 
     def wait_or_stop(error: Exception) -> bool | float:

@@ -1,4 +1,7 @@
-"""Providers that are servers, made of their sections and keys."""
+"""Providers that are servers, made of their sections and keys.
+
+The HTTP client that they need is a fifth of what a daemon imports, so it is loaded with the first.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -6,10 +9,7 @@ from collections.abc import Mapping
 from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
 from clawd.errors import ConfigError
-from clawd.providers.anthropic import AnthropicProvider, AnthropicSettings
-from clawd.providers.anthropic_request import Dialect
 from clawd.providers.base import Provider
-from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.retry import RetrySettings
 from clawd.providers.unavailable import UnavailableProvider
 
@@ -28,12 +28,14 @@ def remote_provider(
         _log.warning("a provider is not available: %s", error.message)
         return UnavailableProvider(name, error)
     if section.kind == "anthropic":
-        return AnthropicProvider(_anthropic(name, section, retry), api_key=key)
-    return OpenAICompatibleProvider(_openai(name, section, retry), api_key=key)
+        return _anthropic(name, section, retry, key)
+    return _openai(name, section, retry, key)
 
 
-def _openai(name: str, section: ProviderSection, retry: RetrySettings) -> OpenAISettings:
-    return OpenAISettings(
+def _openai(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
+    from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
+
+    settings = OpenAISettings(
         name=name,
         base_url=section.base_url,
         model=section.model,
@@ -45,10 +47,14 @@ def _openai(name: str, section: ProviderSection, retry: RetrySettings) -> OpenAI
         read_timeout_s=section.timeout_s,
         retry=retry,
     )
+    return OpenAICompatibleProvider(settings, api_key=key)
 
 
-def _anthropic(name: str, section: ProviderSection, retry: RetrySettings) -> AnthropicSettings:
-    return AnthropicSettings(
+def _anthropic(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
+    from clawd.providers.anthropic import AnthropicProvider, AnthropicSettings
+    from clawd.providers.anthropic_request import Dialect
+
+    settings = AnthropicSettings(
         name=name,
         base_url=section.base_url,
         model=section.model,
@@ -64,3 +70,4 @@ def _anthropic(name: str, section: ProviderSection, retry: RetrySettings) -> Ant
         read_timeout_s=section.timeout_s,
         retry=retry,
     )
+    return AnthropicProvider(settings, api_key=key)

@@ -8,12 +8,11 @@ from aiohttp import web
 from clawd.errors import ForbiddenError, InvalidRequestError, ProviderError
 from clawd.security.network import (
     NetworkRules,
-    PinnedResolver,
     judge_url,
-    pinned_session,
     refused_because,
     resolve_and_judge,
 )
+from clawd.security.pinned import PinnedResolver, pinned_session
 from tests.support.rows import each_row
 
 _NOBODY = NetworkRules()

@@ -11,7 +11,6 @@ from clawd.providers.toolcalls.base import ParserFactory, ParserOptions, ToolCal
 from clawd.providers.toolcalls.families_a import FAMILIES_A, OPENINGS_A
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
 from clawd.providers.toolcalls.family import Family, Frames, always
-from clawd.providers.toolcalls.prompt_end import prompt_end
 
 FAMILIES = (
     *FAMILIES_A,
@@ -57,6 +56,8 @@ def detect(template: str) -> ParserFactory:
 @lru_cache(maxsize=_MODELS)
 def habits_of(template: str) -> Habits:
     """Return how a model with this chat template answers."""
+    from clawd.providers.toolcalls.prompt_end import prompt_end  # a template engine, with a model
+
     family = _family(template)
     is_open = prompt_end(template).endswith(tuple(opening for opening, _ in family.thoughts))
     thoughts = family.thoughts if family.hides_calls else ()
@@ -79,6 +80,8 @@ def out_of_reasoning(template: str, begun: str) -> str:
 
     A beginning that ends reasoning by itself is left alone, and so is an empty one.
     """
+    from clawd.providers.toolcalls.prompt_end import prompt_end
+
     family = _family(template)
     end = prompt_end(template) if begun and habits_of(template).starts_in_reasoning else ""
     for opening, closing in family.thoughts:

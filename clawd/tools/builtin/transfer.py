@@ -8,8 +8,8 @@ import asyncio
 import re
 import zlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 import yarl
 
@@ -19,10 +19,12 @@ from clawd.security.network import (
     Resolve,
     Target,
     judge_url,
-    pinned_session,
     resolve_and_judge,
 )
 from clawd.tools.base import ToolResult, failed
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -111,6 +113,8 @@ class Carrier:
         Raises:
             ClawError: the address asked for is refused, and nobody was connected to.
         """
+        import aiohttp
+
         host = request.target.host
         heard: list[Response] = []
         try:
@@ -149,6 +153,8 @@ class Carrier:
         )
 
     async def _send(self, request: Request, max_bytes: int) -> Response:
+        from clawd.security.pinned import pinned_session
+
         url = request.target.url
         pinned = await resolve_and_judge(url, self._rules, resolve=self._resolve)
         headers = dict(request.headers)
@@ -215,14 +221,14 @@ def _without_secrets(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() in _KEPT_ELSEWHERE}
 
 
-def _charset(answer: aiohttp.ClientResponse) -> str:
+def _charset(answer: "aiohttp.ClientResponse") -> str:
     try:
         return answer.charset or ""
     except ValueError:  # a content type that cannot be read names none
         return ""
 
 
-async def _limited_body(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+async def _limited_body(answer: "aiohttp.ClientResponse", limit: int) -> tuple[bytes, bool]:
     """Read at most `limit` bytes; the connection is closed with the rest unread."""
     unpacker = _Unpacker(answer.headers.get("Content-Encoding", "").strip().lower())
     parts: list[bytes] = []
