@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.here import clawd_here, environment, run_here
 from tests.support.screen import TerminalScreen, clawctl_screen
 from tests.support.terminal import Spawn, end, spawn_clawctl
 
@@ -76,6 +77,25 @@ def clawctl(environ: dict[str, str]) -> Run:
                 start_new_session=True,
                 check=False,
             )
+
+    return run
+
+
+@pytest.fixture
+def clawd_inside() -> Iterator[None]:
+    """Let clawctl, called in this process, run its offline `clawd` in it as well."""
+    with clawd_here():
+        yield
+
+
+@pytest.fixture
+def here(environ: dict[str, str], clawd_inside: None) -> Run:
+    """Run clawctl as `clawctl` does, in this process."""
+
+    def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        with environment(environ):
+            done = run_here(list(arguments), stdin=stdin)
+        return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
     return run
 

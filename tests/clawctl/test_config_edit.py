@@ -15,8 +15,8 @@ from tests.clawctl.conftest import Run
 
 
 @pytest.fixture
-def config(clawctl: Run, home: Path) -> Path:
-    assert clawctl("init").returncode == 0
+def config(here: Run, home: Path) -> Path:
+    assert here("init").returncode == 0
     return home / "config.toml"
 
 
@@ -29,11 +29,11 @@ def editor(environ: dict[str, str], folder: Path, script: str) -> None:
 
 
 def test_a_valid_text_replaces_the_config_and_keeps_its_mode(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path, config: Path
+    here: Run, environ: dict[str, str], tmp_path: Path, config: Path
 ) -> None:
     config.chmod(0o640)
     editor(environ, tmp_path, 'sed -i s/supervised/readonly/ "$1"')
-    done = clawctl("config", "edit")
+    done = here("config", "edit")
     assert done.returncode == 0, done.stderr
     assert "is replaced. It is in force when a daemon starts." in done.stdout
     assert tomllib.loads(config.read_text("utf-8"))["security"]["autonomy"] == "readonly"
@@ -41,11 +41,11 @@ def test_a_valid_text_replaces_the_config_and_keeps_its_mode(
 
 
 def test_an_invalid_text_is_kept_aside_and_the_config_stays(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path, config: Path
+    here: Run, environ: dict[str, str], tmp_path: Path, config: Path
 ) -> None:
     before = config.read_text("utf-8")
     editor(environ, tmp_path, 'sed -i s/supervised/godmode/ "$1"; echo "odd = 1" >> "$1"')
-    done = clawctl("config", "edit")
+    done = here("config", "edit")
     assert done.returncode == 1
     assert "godmode" in done.stderr
     assert "readonly, supervised" in done.stderr
@@ -58,19 +58,19 @@ def test_an_invalid_text_is_kept_aside_and_the_config_stays(
 
 
 def test_nothing_is_done_where_nothing_was_changed(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path, config: Path
+    here: Run, environ: dict[str, str], tmp_path: Path, config: Path
 ) -> None:
     editor(environ, tmp_path, "true")
     before = config.stat().st_ino
-    assert "Nothing was changed." in clawctl("config", "edit").stdout
+    assert "Nothing was changed." in here("config", "edit").stdout
     assert config.stat().st_ino == before
 
 
 def test_a_change_by_somebody_else_meanwhile_is_not_overwritten(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path, config: Path
+    here: Run, environ: dict[str, str], tmp_path: Path, config: Path
 ) -> None:
     editor(environ, tmp_path, f'sed -i s/supervised/readonly/ "$1"; echo "# theirs" >> {config}')
-    done = clawctl("config", "edit")
+    done = here("config", "edit")
     assert done.returncode == 1
     assert "somebody else" in done.stderr
     assert config.read_text("utf-8").endswith("# theirs\n")
@@ -78,20 +78,20 @@ def test_a_change_by_somebody_else_meanwhile_is_not_overwritten(
 
 
 def test_an_editor_that_fails_changes_nothing(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path, config: Path
+    here: Run, environ: dict[str, str], tmp_path: Path, config: Path
 ) -> None:
     before = config.read_text("utf-8")
     editor(environ, tmp_path, 'echo "autonomy = 1" > "$1"; exit 3')
-    done = clawctl("config", "edit")
+    done = here("config", "edit")
     assert done.returncode == 1
     assert "EDITOR=nano" in done.stderr
     assert config.read_text("utf-8") == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write every file")
-def test_a_config_that_may_not_be_written_says_how(clawctl: Run, config: Path) -> None:
+def test_a_config_that_may_not_be_written_says_how(here: Run, config: Path) -> None:
     config.chmod(0o400)
-    done = clawctl("config", "edit")
+    done = here("config", "edit")
     assert done.returncode == 1
     assert "sudo clawctl config edit" in done.stderr
 
@@ -201,22 +201,22 @@ def test_p12_any_text_is_set_as_it_is(value: str, key: str) -> None:
     assert found[name] == value
 
 
-def test_p12_config_set_writes_what_is_valid_and_nothing_else(clawctl: Run, home: Path) -> None:
+def test_p12_config_set_writes_what_is_valid_and_nothing_else(here: Run, home: Path) -> None:
     config = home / "config.toml"
-    done = clawctl("config", "set", "security.autonomy", "readonly")
+    done = here("config", "set", "security.autonomy", "readonly")
     assert done.returncode == 0, done.stderr
     assert f"there was no {config}: one with every key in it was made" in done.stderr
     before = config.read_text("utf-8")
     assert tomllib.loads(before)["security"]["autonomy"] == "readonly"
     assert before.count("#") > 100, "the comments are there still"
-    refused = clawctl("config", "set", "security.autonomy", "godmode")
+    refused = here("config", "set", "security.autonomy", "godmode")
     assert refused.returncode == 1
     assert "readonly, supervised" in refused.stderr
     assert config.read_text("utf-8") == before
-    assert clawctl("config", "set", "agent.max_tool_rounds", "3").returncode == 0
-    assert clawctl("config", "set", "default_model", "4").returncode == 0
+    assert here("config", "set", "agent.max_tool_rounds", "3").returncode == 0
+    assert here("config", "set", "default_model", "4").returncode == 0
     values = tomllib.loads(config.read_text("utf-8"))
     assert (values["agent"]["max_tool_rounds"], values["default_model"]) == (3, "4")
-    assert clawctl("config", "unset", "agent.max_tool_rounds").returncode == 0
+    assert here("config", "unset", "agent.max_tool_rounds").returncode == 0
     assert "max_tool_rounds" not in tomllib.loads(config.read_text("utf-8")).get("agent", {})
     assert not list(home.glob(".config.toml.*"))

@@ -22,7 +22,7 @@ from clawd.wire.reports import ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("own_home", "clawd_inside")
 
 WELL = {"version": __version__, "sandbox": "bwrap", "sandbox_layers": ("namespaces", "seccomp")}
 

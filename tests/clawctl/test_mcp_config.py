@@ -12,7 +12,7 @@ from clawctl.mcp_config import read_foreign, with_server
 from clawd.errors import InvalidRequestError
 from tests.support.rows import each_row
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("own_home", "clawd_inside")
 
 Capture = pytest.CaptureFixture[str]
 

@@ -1,4 +1,7 @@
-"""What works where no daemon runs: doctor and its mending, onboard, logs."""
+"""What works where no daemon runs: doctor and its mending, onboard, logs.
+
+The first one is played as people run it; the others say what it says, in this process.
+"""
 
 import json
 import os
@@ -18,8 +21,8 @@ from tests.support.terminal import Spawn
 pytestmark = pytest.mark.sandbox
 
 
-def doctor(clawctl: Run, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    done = clawctl("--no-start", "doctor", *options, "--json")
+def doctor(run: Run, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = run("--no-start", "doctor", *options, "--json")
     found = json.loads(done.stdout)
     # The worst of each kind: a check may have several findings.
     order = {"ok": 0, "note": 1, "wrong": 2}
@@ -40,8 +43,8 @@ def test_doctor_judges_a_fresh_home_without_a_daemon(clawctl: Run, home: Path) -
     assert not (home / "clawd.lock").exists()
 
 
-def test_doctor_mends_what_is_safe_after_saying_so(clawctl: Run, home: Path) -> None:
-    assert clawctl("init").returncode == 0
+def test_doctor_mends_what_is_safe_after_saying_so(here: Run, home: Path) -> None:
+    assert here("init").returncode == 0
     home.chmod(0o755)
     (home / "receipts.key").chmod(0o644)
     run = home / "run"
@@ -49,49 +52,49 @@ def test_doctor_mends_what_is_safe_after_saying_so(clawctl: Run, home: Path) -> 
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(run / "clawd.sock"))
     (home / "workspace").rmdir()
-    code, found = doctor(clawctl)
+    code, found = doctor(here)
     assert code == 1
     for check in ("home", "permissions", "socket", "workspace"):
         assert (found[check]["state"], found[check]["can_fix"]) == ("wrong", True), found[check]
         assert found[check]["fix"]
-    told = clawctl("--no-start", "doctor", "--fix").stdout
+    told = here("--no-start", "doctor", "--fix").stdout
     assert f"doing: Close it: chmod 700 {home}" in told
     assert "(mended)" in told
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "receipts.key").stat().st_mode) == 0o600
     assert not (run / "clawd.sock").exists()
     assert (home / "workspace").is_dir()
-    _, after = doctor(clawctl)
+    _, after = doctor(here)
     assert not any(each["can_fix"] for each in after.values())
 
 
-def test_doctor_names_every_problem_of_a_config(clawctl: Run, home: Path) -> None:
+def test_doctor_names_every_problem_of_a_config(here: Run, home: Path) -> None:
     (home / "config.toml").write_text('autonom = 1\n[security]\nautonomy = "godmode"\n')
     (home / "config.toml").chmod(0o600)
-    done = clawctl("--no-start", "doctor")
+    done = here("--no-start", "doctor")
     assert done.returncode == 1
     assert "godmode" in done.stdout
     assert "autonom" in done.stdout
 
 
-def test_doctor_sees_a_chain_that_was_edited(clawctl: Run, home: Path) -> None:
-    assert clawctl("init").returncode == 0
+def test_doctor_sees_a_chain_that_was_edited(here: Run, home: Path) -> None:
+    assert here("init").returncode == 0
     (home / "tool_receipts.log").write_text('{"not": "a receipt"}\n')
-    code, found = doctor(clawctl)
+    code, found = doctor(here)
     assert code == 1
     assert found["receipts"]["state"] == "wrong"
     assert "clawctl receipt verify" in found["receipts"]["fix"]
 
 
 def test_onboard_changes_what_was_answered_only_and_keeps_a_copy(
-    clawctl: Run, home: Path, tmp_path: Path
+    here: Run, home: Path, tmp_path: Path
 ) -> None:
-    assert clawctl("init").returncode == 0
+    assert here("init").returncode == 0
     config = home / "config.toml"
     mine = config.read_text("utf-8").replace("[security]", "# mine, keep it\n[security]", 1)
     config.write_text(mine, "utf-8")
     words = ["--yes", "--no-test", "--autonomy", "full", "--workspace", str(tmp_path / "w w")]
-    done = clawctl("onboard", *words, "--json")
+    done = here("onboard", *words, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["changed"], report["tested"], report["ok"]) == (True, False, True)
@@ -101,17 +104,17 @@ def test_onboard_changes_what_was_answered_only_and_keeps_a_copy(
     changed = set(mine.splitlines()) ^ set(after.splitlines())
     assert {line.split(" =")[0] for line in changed} == {"workspace_dir", "autonomy"}
     assert config.with_name("config.toml.before-onboard").read_text("utf-8") == mine
-    again = json.loads(clawctl("onboard", *words, "--json").stdout)
+    again = json.loads(here("onboard", *words, "--json").stdout)
     assert again["changed"] is False
 
 
-def test_onboard_adds_servers_under_names_that_are_free(clawctl: Run, home: Path) -> None:
+def test_onboard_adds_servers_under_names_that_are_free(here: Run, home: Path) -> None:
     for model in ("one", "two"):
-        done = clawctl(
+        done = here(
             "onboard", "--yes", "--no-test", "--base-url", "http://127.0.0.1:1/v1", "--model", model
         )
         assert done.returncode == 0, done.stderr
-    shown = json.loads(clawctl("config", "show", "--json").stdout)["values"]
+    shown = json.loads(here("config", "show", "--json").stdout)["values"]
     assert shown["default_provider"] == "server2"
     assert shown["providers"]["models"]["server"]["model"] == "one"
     assert shown["providers"]["models"]["server2"]["model"] == "two"
@@ -126,21 +129,21 @@ def test_onboard_adds_servers_under_names_that_are_free(clawctl: Run, home: Path
         (["--autonomy", "godmode"], "readonly"),
     ],
 )
-def test_onboard_refuses_words_that_contradict(clawctl: Run, words: list[str], why: str) -> None:
-    done = clawctl("onboard", *words)
+def test_onboard_refuses_words_that_contradict(here: Run, words: list[str], why: str) -> None:
+    done = here("onboard", *words)
     assert done.returncode == 2
     assert why in done.stderr
 
 
-def test_onboard_leaves_a_config_alone_that_it_cannot_change(clawctl: Run, home: Path) -> None:
-    assert clawctl("init").returncode == 0
+def test_onboard_leaves_a_config_alone_that_it_cannot_change(here: Run, home: Path) -> None:
+    assert here("init").returncode == 0
     config = home / "config.toml"
     lines = config.read_text("utf-8").splitlines()
     text = "\n".join(
         'default_model = """\n"""' if x.startswith("default_model") else x for x in lines
     )
     config.write_text(text, "utf-8")
-    done = clawctl("onboard", "--yes", "--no-test", "--embedded")
+    done = here("onboard", "--yes", "--no-test", "--embedded")
     assert done.returncode == 1
     assert "left to you" in done.stderr
     assert config.read_text("utf-8") == text
@@ -170,34 +173,34 @@ def test_onboard_asks_at_most_five_things_on_a_terminal(spawn: Spawn, home: Path
     assert 'autonomy = "readonly"' in text
 
 
-def test_logs_of_a_daemon_that_ended_are_read_from_the_file(clawctl: Run, home: Path) -> None:
+def test_logs_of_a_daemon_that_ended_are_read_from_the_file(here: Run, home: Path) -> None:
     (home / "clawd.log").write_text("".join(f"line {n}\x1b[2J\n" for n in range(9)))
-    done = clawctl("--no-start", "logs", "-n", "2")
+    done = here("--no-start", "logs", "-n", "2")
     assert done.returncode == 0
     assert done.stdout == "line 7‹U+001B›[2J\nline 8‹U+001B›[2J\n"
-    items = json.loads(clawctl("logs", "-n", "1", "--json").stdout)
+    items = json.loads(here("logs", "-n", "1", "--json").stdout)
     assert [each["text"] for each in items] == ["line 8\x1b[2J"]
 
 
-def test_logs_say_where_there_are_none(clawctl: Run) -> None:
-    done = clawctl("--no-start", "logs")
+def test_logs_say_where_there_are_none(here: Run) -> None:
+    done = here("--no-start", "logs")
     assert done.returncode == 1
     assert "there is no log" in done.stderr
     assert "hint:" in done.stderr
 
 
 def test_onboard_installs_the_service_when_it_is_told_to(
-    clawctl: Run, environ: dict[str, str], tmp_path: Path
+    here: Run, environ: dict[str, str], tmp_path: Path
 ) -> None:
     systemd = FakeSystemd(tmp_path / "systemd")
     environ["PATH"] = f"{systemd.path}{os.pathsep}{environ['PATH']}"
-    done = clawctl("onboard", "--yes", "--no-test", "--service", "--json")
+    done = here("onboard", "--yes", "--no-test", "--service", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["service"] is True
     assert "systemctl --user enable clawd.socket clawd.service" in systemd.calls()
     assert (tmp_path / ".config/systemd/user/clawd.service").exists()
     systemd.says("fail.enable", "no room\n")
-    refused = clawctl("onboard", "--yes", "--no-test", "--service")
+    refused = here("onboard", "--yes", "--no-test", "--service")
     assert refused.returncode == 1
     assert "no room" in refused.stderr
 
@@ -215,14 +218,14 @@ def test_onboard_asks_the_model_one_thing_and_leaves_no_conversation(tmp_path: P
 
 
 def test_p3_without_llama_cpp_doctor_and_onboard_name_the_line_that_installs_it(
-    clawctl: Run, spawn: Spawn, environ: dict[str, str], tmp_path: Path
+    clawctl: Run, here: Run, spawn: Spawn, environ: dict[str, str], tmp_path: Path
 ) -> None:
     shim = tmp_path / "shim"
     shim.mkdir()
     hide = "import sys; sys.modules['llama_cpp'] = None\n"
     (shim / "sitecustomize.py").write_text(hide, "utf-8")
     environ["PYTHONPATH"] = f"{shim}{os.pathsep}{environ['PYTHONPATH']}"
-    assert clawctl("init").returncode == 0
+    assert here("init").returncode == 0
     code, found = doctor(clawctl)
     assert code == 1
     assert found["model"]["state"] == "wrong"

@@ -10,8 +10,8 @@ import pytest
 
 from clawctl import schemas
 from tests.clawctl.contract.rows import ROWS, USAGE
-from tests.clawctl.contract.world import Ended, environment, run_here
 from tests.support.command_tree import every_command
+from tests.support.here import Ended, environment, run_here
 from tests.support.rows import each_row
 from tests.support.schema_check import is_valid
 

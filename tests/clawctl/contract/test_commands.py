@@ -10,8 +10,9 @@ import pytest
 
 from clawctl import schemas
 from tests.clawctl.contract.rows import ROWS, USAGE
-from tests.clawctl.contract.world import Ended, World, environment
+from tests.clawctl.contract.world import World
 from tests.clawctl.test_usage import NEEDING_THE_WORLD, PATHS, WITH_JSON, assert_usage, schema
+from tests.support.here import Ended, clawd_here, environment
 from tests.support.home import Home
 from tests.support.rows import each_row
 from tests.support.schema_check import is_valid
@@ -26,7 +27,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = Home(folder)
     made = World(home, folder)
     editor = str(folder / "editor")
-    with environment({**home.environ, "EDITOR": editor, "VISUAL": editor}):
+    with (
+        environment({**home.environ, "EDITOR": editor, "VISUAL": editor}),
+        clawd_here(),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        # No unit here refuses to be reloaded, and what has not refused by then never does.
+        patch.setattr("clawctl.commands.service.RELOAD_PATIENCE_S", 0.05)
         made.fill()
         try:
             yield made

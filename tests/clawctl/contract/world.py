@@ -1,19 +1,13 @@
 """A real daemon with something of everything in it, and names for what rows need."""
 
-import contextlib
-import io
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from clawctl.client import Client, connect
-from clawctl.main import main
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.key_methods import CreateKey
 from clawd.wire.mcp_methods import ConnectMcp, DiffMcp, ListMcpServers
@@ -29,6 +23,7 @@ from clawd.wire.methods import (
 from clawd.wire.session_methods import WriteSessionFile
 from tests.plugins.plugin_files import plugin
 from tests.support.fake_systemd import FakeSystemd
+from tests.support.here import Ended, run_here
 from tests.support.home import Home
 from tests.support.terminal import code_of, end, spawn_clawctl
 
@@ -36,25 +31,6 @@ LIMIT_S = 60.0
 # They hand their descriptors on, and write to no stream of this process.
 WITH_DESCRIPTORS = (["mcp", "serve"], ["service", "logs"])
 SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    code: int
-    out: str
-    err: str
-
-
-def run_here(words: list[str], *, stdin: str = "") -> Ended:
-    """Run the command line in this process, with streams of its own."""
-    out, err = _text(), _text()
-    sys_in = sys.stdin
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(words)
-    finally:
-        sys.stdin = sys_in
-    return Ended(code=code, out=_value(out), err=_value(err))
 
 
 class World:
@@ -279,31 +255,3 @@ class World:
     def _file(self, name: str) -> str:
         self.call(WriteSessionFile(conversation_id=self.conversation, name=name, content=b"text"))
         return name
-
-
-class _Bytes(io.TextIOWrapper):
-    """A stream of text whose bytes can be read back."""
-
-
-def _text() -> _Bytes:
-    return _Bytes(io.BytesIO(), encoding="utf-8", write_through=True)
-
-
-def _value(stream: _Bytes) -> str:
-    stream.flush()
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode()
-
-
-@contextlib.contextmanager
-def environment(values: dict[str, str]) -> Iterator[None]:
-    """Let this process see what the daemon's environment has."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
