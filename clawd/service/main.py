@@ -1,4 +1,7 @@
-"""`clawd`: the daemon's command line. In the foreground; also checks and writes configurations."""
+"""`clawd`: the daemon's command line. In the foreground; also checks and writes configurations.
+
+Each act imports what it needs: whoever checks a config waits for no daemon to be loaded.
+"""
 
 import argparse
 import asyncio
@@ -16,16 +19,7 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import redacted, settings, toml_value
 from clawd.config.schema import json_schema
 from clawd.errors import ClawError, ConfigError, ReceiptError
-from clawd.memory.store import Memory
 from clawd.paths import layout, user_home
-from clawd.receipts.keys import first_public_key
-from clawd.receipts.verify import ChainHead, read_head
-from clawd.security.hardening import harden_process
-from clawd.security.redact import load_or_create_key
-from clawd.service.checkup import checkup
-from clawd.service.home import make_folders, redactor_of
-from clawd.service.lifecycle import run
-from clawd.service.logs import set_up
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,6 +60,11 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from clawd.security.hardening import harden_process
+    from clawd.service.home import make_folders, redactor_of
+    from clawd.service.lifecycle import run
+    from clawd.service.logs import set_up
+
     harden_process()
     loaded = load(options.config)
     make_folders(loaded)
@@ -77,6 +76,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
+    from clawd.security.redact import load_or_create_key
+
     where = layout(os.environ)
     done = initialise(where)
     loaded = load(options.config)
@@ -91,6 +92,9 @@ def _init(options: argparse.Namespace) -> int:
 
 def _first_public_key(loaded: Loaded) -> str:
     """Return a sentence with the public key to keep; the first start of a chain makes it."""
+    from clawd.receipts.keys import first_public_key
+    from clawd.receipts.verify import ChainHead, read_head
+
     path, where = loaded.config.receipts.path, loaded.layout
     try:
         head = read_head(path, first_public_key_path=where.checkpoint_public_key)
@@ -101,6 +105,8 @@ def _first_public_key(loaded: Loaded) -> str:
 
 
 async def _make_memory(loaded: Loaded) -> None:
+    from clawd.memory.store import Memory
+
     memory = await Memory.open(loaded.config.memory.path)
     await memory.close()
 
@@ -130,6 +136,8 @@ def _config_schema(_options: argparse.Namespace) -> int:
 
 
 def _checkup(options: argparse.Namespace) -> int:
+    from clawd.service.checkup import checkup
+
     found = asyncio.run(checkup(options.config, os.environ))
     _print(msgspec.to_builtins(found), as_json=True, text="")
     return 1 if found.problems else 0

@@ -133,6 +133,6 @@ def test_what_was_seen_of_tools_lies_in_the_home(tmp_path: Path) -> None:
 
 
 def test_a_daemon_does_not_load_the_library_before_a_server_is_connected() -> None:
-    code = "import sys, clawd.service.main; sys.exit('mcp' in sys.modules)"
+    code = "import sys, clawd.service.lifecycle; sys.exit('mcp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 0
