@@ -33,6 +33,9 @@ def texts(source: Path) -> Iterator[str]:
 @each_row("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_messages_name_commands_and_values_that_there_are(source: Path) -> None:
     context = click.Context(cli)
+    written = source.read_text(encoding="utf-8")
+    if "clawctl" not in written and "sandbox" not in written:
+        return  # it names neither
     for text in texts(source):
         for name, sub in COMMAND.findall(text):
             assert name in COMMANDS, text

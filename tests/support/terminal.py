@@ -69,6 +69,7 @@ def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
         dimensions=(40, 120),
     )
     child.delaybeforesend = None
+    child.delayafterread = None
     # The Enter key; the editor takes a line feed for Ctrl-J, which begins a new line.
     child.linesep = "\r"
     return child
@@ -76,7 +77,7 @@ def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
 
 def code_of(child: Any) -> int:
     """Read a program to its end and return its exit code."""
-    child.expect(pexpect.EOF)
+    child.expect(pexpect.EOF, searchwindowsize=1)  # nothing is looked for in what it says
     # Its terminal goes a moment before it does: closing it now could still send it a signal.
     child.wait()
     child.close()
