@@ -23,7 +23,7 @@ from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 RUN_PARTS = ("project", "engine")
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
 # a Debian root to boot.
-ONLY_CI = "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted"
+ONLY_CI = "sdks or litellm or mcp_servers or conformance or clis or browser or package or distribution or booted"
 TESTS = f"not slow and not ({ONLY_CI})"
 # What is quick and depends on nothing but Python: for `make check` and for the other interpreters.
 FAST_TESTS = f"not real_model and not daemon and not terminal and not fault and ({TESTS})"

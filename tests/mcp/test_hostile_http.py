@@ -4,6 +4,8 @@ In every case a well-behaved server beside it goes on, and the call is answered 
 """
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from clawd.mcp.model import ServerSettings
 from tests.mcp.http_server import HttpServer
 from tests.mcp.world import PATIENT, World, nothing, told
+from tests.support.rows import all_at_once
 
 # What it does, how it stands afterwards, and what the call's answer says.
 CASES = [
@@ -82,8 +85,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await world.close()
 
 
-@pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Serve]:
     servers: list[HttpServer] = []
 
     async def start(how: str) -> HttpServer:
@@ -92,37 +95,54 @@ async def serve() -> AsyncIterator[Serve]:
         servers.append(server)
         return server
 
-    yield start
-    for server in servers:
-        await server.close()
+    try:
+        yield start
+    finally:
+        for server in servers:
+            await server.close()
 
 
-@pytest.mark.parametrize(("how", "link", "words"), CASES, ids=[case[0] for case in CASES])
-async def test_a_server_that_misbehaves_harms_nobody_else(
-    world: World, serve: Serve, how: str, link: str | None, words: str
-) -> None:
-    bad = settings_of(
-        await serve(how),
-        connect_timeout_s=_HANGS_AT_CONNECT.get(how, 60.0),
-        call_timeout_s=1.0 if how in _HANGS_IN_CALL else 60.0,
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    async with serving() as start:
+        yield start
+
+
+@pytest.mark.timeout(600)
+async def test_a_server_that_misbehaves_harms_nobody_else(tmp_path: Path) -> None:
+    await all_at_once(
+        (how, functools.partial(_harms_nobody_else, tmp_path / how, how, link, words))
+        for how, link, words in CASES
     )
-    if link != "waiting":
-        world.timing = PATIENT
-    world.start(bad, settings_of(await serve("good"), alias="beside"))
-    await world.ready("beside")
-    async with asyncio.timeout(90):
-        await world.servers.connect(how)
-    async with asyncio.TaskGroup() as group:
-        result = group.create_task(world.call(how))
-        others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
-    assert words in told(result.result())
-    assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
-    assert told(await world.call("beside", "still here")) == "still here"
-    assert world.state("beside").connects == 1
-    if link == "waiting":  # until it is tried again, which is soon
-        await world.until(lambda: (how, "waiting") in world.links)
-    elif link is not None:
-        assert world.state(how).link == link, world.state(how).problem
+
+
+async def _harms_nobody_else(folder: Path, how: str, link: str | None, words: str) -> None:
+    folder.mkdir()
+    world = World(folder)
+    async with serving() as serve, contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(world.close)
+        bad = settings_of(
+            await serve(how),
+            connect_timeout_s=_HANGS_AT_CONNECT.get(how, 60.0),
+            call_timeout_s=1.0 if how in _HANGS_IN_CALL else 60.0,
+        )
+        if link != "waiting":
+            world.timing = PATIENT
+        world.start(bad, settings_of(await serve("good"), alias="beside"))
+        await world.ready("beside")
+        async with asyncio.timeout(90):
+            await world.servers.connect(how)
+        async with asyncio.TaskGroup() as group:
+            result = group.create_task(world.call(how))
+            others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
+        assert words in told(result.result())
+        assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
+        assert told(await world.call("beside", "still here")) == "still here"
+        assert world.state("beside").connects == 1
+        if link == "waiting":  # until it is tried again, which is soon
+            await world.until(lambda: (how, "waiting") in world.links)
+        elif link is not None:
+            assert world.state(how).link == link, world.state(how).problem
 
 
 async def test_one_failed_call_does_not_touch_those_beside_it(world: World, serve: Serve) -> None:

@@ -5,17 +5,21 @@ is left when the servers are closed.
 """
 
 import asyncio
+import functools
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from clawd.mcp.tap import _PROGRESS_EVERY_S
+from clawd.security.sandbox_result import Level
 from tests.mcp.world import PATIENT, World, told
 from tests.security.test_sandbox_process import processes_with
+from tests.support.rows import all_at_once
 
 pytestmark = pytest.mark.sandbox
 
@@ -74,56 +78,72 @@ _HANGS_AT_CONNECT = {
 _HANGS_IN_CALL = {"hang-in-call", "stops-reading"}
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    world = World(tmp_path)
-    yield world
-    await world.close()
+@asynccontextmanager
+async def world_in(folder: Path, level: Level = "bwrap") -> AsyncIterator[World]:
+    """Make a world of which nothing may be left when it is closed."""
+    folder.mkdir(exist_ok=True)
+    world = World(folder, level)
+    try:
+        yield world
+    finally:
+        await world.close()
     assert processes_with(world.tag) == []
     assert world.registry.held == set()
 
 
-@pytest.mark.parametrize(("how", "link", "words"), CASES, ids=[case[0] for case in CASES])
-async def test_a_server_that_misbehaves_harms_nobody_else(
-    world: World, how: str, link: str | None, words: str
-) -> None:
-    bad = world.program(
-        how,
-        connect_timeout_s=_HANGS_AT_CONNECT.get(how, 60.0),
-        call_timeout_s=1.0 if how in _HANGS_IN_CALL else 60.0,
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_in(tmp_path) as world:
+        yield world
+
+
+@pytest.mark.timeout(600)
+async def test_a_server_that_misbehaves_harms_nobody_else(tmp_path: Path) -> None:
+    await all_at_once(
+        (how, functools.partial(_harms_nobody_else, tmp_path / how, how, link, words))
+        for how, link, words in CASES
     )
-    if link != "waiting":
-        world.timing = PATIENT
-    beside = msgspec.structs.replace(world.program("good"), alias="beside")
-    world.start(bad, beside)
-    await world.ready("beside")
-    async with asyncio.timeout(90):
-        await world.servers.connect(how)
-    if link is not None:
-        await world.until(lambda: world.state(how).link in {link, "waiting"})
-        assert world.state(how).link == link, world.state(how).problem
-    async with asyncio.TaskGroup() as group:
-        result = group.create_task(world.call(how))
-        others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
-    assert words in told(result.result())
-    assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
-    assert told(await world.call("beside", "still here")) == "still here"
-    assert world.state("beside").connects == 1
-    await world.close()
-    assert processes_with(world.tag) == []
+
+
+async def _harms_nobody_else(folder: Path, how: str, link: str | None, words: str) -> None:
+    async with world_in(folder) as world:
+        bad = world.program(
+            how,
+            connect_timeout_s=_HANGS_AT_CONNECT.get(how, 60.0),
+            call_timeout_s=1.0 if how in _HANGS_IN_CALL else 60.0,
+        )
+        if link != "waiting":
+            world.timing = PATIENT
+        beside = msgspec.structs.replace(world.program("good"), alias="beside")
+        world.start(bad, beside)
+        await world.ready("beside")
+        async with asyncio.timeout(90):
+            await world.servers.connect(how)
+        if link is not None:
+            await world.until(lambda: world.state(how).link in {link, "waiting"})
+            assert world.state(how).link == link, world.state(how).problem
+        async with asyncio.TaskGroup() as group:
+            result = group.create_task(world.call(how))
+            others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
+        assert words in told(result.result())
+        assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
+        assert told(await world.call("beside", "still here")) == "still here"
+        assert world.state("beside").connects == 1
 
 
 @pytest.mark.parametrize("level", [pytest.param("landlock", marks=pytest.mark.landlock), "none"])
-@pytest.mark.parametrize("how", ["good", "ignores-everything", "grandchildren", "dies-in-call"])
-async def test_at_the_other_levels_nothing_is_left_either(
-    tmp_path: Path, level: str, how: str
-) -> None:
-    world = World(tmp_path, level)  # type: ignore[arg-type]
-    world.start(world.program(how))
-    await world.ready(how)
-    assert told(await world.call(how))
-    await world.close()
-    assert processes_with(world.tag) == []
+async def test_at_the_other_levels_nothing_is_left_either(tmp_path: Path, level: Level) -> None:
+    await all_at_once(
+        (how, functools.partial(_leaves_nothing, tmp_path / how, level, how))
+        for how in ("good", "ignores-everything", "grandchildren", "dies-in-call")
+    )
+
+
+async def _leaves_nothing(folder: Path, level: Level, how: str) -> None:
+    async with world_in(folder, level) as world:
+        world.start(world.program(how))
+        await world.ready(how)
+        assert told(await world.call(how))
 
 
 async def test_one_that_dies_when_idle_is_noticed_and_comes_back(world: World) -> None:
@@ -295,11 +315,11 @@ async def test_the_last_words_are_kept_in_a_file_without_secrets(world: World) -
     world.start(world.program("stderr-flood"), world.program("dies-at-connect"))
     await world.ready("stderr-flood")
     await world.until(lambda: "last words" in world.state("dies-at-connect").problem)
-    await world.printed("stderr-flood", "complaint", at_least=60_001)
+    await world.printed("stderr-flood", "complaint", at_least=50_001)
     await world.close()
     log = world.folder / "stderr-flood.stderr.log"
     assert log.stat().st_mode & 0o777 == 0o600
-    assert 60_000 < log.stat().st_size <= 64 << 10
+    assert 50_000 < log.stat().st_size <= 64 << 10  # cut at the end of a line of 10,001 bytes
     assert "configuration" in (world.folder / "dies-at-connect.stderr.log").read_text()
 
 
@@ -369,17 +389,15 @@ async def test_p11_a_program_that_cannot_run_is_reported_with_what_to_do(
         assert [word for word in words if word not in problem] == [], problem
 
 
-@pytest.mark.parametrize(
-    ("how", "revision", "connects"),
-    [("slow-newest", "2026-07-28", 2), ("slow-newest-always", "2025-11-25", 2)],
-)
 async def test_h8_one_that_is_slow_to_name_the_newest_revision_is_connected_in_it_once_more(
-    world: World, how: str, revision: str, connects: int
+    world: World,
 ) -> None:
-    world.start(
-        msgspec.structs.replace(world.program(how), workspace_access="write", connect_timeout_s=5.0)
-    )
-    await world.until(lambda: world.state(how).connects >= connects)
-    assert (await world.ready(how, connects=connects)).revision == revision
-    assert told(await world.call(how, "hi")) == "hi"
-    assert world.state(how).connects == connects
+    revisions = {"slow-newest": "2026-07-28", "slow-newest-always": "2025-11-25"}
+    programs = [world.program(how) for how in revisions]
+    replace = functools.partial(msgspec.structs.replace, workspace_access="write")
+    world.start(*(replace(program, connect_timeout_s=5.0) for program in programs))
+    for how, revision in revisions.items():
+        await world.until(lambda how=how: world.state(how).connects >= 2)  # type: ignore[misc]
+        assert (await world.ready(how, connects=2)).revision == revision
+        assert told(await world.call(how, "hi")) == "hi"
+        assert world.state(how).connects == 2

@@ -9,6 +9,7 @@ from clawd.receipts.record import Receipt
 from clawd.receipts.verify import verify
 from tests.receipts.samples import line, signed_chain
 from tests.support import second_verifier
+from tests.support.rows import thorough
 
 COUNT = 1000
 SIGNED_AT = (256, 300, 512, 768)
@@ -38,6 +39,18 @@ def place(index: int) -> int:
     """Return the number at which a line is missed: of a checkpoint, that of the next receipt."""
     entry = entries()[index]
     return entry.seq + 1 if isinstance(entry, Checkpoint) else entry.seq
+
+
+def sampled(indexes: range) -> list[int]:
+    """Return the indexes to tamper at: those around checkpoints and both ends, and one of seven.
+
+    All of them when thorough.
+    """
+    if thorough():
+        return list(indexes)
+    near = {index_of(seq) + step for seq in SIGNED_AT for step in (-2, -1, 0, 1, 2, 3)}
+    near |= {0, 1, indexes[-2], indexes[-1]}
+    return [index for index in indexes if index in near or index % 7 == 3]
 
 
 def index_of(number: int) -> int:

@@ -11,12 +11,13 @@ own, its patches are taken back after it, and what the row before wrote is gone.
 `fresh` are made anew for each row, in its folder; all others are shared by the rows.
 """
 
+import asyncio
 import contextlib
 import functools
 import inspect
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,27 @@ class Rows:
             lines = [f"{len(self._failures)} of {self.count} rows failed:"]
             lines += [f"- {name}: {_described(error)}" for name, error in self._failures]
             raise AssertionError("\n".join(lines)) from self._failures[0][1]
+
+
+async def all_at_once(
+    rows: Iterable[tuple[str, Callable[[], Awaitable[None]]]], *, width: int = 6
+) -> None:
+    """Play rows that mostly wait side by side, `width` at a time; one failure names all that fail.
+
+    Raises:
+        AssertionError: a row failed, or there was none.
+    """
+    found, gate = Rows(), asyncio.Semaphore(width)
+
+    async def play(name: str, act: Callable[[], Awaitable[None]]) -> None:
+        async with gate:
+            with found.row(name):
+                await act()
+
+    async with asyncio.TaskGroup() as group:
+        for name, act in rows:
+            group.create_task(play(name, act))
+    found.check()
 
 
 def each_row(
