@@ -23,12 +23,14 @@ from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 RUN_PARTS = ("project", "engine")
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
 # a Debian root to boot.
-ONLY_CI = "sdks or litellm or mcp_servers or conformance or clis or browser or package or distribution or booted"
+ONLY_CI = " or ".join(
+    ("sdks", "litellm", "mcp_servers", "conformance", "clis", "browser", "package", "distribution",
+     "booted")
+)  # fmt: skip
 TESTS = f"not slow and not ({ONLY_CI})"
 # What is quick and depends on nothing but Python: for `make check` and for the other interpreters.
 FAST_TESTS = f"not real_model and not daemon and not terminal and not fault and ({TESTS})"
-# Cases whose fixtures serve a whole file stay together on one worker (tests/conftest.py).
-ON_ALL_CORES = ("-n", "logical", "--maxprocesses", "8", "--dist", "loadgroup")
+MOST_WORKERS = 8
 MADE_HERE = (
     ".venv",
     ".venv-*",
@@ -253,10 +255,16 @@ def clean() -> int:
 def pytest(python: Path, *arguments: str) -> int:
     """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one.
 
-    A machine that keeps Python from caching what it compiled would have each of some thousand
+    Three workers share two cores, because a test waits for a third of its time. Cases whose
+    fixtures serve a whole file stay together on one worker (tests/conftest.py).
+
+    A machine that keeps Python from caching what it compiled would have each of some hundred
     daemons and children compile clawd anew, which is most of their time.
     """
-    words = [str(python), "-m", "pytest", *ON_ALL_CORES, *arguments, *extra_arguments()]
+    cores = len(os.sched_getaffinity(0))
+    workers = min(cores + (cores + 1) // 2, MOST_WORKERS) if cores > 1 else 1
+    spread = ["-n", str(workers), "--dist", "loadgroup"]
+    words = [str(python), "-m", "pytest", *spread, *arguments, *extra_arguments()]
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.call(words, env=environ)
 
