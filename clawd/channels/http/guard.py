@@ -40,7 +40,7 @@ class Traffic:
     """The requests that run, and whether new ones are taken."""
 
     def __init__(self) -> None:
-        self._running = 0
+        self._running: set[asyncio.Task[Any]] = set()
         self._is_over = asyncio.Event()
         self._is_over.set()
         self.is_draining = False
@@ -48,7 +48,7 @@ class Traffic:
     @property
     def running(self) -> int:
         """How many run now."""
-        return self._running
+        return len(self._running)
 
     def observing(self) -> Any:
         """Return the outermost middleware: counts and times requests, and says so in the log."""
@@ -59,7 +59,9 @@ class Traffic:
             connection = connection_of(request)
             if connection is not None:
                 connection.begin()
-            self._running += 1
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
             self._is_over.clear()
             began, status = time.monotonic(), 0
             try:
@@ -67,7 +69,7 @@ class Traffic:
                 status = response.status
                 return response
             finally:
-                self._running -= 1
+                self._running.discard(task)
                 if not self._running:
                     self._is_over.set()
                 if connection is not None:
@@ -81,6 +83,12 @@ class Traffic:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._is_over.wait()
+
+    async def cancel(self, limit_s: float) -> None:
+        """Cancel those that run, and wait until they have ended, at most that long."""
+        for task in self._running:
+            task.cancel()
+        await self.settle(limit_s)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if not self.is_draining:

@@ -107,6 +107,7 @@ class Server:
         self.stop_listening()
         runner, self._runner = self._runner, None
         if runner is not None:
+            await self._traffic.cancel(CANCEL_S)  # aiohttp would first wait for them once more
             await runner.cleanup()
 
 

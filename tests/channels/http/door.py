@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 
+from clawd.channels.http import server as http_server
 from clawd.channels.http.app import caller_of
 from clawd.channels.http.body import read_object
 from clawd.channels.http.server import Server
@@ -127,24 +129,29 @@ def statuses(data: bytes) -> list[int]:
 async def guarded(
     folder: Path, http: str = "", *, mode: str = "user", with_key: bool = True
 ) -> AsyncIterator[Guarded]:
-    """Serve the gateway of a daemon with routes that say who asked and what came."""
+    """Serve the gateway of a daemon with routes that say who asked and what came.
+
+    What nobody reads of a body is waited for shortly only.
+    """
     tables = f"[channels.http]\nenabled = true\nport = 0\n{http}\n"
-    async with daemon_in(folder, tables) as inside:
-        policy = PeerPolicy(mode="system" if mode == "system" else "user", owner_uid=os.geteuid())
-        holder: list[Guarded] = []
-        if with_key or "0.0.0.0" in http:
-            _, key = await inside.daemon.keys.create(OWNER, name="first", scopes=SCOPES, days=0)
-        else:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "LINGERING_S", 0.1)
+        async with daemon_in(folder, tables) as inside:
+            owner = os.geteuid()
+            policy = PeerPolicy(mode="system" if mode == "system" else "user", owner_uid=owner)
+            holder: list[Guarded] = []
             key = ""
-        server = await start_gateway(inside.daemon, policy, _routes(holder))
-        found = Guarded(inside, server)
-        found.key = key
-        holder.append(found)
-        try:
-            yield found
-        finally:
-            found.go_on.set()
-            await server.close()
+            if with_key or "0.0.0.0" in http:
+                _, key = await inside.daemon.keys.create(OWNER, name="first", scopes=SCOPES, days=0)
+            server = await start_gateway(inside.daemon, policy, _routes(holder))
+            found = Guarded(inside, server)
+            found.key = key
+            holder.append(found)
+            try:
+                yield found
+            finally:
+                found.go_on.set()
+                await server.close()
 
 
 def _routes(holder: list[Guarded]) -> list[web.RouteDef]:

@@ -4,11 +4,14 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
+import pytest
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
+from clawd.channels.http import side_by_side
 from clawd.channels.http.app import GATEWAY
 from clawd.channels.http.caller import caller_of
 from clawd.channels.http.exchange import Caller, Folding, ModelRequest
@@ -202,9 +205,10 @@ class _ClosingSlowly(Told):
 
 
 async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_before_has_not(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Codex closes its connection at response.completed, without reading to the end of the body.
+    monkeypatch.setattr(side_by_side, "CLOSE_LIMIT_S", 0.1)
     part = Told(Text(text="a part"), asyncio.Event(), finished())
     for told, mark, status in (
         (_ClosingSlowly(Text(text="all"), finished()), b"response.completed", "200"),
@@ -212,12 +216,13 @@ async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_be
     ):
         (tmp_path / status).mkdir()
         async with served(tmp_path / status, generations=told) as door:
-            body = {"input": "hello", "stream": True}
-            response = await door.session.post(door.url + "/v1/responses", json=body)
-            async for line in response.content:
-                if mark in line:
-                    break
-            response.close()
+            body = b'{"input": "hello", "stream": true}'
+            split = urlsplit(door.url)
+            reader, writer = await asyncio.open_connection(split.hostname, split.port)
+            head = f"POST /v1/responses HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            await reader.readuntil(mark)
+            writer.close()
             counts = door.app[COUNTS]
             async with asyncio.timeout(LIMIT_S):
                 while counts.open:
