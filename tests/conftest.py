@@ -7,13 +7,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import landlock_problem
+from clawd.security.sandbox_plan import ResourceLimits, Surroundings
+from clawd.security.sandbox_result import Level
 from tests.clients.places import lacking
 from tests.support.installed import no_machine
 from tests.support.rows import thorough
@@ -159,3 +163,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"{marker} is required here: {reason}")
         if reason:
             pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _known_levels() -> Iterator[None]:
+    """Try each kind of sandbox once: what works on a machine does so for every test after it."""
+    known: set[Surroundings] = set()
+    really_try = Sandbox._try
+
+    async def once(self: Sandbox, level: Level, host: Surroundings) -> str:
+        kind = msgspec.structs.replace(
+            host, home=None, forbidden_paths=(), limits=ResourceLimits(), closed=(), devices=""
+        )
+        if kind in known:
+            return ""
+        reason = await really_try(self, level, host)
+        if not reason:
+            known.add(kind)
+        return reason
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sandbox, "_try", once)
+        yield
