@@ -68,7 +68,7 @@ def on_discover(number: Any) -> bool:
     """Answer late, the first time or always; a file says that this is not the first."""
     if HOW == "slow-newest-always" or not pathlib.Path("started").exists():
         pathlib.Path("started").touch()
-        time.sleep(2.5)
+        time.sleep(2.0)
     return answer(
         number,
         {
@@ -230,7 +230,7 @@ def on_start() -> None:
     if HOW == "stderr-flood":
         threading.Thread(target=flood, daemon=True).start()
     if HOW == "dies-when-idle":
-        threading.Timer(1.0, os._exit, (4,)).start()
+        threading.Timer(0.5, os._exit, (4,)).start()
 
 
 def flood() -> None:
@@ -289,7 +289,7 @@ def main() -> None:
         while True:
             time.sleep(1)
     if HOW == "slow-close":
-        time.sleep(1.5)
+        time.sleep(0.4)
 
 
 main()
