@@ -255,7 +255,7 @@ async def test_legacy_never_asks_for_the_newest_revision(world: World, serve: Se
 
 async def test_one_that_ignores_the_question_is_not_asked_again(world: World, serve: Serve) -> None:
     server = await serve("hang-at-discover")
-    world.start(settings_of(server, connect_timeout_s=12.0))
+    world.start(settings_of(server, connect_timeout_s=5.0))
     await world.ready("hang-at-discover")
     await server.stop()
     await world.call("hang-at-discover")

@@ -23,9 +23,6 @@ LIMIT_S = 60.0
 PATIENT = msgspec.structs.replace(FAST, wait_s=LIMIT_S)
 """For calls that are to come through, however slowly a server comes up."""
 
-HASTY = msgspec.structs.replace(FAST, wait_s=0.3)
-"""For calls that are to fail."""
-
 
 def nothing(_now: float, _total: float | None, _message: str) -> None:
     """Take progress and do nothing."""
