@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -22,6 +23,11 @@ autonomy = "{autonomy}"
 """
 
 
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
+
+
 def plain(home: Home, *replies: dict[str, object], autonomy: str = "full") -> None:
     """Configure a scripted model that can call no tools."""
     script = home.path / "script.json"
@@ -35,7 +41,6 @@ def test_thoughts_alone_are_asked_for_again_and_at_last_are_the_answer(home: Hom
     assert (done.returncode, done.stdout.strip()) == (0, "It is noon."), done.stderr
     assert done.stderr.count("again: the model only thought and said nothing") == 2
     home.configure({"reasoning": "It must be noon."})
-    home.close()
     done = home.ctl("agent", "-m", "what time is it?")
     assert (done.returncode, done.stdout.strip()) == (0, "It must be noon."), done.stderr
     assert "its thoughts are the answer" in done.stderr
@@ -90,7 +95,6 @@ def test_an_answer_that_broke_off_is_asked_for_again_unless_that_is_switched_off
     assert done.stdout.strip().endswith("the whole answer")
     assert "again: the answer was empty or broke off" in done.stderr
     home.configure(broken, {"text": "never"}, tables="[agent]\nretry_on_incomplete = false")
-    home.close()
     done = home.ctl("agent", "-m", "hello")
     assert done.returncode != 0
     assert "never" not in done.stdout
@@ -106,10 +110,10 @@ def test_a_turn_is_stopped_in_mid_answer_when_its_time_is_up(home: Home) -> None
 def test_a_command_is_ended_when_the_time_of_its_turn_is_up(home: Home) -> None:
     home.configure(
         {"text": "I run it.", "tool_calls": [{"name": "shell", "arguments": {"command": SLOW}}]},
-        tables=f"[agent]\nwall_clock_budget_s = 8\n{SLEEPY}",
+        tables=f"[agent]\nwall_clock_budget_s = 3\n{SLEEPY}",
     )
     done = home.ctl("agent", "-m", "go")
-    assert (done.returncode, done.stdout) == (5, "I run it.\n\nI stopped: 8 s are used up.\n")
+    assert (done.returncode, done.stdout) == (5, "I run it.\n\nI stopped: 3 s are used up.\n")
     (receipt,) = home.receipt_lines()
     assert (receipt["tool"], receipt["status"], receipt["reason"]) == (
         "shell", "failed", "cancelled",

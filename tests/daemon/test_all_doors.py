@@ -74,7 +74,7 @@ def tainted_conversation(house: House) -> str:
     return line.id
 
 
-by_doors = settings(max_examples=15, deadline=None)
+by_doors = settings(max_examples=5, deadline=None)
 STOPPED = Case(
     tool="shell", arguments={"command": "ls"}, autonomy="full", person="approves", is_stopped=True
 )

@@ -15,6 +15,7 @@ from clawd.wire.methods import Reload, RunTool, Status
 from tests.channels.rpc.rig import request
 from tests.support.home import Home
 from tests.support.inprocess import OWNER, daemon_in
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -23,6 +24,11 @@ WRITE = {
     "tool_calls": [{"name": "file_write", "arguments": {"path": "a.txt", "content": "hello"}}],
 }
 TOLD = {"after": "tool", "text": "told"}
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def asking(home: Home) -> Any:

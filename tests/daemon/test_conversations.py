@@ -14,6 +14,7 @@ from clawd.wire.conversation_methods import CompressConversation
 from clawd.wire.events import ContextCompressed, Event, Notice, TurnFinished
 from clawd.wire.methods import SendMessage
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -21,6 +22,11 @@ SUMMARY = {"when": "<transcript>", "text": "They talked about adapters."}
 ANSWER = {"text": "You said: {{last_user}}"}
 SHORT = "[compression]\nat_messages = 12\nkeep_least = 2\nkeep_most = 4\n"
 CONTEXT = 3_000
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 @contextmanager

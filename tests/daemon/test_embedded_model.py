@@ -1,11 +1,19 @@
 """The whole path on the real thing: real socket, real worker, the embedded GGUF itself."""
 
+import re
+
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 from tests.support.screen import clawctl_screen
 
 pytestmark = [pytest.mark.daemon, pytest.mark.real_model]
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def test_the_embedded_model_lists_the_project_through_the_gate(home: Home) -> None:
@@ -29,7 +37,7 @@ def test_the_repl_writes_a_file_after_a_yes_and_answers(home: Home) -> None:
     home.configure(provider="local")
     home.start()
     with clawctl_screen(home.environ, "agent", "-C", str(home.workspace), lines=40) as screen:
-        screen.wait_for("/help lists the commands")
+        screen.wait_for(re.compile("^>", re.MULTILINE))
         screen.type('write "hello world" to hello.txt\r')
         screen.wait_for("Approve? [y/N]")
         screen.type("y\r")

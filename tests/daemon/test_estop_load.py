@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.estop_load import EXPECTED, PROCESSES, STOPPED, TOOLS, Load
 from tests.support.home import Home
+from tests.support.rows import thorough
 
-ROUNDS = 3
+ROUNDS = 3 if thorough() else 2
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
 

@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from tests.support.home import DEADLINE_S, Home
+from tests.support.lent_home import LentHome
 from tests.tools.external_files import ECHOES_ARGV, entry, manifest, program
 
 pytestmark = pytest.mark.sandbox
 
 HOSTILE = "; rm -rf / $(touch owned)\n-rf"
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def install(home: Home, name: str, *tools: dict[str, Any]) -> Path:

@@ -31,6 +31,7 @@ from clawd.wire.methods import (
     Status,
 )
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -43,6 +44,11 @@ SLEEP = {
 }
 TOLD = {"after": "tool", "text": "told: {{last_tool_result}}"}
 FULL = '[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 600'
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 @contextlib.contextmanager

@@ -10,8 +10,14 @@ import pytest
 
 from tests.daemon.test_untrusted_text import Page
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 @pytest.fixture
@@ -109,7 +115,6 @@ def test_what_one_conversation_reads_outside_follows_its_note_into_the_next(
     load = {"name": "knowledge_load", "arguments": {"keywords": "page"}}
 
     def play(*replies: dict[str, object]) -> None:
-        home.close()
         home.configure(
             *replies,
             tables=f'[security]\nautonomy = "full"\nallowed_addresses = ["{address}"]',

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
 
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 LIMIT_S = 60.0
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def configure(
@@ -110,11 +116,11 @@ def test_a_server_that_dies_in_a_call_says_so_and_comes_back(home: Home) -> None
         rest='[security]\nautonomy = "full"',
     )
     home.start()
-    ready(home)
+    connects = ready(home)["connects"]
     done = home.ctl("agent", "-m", "die")
     assert done.returncode == 0, done.stderr
     assert "error: tool transport error: " in done.stdout
-    ready(home, connects=2)
+    ready(home, connects=connects + 1)
     again = home.ctl("mcp", "tool", "hand", "echo", "--json", '{"text":"back"}')
     assert again.stdout == "back\n", again.stderr
 
@@ -158,17 +164,17 @@ def test_a_server_that_is_not_there_delays_nothing(home: Home) -> None:
         assert line_of(home, alias)["link"] in {"connecting", "waiting"}
 
 
-def test_no_server_is_left_when_the_daemon_is_killed(home: Home) -> None:
+def test_no_server_is_left_when_the_daemon_is_killed(own_home: Home) -> None:
     # Its own copy: other tests have servers of the same name beside this one.
-    server = home.path.parent / "server" / SERVER.name
+    server = own_home.path.parent / "server" / SERVER.name
     server.parent.mkdir()
     shutil.copy(SERVER, server)
-    configure(home, server=server)
-    home.start()
-    ready(home)
+    configure(own_home, server=server)
+    own_home.start()
+    ready(own_home)
     mine = str(server)
     assert processes_with(mine)
-    home.kill()
+    own_home.kill()
     deadline = time.monotonic() + LIMIT_S
     while left := processes_with(mine):
         assert time.monotonic() < deadline, left

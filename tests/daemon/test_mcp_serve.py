@@ -5,7 +5,6 @@ import contextlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pexpect
@@ -15,6 +14,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -32,12 +32,10 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Any:
-    home = Home(tmp_path)
-    home.configure()
-    home.start()
-    yield home
-    home.close()
+def home(lent_home: LentHome) -> Home:
+    lent_home.configure()
+    lent_home.start()
+    return lent_home
 
 
 def server_of(home: Home) -> StdioServerParameters:
@@ -153,9 +151,9 @@ def test_a_line_that_never_ends_is_refused(home: Home) -> None:
     assert "a line of the client is over" in done.stderr
 
 
-def test_without_a_daemon_it_says_so(home: Home) -> None:
-    home.close()
-    done = home.ctl("--no-start", "mcp", "serve", stdin="")
+def test_without_a_daemon_it_says_so(own_home: Home) -> None:
+    own_home.configure()
+    done = own_home.ctl("--no-start", "mcp", "serve", stdin="")
     assert done.returncode == 6
 
 

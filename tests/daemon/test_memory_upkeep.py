@@ -7,28 +7,34 @@ import stat
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
 
-def test_a_backup_is_made_while_it_runs_and_can_take_memorys_place(home: Home) -> None:
-    home.configure({"text": "noted"})
-    home.start()
-    assert home.ctl("agent", "-m", "the walrus sleeps").returncode == 0
-    copy = home.workspace / "copy.sqlite"
-    done = home.ctl("memory", "backup", "copy.sqlite")
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
+
+
+def test_a_backup_is_made_while_it_runs_and_can_take_memorys_place(own_home: Home) -> None:
+    own_home.configure({"text": "noted"})
+    own_home.start()
+    assert own_home.ctl("agent", "-m", "the walrus sleeps").returncode == 0
+    copy = own_home.workspace / "copy.sqlite"
+    done = own_home.ctl("memory", "backup", "copy.sqlite")
     assert (done.returncode, "wrote" in done.stdout) == (0, True), done.stderr
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    again = home.ctl("memory", "backup", "copy.sqlite")
+    again = own_home.ctl("memory", "backup", "copy.sqlite")
     assert again.returncode == 1
     assert "name a new file" in again.stderr
-    assert home.ctl("memory", "clear", "--yes").returncode == 0
-    assert home.json("memory", "search", "walrus") == []
-    home.close()
-    for stale in home.path.glob("memory.sqlite-*"):
+    assert own_home.ctl("memory", "clear", "--yes").returncode == 0
+    assert own_home.json("memory", "search", "walrus") == []
+    own_home.close()
+    for stale in own_home.path.glob("memory.sqlite-*"):
         stale.unlink()
-    shutil.copyfile(copy, home.path / "memory.sqlite")
-    (hit,) = home.json("memory", "search", "walrus")
+    shutil.copyfile(copy, own_home.path / "memory.sqlite")
+    (hit,) = own_home.json("memory", "search", "walrus")
     assert hit["snippet"] == "the walrus sleeps"
 
 
@@ -61,16 +67,16 @@ def test_memory_is_checked_and_tells_how_large_it_is(home: Home) -> None:
     assert "is good" in home.ctl("memory", "check").stdout
 
 
-def test_a_deleted_conversation_is_in_no_file_when_the_daemon_has_ended(home: Home) -> None:
-    home.configure({"text": "noted"})
-    home.start()
+def test_a_deleted_conversation_is_in_no_file_when_the_daemon_has_ended(own_home: Home) -> None:
+    own_home.configure({"text": "noted"})
+    own_home.start()
     for text in ("stay here", "xyloquartz"):
-        assert home.ctl("agent", "-m", text).returncode == 0
-    (hit,) = home.json("memory", "search", "xyloquartz")
-    assert home.ctl("memory", "clear", hit["conversation_id"], "--yes").returncode == 0
-    home.close()
-    files = list(home.path.glob("memory.sqlite*"))
+        assert own_home.ctl("agent", "-m", text).returncode == 0
+    (hit,) = own_home.json("memory", "search", "xyloquartz")
+    assert own_home.ctl("memory", "clear", hit["conversation_id"], "--yes").returncode == 0
+    own_home.close()
+    files = list(own_home.path.glob("memory.sqlite*"))
     assert files
     assert not [path for path in files if b"xyloquartz" in path.read_bytes()]
-    (kept,) = home.json("memory", "search", "stay")
+    (kept,) = own_home.json("memory", "search", "stay")
     assert kept["snippet"] == "stay here"

@@ -4,8 +4,14 @@ import pytest
 
 from tests.support.engines import is_running
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = [pytest.mark.daemon, pytest.mark.real_model]
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def test_the_embedded_model_is_listed_loaded_shown_and_unloaded(home: Home) -> None:

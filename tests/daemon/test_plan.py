@@ -8,8 +8,8 @@ import pytest
 from clawd.errors import NotFoundError
 from clawd.wire.methods import ClearMemory, RunTool, SendMessage
 from clawd.wire.plan_methods import ShowPlan
-from tests.support.home import Home
 from tests.support.inprocess import daemon_in
+from tests.support.lent_home import LentHome
 from tests.support.screen import clawctl_screen
 
 pytestmark = pytest.mark.daemon
@@ -19,7 +19,10 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": tool, "arguments": arguments}]}
 
 
-def test_a_plan_is_drawn_when_it_changes_and_shown_after_a_restart(home: Home) -> None:
+def test_a_plan_is_drawn_when_it_changes_and_shown_after_a_restart(
+    lent_home: LentHome,
+) -> None:
+    home = lent_home
     home.configure(
         call("plan", action="add", items=[{"text": "look"}, {"text": "write"}]),
         call("plan", action="update", id="1", status="completed"),
@@ -30,8 +33,9 @@ def test_a_plan_is_drawn_when_it_changes_and_shown_after_a_restart(home: Home) -
     assert "[ ] 1. look\n[ ] 2. write\n" in done.stderr
     assert "[x] 1. look\n[ ] 2. write\n" in done.stderr
     home.kill()
+    home.start()
     with clawctl_screen(home.environ, "agent", "--continue", lines=40) as screen:
-        screen.wait_for("/help lists the commands")
+        screen.wait_for(re.compile("^>", re.MULTILINE))
         screen.type("/plan\r")
         screen.wait_for(re.compile("1. .*look\n.*2. write"))
         screen.type("/clear\r")

@@ -8,11 +8,17 @@ import pytest
 
 from tests.plugins.plugin_files import ANSWERS, manifest_text, plugin
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.sandbox
 
 RUN = ("tool", "run", "probe_tool", "--json", '{"text": "; rm -rf /"}')
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def states(home: Home) -> dict[str, str]:

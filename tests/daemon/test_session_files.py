@@ -12,11 +12,18 @@ from clawd.wire.methods import RunTool, SendMessage
 from clawd.wire.session_methods import WriteSessionFile
 from tests.support.home import DEADLINE_S, Home
 from tests.support.inprocess import daemon_in
+from tests.support.lent_home import LentHome
+from tests.support.rows import thorough
 from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.daemon
 
 FULL = '[security]\nautonomy = "full"'
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -108,6 +115,7 @@ def test_a_person_adds_shows_saves_and_deletes_files(home: Home) -> None:
 
 def test_the_repl_lists_the_files_of_its_conversation(home: Home) -> None:
     home.configure(call("file_write", path="file+session://n.txt", content="hello"), {"text": "ok"})
+    home.start()
     child = spawn_clawctl(dict(home.environ, TERM="xterm"), "agent")
     child.expect("/help lists the commands")
     child.sendline("/files")
@@ -127,7 +135,7 @@ def test_what_was_kept_survives_kill_9(home: Home) -> None:
     home.configure({"text": "done"})
     home.ctl("agent", "-m", "hello")
     conversation = conversation_of(home)
-    for number in range(4):
+    for number in range(4 if thorough() else 2):
         name = f"f{number}.txt"
         add = ("files", "add", "-", "--name", name, "-c", conversation)
         assert home.ctl(*add, stdin=f"content {number}").returncode == 0

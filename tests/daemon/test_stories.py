@@ -9,6 +9,7 @@ import pexpect
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
 
@@ -19,27 +20,34 @@ WRITE = {
 TOLD = {"after": "tool", "text": "The tool said: {{last_tool_result}}"}
 
 
-def test_init_makes_config_memory_and_workspace(home: Home) -> None:
-    done = home.ctl("init")
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
+
+
+def test_init_makes_config_memory_and_workspace(own_home: Home) -> None:
+    done = own_home.ctl("init")
     assert done.returncode == 0, done.stderr
-    assert home.config.is_file()
-    assert (home.path / "memory.sqlite").is_file()
-    assert (home.path / "workspace").is_dir()
-    assert home.path.stat().st_mode & 0o777 == 0o700
-    again = home.ctl("init")
+    assert own_home.config.is_file()
+    assert (own_home.path / "memory.sqlite").is_file()
+    assert (own_home.path / "workspace").is_dir()
+    assert own_home.path.stat().st_mode & 0o777 == 0o700
+    again = own_home.ctl("init")
     assert again.returncode == 0
     assert "kept" in again.stdout
 
 
-def test_two_config_mistakes_are_both_reported_with_the_allowed_values(home: Home) -> None:
-    home.configure(tables='[security]\nautonomy = "godmode"\n[limits]\nshell_timeout_s = "soon"')
-    done = home.ctl("config", "validate")
+def test_two_config_mistakes_are_both_reported_with_the_allowed_values(own_home: Home) -> None:
+    own_home.configure(
+        tables='[security]\nautonomy = "godmode"\n[limits]\nshell_timeout_s = "soon"'
+    )
+    done = own_home.ctl("config", "validate")
     told = done.stdout + done.stderr
     assert done.returncode == 1
     assert "godmode" in told
     assert re.search(r"readonly.*supervised.*full", told)
     assert "shell_timeout_s" in told
-    refused = home.ctl("status")
+    refused = own_home.ctl("status")
     assert refused.returncode != 0
     assert "godmode" in refused.stdout + refused.stderr
 
@@ -140,7 +148,6 @@ def test_an_allowed_command_runs_in_the_sandbox(home: Home) -> None:
     home.configure(call, TOLD, tables='[security]\nautonomy = "full"\nforbidden_paths = ["/boot"]')
     home.ctl("agent", "-m", "look around")
     call2 = {"tool_calls": [{"name": "shell", "arguments": {"command": "ls"}}]}
-    home.close()
     home.configure(call2, TOLD, tables='[security]\nautonomy = "full"')
     done = home.ctl("agent", "-m", "look around")
     assert "one.txt" in done.stdout, done.stderr
@@ -148,29 +155,35 @@ def test_an_allowed_command_runs_in_the_sandbox(home: Home) -> None:
     assert (receipt["status"], receipt["sandbox"], receipt["exit_code"]) == ("allowed", "bwrap", 0)
 
 
-@pytest.mark.parametrize("with_daemon", [True, False])
-def test_an_edited_receipt_is_found_by_number(home: Home, with_daemon: bool) -> None:
-    home.configure()
+def test_an_edited_receipt_is_found_by_number_with_the_daemon_and_without(own_home: Home) -> None:
+    own_home.configure()
     for _ in range(3):
-        assert home.ctl("tool", "run", "time", "--json", "{}").returncode == 0
-    assert home.ctl("receipt", "verify").returncode == 0
-    lines = home.receipts.read_text().splitlines()
-    lines[1] = lines[1].replace('"tool":"time"', '"tool":"Time"')
-    home.receipts.write_text("\n".join(lines) + "\n")
-    if not with_daemon:
-        home.close()
-    done = home.ctl("receipt", "verify")
-    assert done.returncode == 1
-    assert "invalid chain at receipt 2" in done.stdout + done.stderr
-    assert json.loads(home.ctl("receipt", "verify", "--json").stdout)["first_bad"] == 2
+        assert own_home.ctl("tool", "run", "time", "--json", "{}").returncode == 0
+    assert own_home.ctl("receipt", "verify").returncode == 0
+    whole = own_home.receipts.read_text()
+    assert whole.count('"tool":"time"') == 3
+    for with_daemon in (True, False):
+        if not with_daemon:
+            own_home.receipts.write_text(whole)
+            own_home.close()
+        lines = own_home.receipts.read_text().splitlines()
+        lines[1] = lines[1].replace('"tool":"time"', '"tool":"Time"')
+        own_home.receipts.write_text("\n".join(lines) + "\n")
+        done = own_home.ctl("receipt", "verify")
+        assert done.returncode == 1
+        assert "invalid chain at receipt 2" in done.stdout + done.stderr
+        shown = own_home.ctl("receipt", "verify", "--json")
+        assert json.loads(shown.stdout)["first_bad"] == 2
 
 
-def test_a_chain_that_the_config_puts_elsewhere_is_verified_without_a_daemon(home: Home) -> None:
-    elsewhere = home.workspace.parent / "chain.log"
-    home.configure(tables=f'[receipts]\npath = "{elsewhere}"\n')
-    assert home.ctl("tool", "run", "time").returncode == 0
-    home.close()
-    done = home.ctl("receipt", "verify")
+def test_a_chain_that_the_config_puts_elsewhere_is_verified_without_a_daemon(
+    own_home: Home,
+) -> None:
+    elsewhere = own_home.workspace.parent / "chain.log"
+    own_home.configure(tables=f'[receipts]\npath = "{elsewhere}"\n')
+    assert own_home.ctl("tool", "run", "time").returncode == 0
+    own_home.close()
+    done = own_home.ctl("receipt", "verify")
     assert done.returncode == 0, done.stderr
     assert f"valid chain of 1 receipt ({elsewhere}" in done.stdout
 
@@ -207,19 +220,19 @@ def test_tool_run_is_denied_with_exit_3_and_stopped_with_7(home: Home) -> None:
     assert [r["status"] for r in home.receipt_lines()] == ["denied", "denied", "allowed"]
 
 
-def test_no_daemon_and_no_start_exits_with_6(home: Home) -> None:
-    home.configure()
-    done = home.ctl("--no-start", "status")
+def test_no_daemon_and_no_start_exits_with_6(own_home: Home) -> None:
+    own_home.configure()
+    done = own_home.ctl("--no-start", "status")
     assert done.returncode == 6
     assert done.stderr.strip()
 
 
-def test_two_clients_at_once_start_one_daemon(home: Home) -> None:
-    home.configure()
+def test_two_clients_at_once_start_one_daemon(own_home: Home) -> None:
+    own_home.configure()
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda _: home.ctl("status", "--json"), range(4)))
+        done = list(pool.map(lambda _: own_home.ctl("status", "--json"), range(4)))
     assert {d.returncode for d in done} == {0}, [d.stderr for d in done]
     assert len({json.loads(d.stdout)["pid"] for d in done}) == 1
 

@@ -21,12 +21,15 @@ from tests.support.home import Home
 
 pytestmark = pytest.mark.daemon
 
-# As systemd does it: the socket is descriptor 3, and LISTEN_PID names the process that gets it.
+# As systemd does it: the sockets are descriptors 3 and 4, and LISTEN_PID names who gets them.
 LAUNCH = """
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.set_inheritable(3, True)
-os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "control"}
+import fcntl, os, sys
+passed = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:]]
+for place, each in enumerate(passed, 3):
+    os.dup2(each, place)
+    os.close(each)
+named = {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "control:http"}
+os.environ |= {**named, "LISTEN_PID": str(os.getpid())}
 os.execv(sys.executable, [sys.executable, "-m", "clawd"])
 """
 
@@ -48,6 +51,15 @@ class Manager:
         self.socket.bind(str(path))
         self.socket.settimeout(LIMIT_S)
         self.told: list[str] = []
+
+    def drain(self) -> None:
+        """Forget what was told so far, also what has not been read."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while self.socket.recv(4096):
+                pass
+        self.socket.settimeout(LIMIT_S)
+        self.told.clear()
 
     def until(self, wanted: str) -> None:
         while wanted not in self.told:
@@ -71,7 +83,25 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.socket.close()
 
 
-def test_the_daemon_says_ready_feeds_the_watchdog_and_says_stopping(
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Manager]]:
+    """A daemon that a manager started: its home, and the manager."""
+    folder = tmp_path_factory.mktemp("a user ")
+    home, manager = Home(folder), Manager(folder / "notify")
+    home.configure()
+    home.environ |= {
+        "NOTIFY_SOCKET": str(manager.socket.getsockname()),
+        "WATCHDOG_USEC": "200000",
+    }
+    try:
+        home.start()
+        yield home, manager
+    finally:
+        home.close()
+        manager.socket.close()
+
+
+def test_the_daemon_asks_for_time_says_ready_feeds_the_watchdog_and_says_stopping(
     home: Home, manager: Manager
 ) -> None:
     home.configure()
@@ -81,6 +111,9 @@ def test_the_daemon_says_ready_feeds_the_watchdog_and_says_stopping(
     }
     home.start()
     manager.until("READY=1")
+    before = manager.told[: manager.told.index("READY=1")]
+    assert "EXTEND_TIMEOUT_USEC=30000000" in before
+    assert "STATUS=opening memory and receipts" in before
     manager.until("WATCHDOG=1")
     manager.told.clear()
     manager.until("WATCHDOG=1")
@@ -88,12 +121,9 @@ def test_the_daemon_says_ready_feeds_the_watchdog_and_says_stopping(
     manager.until("STOPPING=1")
 
 
-def test_a_reload_is_announced_and_ends_with_ready(home: Home, manager: Manager) -> None:
-    home.configure()
-    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
-    home.start()
-    manager.until("READY=1")
-    manager.told.clear()
+def test_a_reload_is_announced_and_ends_with_ready(managed: tuple[Home, Manager]) -> None:
+    home, manager = managed
+    manager.drain()
     assert home.daemon is not None
     home.daemon.send_signal(signal.SIGHUP)
     manager.until("RELOADING=1")
@@ -102,41 +132,42 @@ def test_a_reload_is_announced_and_ends_with_ready(home: Home, manager: Manager)
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_socket_from_systemd_is_served_and_left_in_place(home: Home, tmp_path: Path) -> None:
-    home.configure()
+def test_sockets_from_systemd_are_served_by_their_names_and_left_in_place(
+    home: Home, tmp_path: Path
+) -> None:
+    home.configure(tables="[channels.http]\nenabled = true\nport = 0\n")
     path = tmp_path / "passed.sock"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen()
-    number = listener.fileno()
-    daemon = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(number)],
-        env=home.environ,
-        pass_fds=(number,),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        with connect(path) as client:
-            assert client.call(Ping()).message == "pong"
-        own = home.path / "run" / "clawd.sock"
-        assert not own.exists()
-    finally:
-        daemon.terminate()
-        _, log = daemon.communicate(timeout=LIMIT_S)
-    assert daemon.returncode == 0, log
-    assert path.exists()
-    listener.close()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket() as web:
+        listener.bind(str(path))
+        web.bind(("127.0.0.1", 0))
+        for each in (listener, web):
+            each.listen()
+        numbers = (listener.fileno(), web.fileno())
+        daemon = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, *map(str, numbers)],
+            env=home.environ,
+            pass_fds=numbers,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            with connect(path) as client:
+                assert client.call(Ping()).message == "pong"
+            assert not (home.path / "run" / "clawd.sock").exists()
+            url = f"http://127.0.0.1:{web.getsockname()[1]}/health"
+            with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+                assert answer.status == 200
+        finally:
+            daemon.terminate()
+            _, log = daemon.communicate(timeout=LIMIT_S)
+        assert daemon.returncode == 0, log
+        assert path.exists()
 
 
-def test_a_daemon_that_hangs_stops_feeding_the_watchdog(home: Home, manager: Manager) -> None:
-    home.configure()
-    home.environ |= {
-        "NOTIFY_SOCKET": str(manager.socket.getsockname()),
-        "WATCHDOG_USEC": "200000",
-    }
-    home.start()
+def test_a_daemon_that_hangs_stops_feeding_the_watchdog(managed: tuple[Home, Manager]) -> None:
+    home, manager = managed
+    manager.drain()
     manager.until("WATCHDOG=1")
     pid = home.pid()
     assert pid is not None
@@ -147,15 +178,15 @@ def test_a_daemon_that_hangs_stops_feeding_the_watchdog(home: Home, manager: Man
         while time.monotonic() < deadline:
             manager.socket.recv(4096)
     os.kill(pid, signal.SIGCONT)
+    manager.socket.settimeout(LIMIT_S)
+    manager.until("WATCHDOG=1")
 
 
 def test_a_refused_reload_stands_in_the_status_until_one_succeeds(
-    home: Home, manager: Manager
+    managed: tuple[Home, Manager],
 ) -> None:
-    home.configure()
-    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
-    home.start()
-    manager.until("READY=1")
+    home, manager = managed
+    manager.drain()
     good = home.config.read_text()
     assert home.daemon is not None
     key = "sk-" + "a1" * 20
@@ -179,23 +210,15 @@ def test_a_refused_reload_stands_in_the_status_until_one_succeeds(
     assert home.json("status")["reload_refused"] == ""
 
 
-def test_the_status_says_that_the_emergency_stop_is_set(home: Home, manager: Manager) -> None:
-    home.configure()
-    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
-    home.start()
+def test_the_status_says_that_the_emergency_stop_is_set(managed: tuple[Home, Manager]) -> None:
+    home, manager = managed
+    manager.drain()
+    assert home.daemon is not None
+    home.daemon.send_signal(signal.SIGHUP)
     assert "0 turns running" in manager.status("serving")
     assert home.ctl("estop").returncode == 0
     assert manager.status("EMERGENCY STOP SET")
-
-
-def test_more_time_is_asked_for_while_it_starts(home: Home, manager: Manager) -> None:
-    home.configure()
-    home.environ["NOTIFY_SOCKET"] = str(manager.socket.getsockname())
-    home.start()
-    manager.until("READY=1")
-    before = manager.told[: manager.told.index("READY=1")]
-    assert "EXTEND_TIMEOUT_USEC=30000000" in before
-    assert "STATUS=opening memory and receipts" in before
+    assert home.ctl("estop", "--clear").returncode == 0
 
 
 def connected(path: Path, activator: subprocess.Popen[str]) -> Client:
@@ -234,27 +257,3 @@ def test_the_first_client_of_systemds_socket_starts_the_daemon(home: Home, tmp_p
         activator.terminate()
         _, log = activator.communicate(timeout=LIMIT_S)
     assert activator.returncode == 0, log
-
-
-def test_a_socket_for_the_gateway_is_taken_by_its_name(home: Home, tmp_path: Path) -> None:
-    home.configure(tables="[channels.http]\nenabled = true\nport = 0\n")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port, number = listener.getsockname()[1], listener.fileno()
-        daemon = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH.replace("control", "http"), str(number)],
-            env=home.environ,
-            pass_fds=(number,),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    try:
-        url = f"http://127.0.0.1:{port}/health"
-        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
-            assert answer.status == 200
-    finally:
-        daemon.terminate()
-        _, log = daemon.communicate(timeout=LIMIT_S)
-    assert daemon.returncode == 0, log

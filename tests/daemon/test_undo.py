@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 from tests.support.terminal import code_of, spawn_clawctl
 
 pytestmark = pytest.mark.daemon
 
 FULL = '[security]\nautonomy = "full"\n'
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -112,7 +118,6 @@ def test_a_conversation_takes_back_its_own_changes_only(home: Home) -> None:
 def test_undo_asks_like_any_call_of_medium_risk(home: Home) -> None:
     home.configure(call("file_write", path="a.txt", content="a"), {"text": "done"}, tables=FULL)
     assert home.ctl("agent", "-m", "write").returncode == 0
-    home.close()
     home.configure()
     assert home.ctl("undo").returncode == 3
     assert (home.workspace / "a.txt").exists()

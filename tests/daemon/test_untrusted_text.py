@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
 
 pytestmark = pytest.mark.daemon
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
 
 
 class Page(http.server.BaseHTTPRequestHandler):

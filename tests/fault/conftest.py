@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.conftest import home_for_all, lent_home
 from tests.support.home import Home
+
+__all__ = ["home_for_all", "lent_home"]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,16 +160,10 @@ def test_a_home_of_somebody_else_is_refused(lived_in: Home, tmp_path: Path) -> N
 
 def run_to_its_end(home: Home) -> tuple[int, str]:
     """Start a daemon that ends at once; return its status and what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "clawd"],
-        env=home.environ,
-        cwd=home.workspace,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    before = len(home.log())
+    home.spawn()
+    assert home.daemon is not None
+    return home.daemon.wait(timeout=60), home.log()[before:]
 
 
 def answers(home: Home) -> None:

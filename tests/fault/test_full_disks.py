@@ -39,7 +39,7 @@ def lines(home: Home) -> int:
 
 def refused_at_start(home: Home) -> str:
     """Return what a daemon said that could not start."""
-    done = subprocess.run(
+    done = subprocess.run(  # not by `spawn`: its log would lie on that disk
         [sys.executable, "-m", "clawd"],
         env=home.environ,
         capture_output=True,

@@ -22,6 +22,7 @@ from clawd.errors import ClawError
 from clawd.wire.methods import Ping, Reload, RunTool, Status
 from tests.fault import few_processes
 from tests.support.home import DEADLINE_S, Home
+from tests.support.lent_home import LentHome
 from tests.support.second_verifier import verify as verify_again
 
 pytestmark = [pytest.mark.fault, pytest.mark.daemon]
@@ -84,7 +85,8 @@ def _descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_a_config_that_is_broken_or_gone_at_a_reload_changes_nothing(home: Home) -> None:
+def test_a_config_that_is_broken_or_gone_at_a_reload_changes_nothing(lent_home: LentHome) -> None:
+    home = lent_home
     path = started(home)
     good = home.config.read_text()
     broken = good.replace('"full"', '"godmode"') + "[limits]\nno_such = 1\n[memory]\nbackend = 7\n"
@@ -138,7 +140,8 @@ def _stopped(pid: int, home: Home) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_an_emergency_stop_that_cannot_be_read_is_set(home: Home) -> None:
+def test_an_emergency_stop_that_cannot_be_read_is_set(lent_home: LentHome) -> None:
+    home = lent_home
     started(home)
     stop = home.path / "ESTOP"
     stop.symlink_to(home.path / "nowhere")
@@ -185,7 +188,10 @@ def _pings(path: Path) -> bool:
 
 
 @pytest.mark.sandbox
-def test_a_command_that_finds_no_more_processes_fails_and_the_daemon_goes_on(home: Home) -> None:
+def test_a_command_that_finds_no_more_processes_fails_and_the_daemon_goes_on(
+    lent_home: LentHome,
+) -> None:
+    home = lent_home
     bomb = ":(){ :|:& };:; for i in $(seq 400); do sleep 5 & done; wait"
     forks = {"tool_calls": [{"name": "shell", "arguments": {"command": bomb}}]}
     path = started(
@@ -254,7 +260,10 @@ def test_a_memory_that_is_damaged_while_it_runs_is_told_and_receipts_stand(home:
     works(home)
 
 
-def test_a_call_that_finds_no_descriptor_fails_clearly_and_has_its_receipt(home: Home) -> None:
+def test_a_call_that_finds_no_descriptor_fails_clearly_and_has_its_receipt(
+    lent_home: LentHome,
+) -> None:
+    home = lent_home
     path = started(home)
     works(home)
     pid = home.pid()

@@ -24,6 +24,7 @@ SETTINGS = """
 tools_allow = []
 
 [engine]
+n_threads = 1
 watchdog_s = {watchdog_s}
 temperature = 0.0
 max_tokens = {max_tokens}

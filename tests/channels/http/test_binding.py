@@ -1,13 +1,17 @@
-"""The port of the gateway, where it listens at several addresses."""
+"""Where the gateway listens and where it refuses to, its port at several addresses, and TLS."""
 
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from clawd.channels.http import binding
+from clawd.config.http import HttpSection
 from clawd.errors import ClawError
+from tests.support.rows import each_row
+from tests.support.tls import self_signed
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
@@ -61,3 +65,46 @@ def test_a_choice_that_never_comes_to_an_end_is_given_up(
     monkeypatch.setattr(binding, "_bound", Neighbour(stack, times=1000))
     with pytest.raises(ClawError, match="cannot listen on"):
         binding.bind([FIRST, SECOND], 0)
+
+
+@each_row("host", ["0.0.0.0", "::", "192.0.2.7"])
+async def test_other_machines_are_not_listened_to_without_a_key_and_tls(host: str) -> None:
+    addresses = await binding.addresses_of(host)
+    bare = HttpSection(enabled=True, host=host, insecure_bind=True)
+    with pytest.raises(ClawError, match="there is no key in force") as caught:
+        binding.check_exposure(bare, addresses, keys=0)
+    assert "clawctl key create" in caught.value.hint
+    binding.check_exposure(bare, addresses, keys=1)
+    with pytest.raises(ClawError, match="TLS is not set up") as caught:
+        binding.check_exposure(HttpSection(enabled=True, host=host), addresses, keys=1)
+    assert "insecure_bind" in caught.value.hint
+
+
+async def test_a_name_that_is_nowhere_is_refused() -> None:
+    with pytest.raises(ClawError, match="does not resolve"):
+        await binding.addresses_of("no-such-name.invalid")
+
+
+def test_a_port_that_is_taken_says_how_to_find_by_whom(stack: contextlib.ExitStack) -> None:
+    other = stack.enter_context(socket.create_server((FIRST, 0)))
+    port = other.getsockname()[1]
+    with pytest.raises(ClawError, match=f"{FIRST} port {port}") as caught:
+        binding.bind([FIRST], port)
+    assert "ss -ltnp" in caught.value.hint
+
+
+def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, foreign = self_signed(tmp_path / "other")
+
+    def told(cert: Path, key: str = "") -> str:
+        section = HttpSection(enabled=True, tls_cert=str(cert), tls_key=key)
+        with pytest.raises(ClawError) as caught:
+            binding.tls_of(section)
+        return f"{caught.value.message} {caught.value.hint}"
+
+    assert "cannot be used" in told(tmp_path / "none.pem")
+    assert "belongs to the certificate" in told(cert, str(foreign))
+    key.chmod(0o644)
+    assert f"chmod o= {key}" in told(cert, str(key))
