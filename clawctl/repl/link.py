@@ -12,12 +12,17 @@ RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 
 class Link:
-    """One connection at a time; a new one is told of."""
+    """One connection at a time; a new one is told of.
+
+    Attributes:
+        gave_up: the daemon was looked for the last time, and nobody answered.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._client: Client | None = None
         self._pid = 0
+        self.gave_up = False
 
     def client(self) -> Client:
         """Return a living connection; one that was lost is looked for, for a few seconds.
@@ -39,6 +44,7 @@ class Link:
             self._client = None
 
     def _again(self) -> Client:
+        self.gave_up = False
         for number, wait_s in enumerate(RETRIES_S):
             try:
                 return self._app.client()
@@ -48,7 +54,10 @@ class Link:
                 if not number:
                     note("● the daemon does not answer; looking for it for a few seconds")
                 time.sleep(wait_s)
-        return self._app.client()
+        self.gave_up = True
+        client = self._app.client()
+        self.gave_up = False
+        return client
 
     def _tell_of(self, client: Client) -> None:
         welcome = client.welcome

@@ -264,6 +264,9 @@ class Session:
                 self.offer(line)
             return False
         self._link.drop()
+        if self._link.gave_up:  # it was not sent, and was just looked for
+            self.offer(line)
+            return False
         try:
             self.client()
             if not is_command(line) and not tell_what_is_kept(self):

@@ -130,14 +130,15 @@ def spawn(environ: dict[str, str]) -> Iterator[Spawn]:
 
 @pytest.fixture
 def look(environ: dict[str, str]) -> Iterator[Look]:
-    """Run clawctl on a terminal whose screen can be read; `env` adds to the environment."""
+    """Run clawctl on a terminal whose screen can be read; `env` adds to the environment.
+
+    All else is taken as `clawctl_screen` takes it.
+    """
     screens: list[TerminalScreen] = []
 
-    def start(
-        *arguments: str, lines: int = 24, columns: int = 80, env: dict[str, str] | None = None
-    ) -> TerminalScreen:
+    def start(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> TerminalScreen:
         whole = {**environ, "LANG": "C.UTF-8", **(env or {})}
-        screens.append(clawctl_screen(whole, *arguments, lines=lines, columns=columns))
+        screens.append(clawctl_screen(whole, *arguments, **options))
         return screens[-1]
 
     yield start

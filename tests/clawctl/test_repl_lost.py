@@ -15,17 +15,28 @@ from tests.support.fake_daemon import FakeDaemon
 from tests.support.screen import TerminalScreen
 from tests.support.terminal import echo
 
+# Looks as often as clawctl does, for half a second in all.
+IMPATIENT = """
+import sys
+from clawctl.__main__ import run
+from clawctl.repl import link
+link.RETRIES_S = tuple(wait_s / 10 for wait_s in link.RETRIES_S)
+sys.exit(run())
+"""
 
-def test_a_daemon_that_is_gone_for_good_is_told_and_the_message_stays(
+
+def test_a_daemon_that_is_gone_for_good_is_looked_for_once_and_the_message_stays(
     home: Path, look: Look
 ) -> None:
     with FakeDaemon(home / "run" / "clawd.sock", home) as daemon:
-        screen = look("--no-start", "agent", columns=120, lines=40)
+        screen = look("--no-start", "agent", columns=120, lines=40, how=("-c", IMPATIENT))
         screen.wait_for(at_prompt)
     screen.type("where are you\r")
     screen.wait_for("looking for it for a few seconds")
     screen.wait_for("hint:")
     screen.wait_for(lambda shown: shown.line == "> where are you")
+    assert screen.all_text.count("looking for it") == 1
+    assert screen.all_text.count("hint:") == 1
     assert daemon.calls_of(SendMessage) == []
     with FakeDaemon(home / "run" / "clawd.sock", home) as second:
         second.handlers["send_message"] = echo

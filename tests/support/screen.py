@@ -282,11 +282,23 @@ class TerminalScreen:
 
 
 def clawctl_screen(
-    environ: dict[str, str], *arguments: str, lines: int = 24, columns: int = 80
+    environ: dict[str, str],
+    *arguments: str,
+    lines: int = 24,
+    columns: int = 80,
+    how: Sequence[str] = ("-m", "clawctl"),
 ) -> TerminalScreen:
-    """Start clawctl on a terminal; the place of its cursor is told, as a real one does."""
+    """Start clawctl on a terminal; the place of its cursor is told, as a real one does.
+
+    Args:
+        environ: its environment.
+        arguments: those of clawctl.
+        lines: how high the terminal is.
+        columns: how wide it is.
+        how: the words that let Python run it.
+    """
     told = {name: value for name, value in environ.items() if name != "PROMPT_TOOLKIT_NO_CPR"}
-    argv = [sys.executable, "-m", "clawctl", *arguments]
+    argv = [sys.executable, *how, *arguments]
     return TerminalScreen(argv, told, lines=lines, columns=columns)
 
 
