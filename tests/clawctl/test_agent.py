@@ -31,6 +31,7 @@ from clawd.wire.events import (
 from clawd.wire.methods import OpenConversation, SamplingWishes, SendMessage
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.rows import each_row
 
 STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="local")
 USAGE = TurnUsage(
@@ -235,7 +236,7 @@ def test_nothing_that_a_terminal_would_act_on_is_printed(daemon: FakeDaemon, cla
     assert "‹U+001B›" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "code"),
     [
         ({}, 0),
@@ -248,10 +249,10 @@ def test_nothing_that_a_terminal_would_act_on_is_printed(daemon: FakeDaemon, cla
     ],
 )
 def test_the_exit_code_tells_how_it_ended(
-    daemon: FakeDaemon, clawctl: Run, changes: dict[str, object], code: int
+    daemon: FakeDaemon, here: Run, changes: dict[str, object], code: int
 ) -> None:
     daemon.handlers["send_message"] = finished("answer", **changes)
-    done = clawctl("agent", "-q", "-m", "x")
+    done = here("agent", "-q", "-m", "x")
     assert done.stdout == "answer\n"
     assert done.returncode == code
 
@@ -356,7 +357,7 @@ class TestTheMessage:
         assert daemon.calls_of(OpenConversation) == [OpenConversation(resume=True)]
         assert daemon.calls_of(SendMessage)[0].conversation_id == "conv-9"
 
-    @pytest.mark.parametrize(
+    @each_row(
         "arguments",
         [
             ("-C", ".", "--here"),
@@ -366,9 +367,9 @@ class TestTheMessage:
         ],
     )
     def test_options_that_cannot_be_meant_are_exit_2(
-        self, daemon: FakeDaemon, clawctl: Run, arguments: tuple[str, ...]
+        self, daemon: FakeDaemon, here: Run, arguments: tuple[str, ...]
     ) -> None:
-        assert clawctl("agent", "-m", "x", *arguments).returncode == 2
+        assert here("agent", "-m", "x", *arguments).returncode == 2
         assert daemon.requests == []
 
 
@@ -454,7 +455,7 @@ def test_m1_flags_of_one_run_go_with_its_message_and_its_events_to_a_file(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "why"),
     [
         (("--temperature", "99"), "temperature"),
@@ -463,8 +464,8 @@ def test_m1_flags_of_one_run_go_with_its_message_and_its_events_to_a_file(
     ],
 )
 def test_m1_flags_out_of_range_are_refused(
-    daemon: FakeDaemon, clawctl: Run, words: tuple[str, ...], why: str
+    daemon: FakeDaemon, here: Run, words: tuple[str, ...], why: str
 ) -> None:
-    done = clawctl("agent", *words, "-m", "go")
+    done = here("agent", *words, "-m", "go")
     assert done.returncode in {1, 2}
     assert why in done.stderr

@@ -5,8 +5,6 @@ import re
 import threading
 from pathlib import Path
 
-import pytest
-
 from clawctl.repl.slash import COMMANDS, handler
 from clawd.errors import NotFoundError
 from clawd.wire.conversation_methods import DeleteConversation, ForkConversation
@@ -272,16 +270,14 @@ def test_save_and_copy_keep_what_was_said(daemon: FakeDaemon, look: Look, tmp_pa
     say(screen, f"/save {target}", "is there already")
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
+def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
+    screen = look("agent", columns=120)
+    for line, shown in (
         ("/mcp", "No MCP servers"),
         ("/mcp nonsense", "No such command"),
         ("/theme plaid", "is no theme"),
         ("/theme light", "The theme is light"),
         ("/reasoning folded", "shown folded"),
         ("/files", "no files yet"),
-    ],
-)
-def test_small_commands_answer(daemon: FakeDaemon, look: Look, line: str, shown: str) -> None:
-    say(look("agent", columns=120), line, shown)
+    ):
+        say(screen, line, shown)

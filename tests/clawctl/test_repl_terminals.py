@@ -20,6 +20,7 @@ from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt, in_two_parts
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.home import Home
+from tests.support.rows import thorough
 from tests.support.screen import clawctl_screen
 from tests.support.terminal import STARTED, echo, finished
 
@@ -132,7 +133,8 @@ def test_colour_is_left_out_where_it_is_not_wanted(daemon: FakeDaemon, look: Loo
     assert not re.search(rb"\x1b\[[0-9;]*3[0-7]m", bytes(screen.raw))
 
 
-@pytest.mark.parametrize("term", ["screen-256color", "linux", "vt100"])
+# The one that can least; the others in the thorough form.
+@pytest.mark.parametrize("term", ["vt100", *(["screen-256color", "linux"] if thorough() else [])])
 def test_other_terminals_do(daemon: FakeDaemon, look: Look, term: str) -> None:
     daemon.handlers["send_message"] = echo
     screen = look("agent", env={"TERM": term})

@@ -5,6 +5,7 @@ import queue
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from clawd.errors import ClawError
 from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
+    ApprovalRequested,
     ApprovalResolved,
     QuestionAsked,
     TextDelta,
@@ -43,6 +45,24 @@ def editor(folder: Path, script: str) -> str:
     return str(path)
 
 
+def asking_of(
+    daemon: FakeDaemon, questions: Sequence[ApprovalRequested | QuestionAsked]
+) -> list[str]:
+    """Let a turn ask one after the other; return the list that takes in the answers."""
+    answers: list[str] = []
+
+    def send_message(call: Call) -> TurnFinished:
+        call.emit(STARTED)
+        for question in questions:
+            call.emit(question)
+            answers.append(call.answer().value)
+            call.emit(ApprovalResolved(approval_id="a1", answer=answers[-1], by="uid 1"))
+        return finished("<over>")
+
+    daemon.handlers["send_message"] = send_message
+    return answers
+
+
 class TestApproval:
     def test_shows_everything_and_y_allows_once(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
@@ -60,18 +80,15 @@ class TestApproval:
         assert code_of(child) == 0
         assert daemon.calls_of(SendMessage)[0].interactive is True
 
-    @pytest.mark.parametrize(
-        ("typed", "answer"),
-        [("", "deny"), ("n", "deny"), ("yess", "deny"), ("a", "conversation"), ("yes", "once")],
-    )
-    def test_takes_only_a_clear_yes(
-        self, daemon: FakeDaemon, spawn: Spawn, typed: str, answer: str
-    ) -> None:
-        daemon.handlers["send_message"] = asking
+    def test_takes_only_a_clear_yes(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        rows = {"": "deny", "n": "deny", "yess": "deny", "a": "conversation", "yes": "once"}
+        answers = asking_of(daemon, [REQUEST] * len(rows))
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]  ")
-        child.sendline(typed)
-        child.expect(f"<a1 {answer} d1>")
+        for typed in rows:
+            child.expect(r"Approve\? \[y/N\]  ")
+            child.sendline(typed)
+        child.expect("<over>")
+        assert dict(zip(rows, answers, strict=True)) == rows
 
     def test_end_of_input_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         daemon.handlers["send_message"] = asking
@@ -145,29 +162,21 @@ class TestApproval:
         assert json.loads(edit.arguments) == values
         assert (yes.question, yes.value, yes.digest) == ("a2", "once", "d2")
 
-    @pytest.mark.parametrize(
-        ("script", "told"),
-        [
+    def test_an_edit_that_came_to_nothing_asks_again(
+        self, daemon: FakeDaemon, environ: dict[str, str], spawn: Spawn, tmp_path: Path
+    ) -> None:
+        daemon.handlers["send_message"] = asking
+        environ["VISUAL"] = str(tmp_path / "editor")
+        child = spawn("agent", "-m", "x")
+        for script, told in (
             ("true", "nothing was changed"),
             ('echo [] > "$1"', "no JSON object"),
             ("exit 3", "ended with 3"),
-        ],
-    )
-    def test_an_edit_that_came_to_nothing_asks_again(
-        self,
-        daemon: FakeDaemon,
-        environ: dict[str, str],
-        spawn: Spawn,
-        tmp_path: Path,
-        script: str,
-        told: str,
-    ) -> None:
-        daemon.handlers["send_message"] = asking
-        environ["VISUAL"] = editor(tmp_path, script)
-        child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[y/N\]  ")
-        child.sendline("e")
-        child.expect(f"not edited.*{told}")
+        ):
+            child.expect(r"Approve\? \[y/N\]  ")
+            editor(tmp_path, script)
+            child.sendline("e")
+            child.expect(f"not edited.*{told}")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("")
         child.expect("<a1 deny d1>")
@@ -235,23 +244,17 @@ class TestApproval:
         child.expect("<a1 deny d1>")
 
     @pytest.mark.parametrize("changes", [{"risk": "high"}, {"rule": ""}])
-    @pytest.mark.parametrize(
-        ("typed", "answer"), [("y", "deny"), ("a", "deny"), ("yes", "once"), ("A", "deny")]
-    )
     def test_high_risk_and_untrusted_text_take_a_whole_word(
-        self,
-        daemon: FakeDaemon,
-        spawn: Spawn,
-        changes: dict[str, str],
-        typed: str,
-        answer: str,
+        self, daemon: FakeDaemon, spawn: Spawn, changes: dict[str, str]
     ) -> None:
-        request = msgspec.structs.replace(REQUEST, **changes)
-        daemon.handlers["send_message"] = lambda call: asking(call, request)
+        rows = {"y": "deny", "a": "deny", "yes": "once", "A": "deny"}
+        answers = asking_of(daemon, [msgspec.structs.replace(REQUEST, **changes)] * len(rows))
         child = spawn("agent", "-m", "x")
-        child.expect(r"Approve\? \[yes/N\]  ")
-        child.sendline(typed)
-        child.expect(f"<a1 {answer} d1>")
+        for typed in rows:
+            child.expect(r"Approve\? \[yes/N\]  ")
+            child.sendline(typed)
+        child.expect("<over>")
+        assert dict(zip(rows, answers, strict=True)) == rows
 
     def test_what_differs_in_the_environment_is_shown(
         self, daemon: FakeDaemon, spawn: Spawn
@@ -302,22 +305,18 @@ class TestApproval:
 
 
 class TestQuestion:
-    def ask(self, call: Call) -> TurnFinished:
-        call.emit(STARTED, QuestionAsked(question_id="q1", text="Which?", options=("red", "blue")))
-        answer = call.answer()
-        return finished(f"<{answer.question} {answer.value}>")
-
-    @pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("3", "3"), ("green", "green")])
-    def test_takes_a_number_or_text(
-        self, daemon: FakeDaemon, spawn: Spawn, typed: str, answer: str
-    ) -> None:
-        daemon.handlers["send_message"] = self.ask
+    def test_takes_a_number_or_text(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+        rows = {"2": "blue", "3": "3", "green": "green"}
+        question = QuestionAsked(question_id="a1", text="Which?", options=("red", "blue"))
+        answers = asking_of(daemon, [question] * len(rows))
         child = spawn("agent", "-m", "x")
-        child.expect("Which")
-        child.expect("2  blue")
-        child.expect("> ")
-        child.sendline(typed)
-        child.expect(f"<q1 {answer}>")
+        for typed in rows:
+            child.expect("Which")
+            child.expect("2  blue")
+            child.expect("> ")
+            child.sendline(typed)
+        child.expect("<over>")
+        assert dict(zip(rows, answers, strict=True)) == rows
 
     def test_m9_a_page_is_shown_whole_and_opened_after_a_yes_only(
         self, daemon: FakeDaemon, spawn: Spawn, environ: dict[str, str], tmp_path: Path
@@ -329,26 +328,27 @@ class TestQuestion:
         program.chmod(0o755)
         environ |= {"PATH": f"{program.parent}:{environ['PATH']}", "DISPLAY": ":9"}
 
-        def send_message(call: Call) -> TurnFinished:
-            call.emit(STARTED, QuestionAsked(question_id="q1", text="Open it?", url=url))
-            return finished(f"<{call.answer().value}>")
-
-        daemon.handlers["send_message"] = send_message
-        for typed, answer in (("n", "<>"), ("", "<>"), ("y", "<opened>")):
-            assert not opened.exists()
-            child = spawn("agent", "-m", "x")
+        rows = {"n": "", "": "", "y": "opened"}
+        question = QuestionAsked(question_id="a1", text="Open it?", url=url)
+        answers = asking_of(daemon, [question] * len(rows))
+        child = spawn("agent", "-m", "x")
+        for typed in rows:
             child.expect_exact("wants to open a page")
             child.expect_exact("?q=1")
             child.expect_exact("[y/N]")
+            assert not opened.exists()
             child.sendline(typed)
-            child.expect_exact(answer)
-            assert code_of(child) == 0
+        child.expect_exact("<over>")
+        assert code_of(child) == 0
+        assert dict(zip(rows, answers, strict=True)) == rows
         assert opened.read_text() == f"1: {url}\n"
         environ.pop("DISPLAY")
+        answers = asking_of(daemon, [question])
         child = spawn("agent", "-m", "x")
         child.expect_exact("[y/N]")
         child.sendline("y")
-        child.expect_exact("<there is no desktop here>")
+        child.expect_exact("<over>")
+        assert answers == ["there is no desktop here"]
 
     def test_that_ran_out_gives_the_turn_back(self, daemon: FakeDaemon, spawn: Spawn) -> None:
         def send_message(call: Call) -> TurnFinished:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from clawd.wire.turn_reports import TurnLine, TurnList
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.hostile import hostile_daemon
+from tests.support.rows import each_row
 from tests.support.screen import TerminalScreen, clawctl_screen
 
 TURN = TurnLine(
@@ -156,17 +157,19 @@ def test_the_emergency_stop_takes_a_yes(screen: TerminalScreen, machine: Machine
     assert machine.stops == ["clawctl top"]
 
 
-@pytest.mark.parametrize("columns", [40, 60, 200])
-def test_no_line_is_wider_than_the_terminal(screen: TerminalScreen, columns: int) -> None:
-    screen.resize(24, columns)
-
+def test_no_line_is_wider_than_the_terminal(screen: TerminalScreen) -> None:
     def fits(seen: TerminalScreen) -> bool:
         rows = [line for line in seen.lines if line.startswith("conv-")]
         heads = [line for line in seen.lines if "CONVERSATION" in line]
         # A row that the terminal broke would begin a line of its own.
         return (len(rows), len(heads)) == (2, 1) and not seen.lines[3] and not seen.lines[7]
 
-    screen.wait_for(fits)
+    def drawn_after(length: int) -> Callable[[TerminalScreen], bool]:
+        return lambda seen: len(seen.raw) > length and fits(seen)
+
+    for columns in (40, 60, 200):
+        screen.resize(24, columns)
+        screen.wait_for(drawn_after(len(screen.raw)))
 
 
 def test_text_of_others_drives_no_terminal(daemon: FakeDaemon, environ: dict[str, str]) -> None:
@@ -240,8 +243,8 @@ def test_without_a_daemon_it_says_what_to_do(clawctl: Run, daemon: FakeDaemon) -
     assert "hint" in done.stderr
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "61", "soon"])
-def test_an_interval_that_makes_no_sense_is_refused(clawctl: Run, given: str) -> None:
-    done = clawctl("top", "--interval", given)
+@each_row("given", ["0", "-1", "61", "soon"])
+def test_an_interval_that_makes_no_sense_is_refused(here: Run, given: str) -> None:
+    done = here("top", "--interval", given)
     assert done.returncode == 2
     assert "--interval" in done.stderr
