@@ -1,5 +1,6 @@
 """Models and workers for tests that run llama.cpp."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def endless_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model whose greedy answer is known and never ends."""
     path = tmp_path_factory.mktemp("model") / "endless.gguf"
     return write_random_gguf(path, chat_template=TEMPLATE, context_length=8192)
+
+
+@contextlib.contextmanager
+def one_worker(config: ModelConfig) -> Iterator[WorkerClient]:
+    """Start a worker with a loaded model, which several tests may share."""
+    with WorkerClient() as client:
+        loaded = client.load(config)
+        assert isinstance(loaded, Loaded), loaded
+        yield client
 
 
 @pytest.fixture

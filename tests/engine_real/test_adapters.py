@@ -10,6 +10,7 @@ from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import LIMIT_S, WorkerClient
 from tests.support.gguf_models import write_random_gguf, write_random_lora
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.real_model
 
@@ -75,7 +76,7 @@ def test_several_adapters_count_together_each_by_its_scale(
     assert swapped == two
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "reason"),
     [
         ("absent.gguf", "does not exist"),

@@ -10,10 +10,11 @@ from tests.engine_real.conftest import TEMPLATE
 from tests.support.cancelling import BEFORE_CANCEL, Place, Streams
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import write_random_gguf
+from tests.support.rows import thorough
 
 pytestmark = pytest.mark.real_model
 
-ROUNDS = 3
+ROUNDS = 3 if thorough() else 1
 PREFILL_TOKENS = 8000
 
 

@@ -1,6 +1,7 @@
 """Answers held to schemas by real grammars: random weights say only what validates."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import msgspec
 import pytest
 
 from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, SamplingConfig
-from tests.engine_real.conftest import TEMPLATE, StartWorker
+from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import EMBEDDED, write_random_gguf
+from tests.support.rows import each_row, thorough
 from tests.support.schema_check import is_valid
 
 pytestmark = pytest.mark.real_model
@@ -78,12 +80,24 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random_gguf(path, chat_template=TEMPLATE, chain=False)
 
 
-def test_constrained_answers_of_random_weights_validate_200_times_of_200(
+@pytest.fixture(scope="module")
+def on_random(random_model: Path) -> Iterator[WorkerClient]:
+    with one_worker(ModelConfig(path=str(random_model), n_ctx=4096)) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def on_embedded() -> Iterator[WorkerClient]:
+    with one_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048)) as worker:
+        yield worker
+
+
+def test_constrained_answers_of_random_weights_validate_every_time(
     start_worker: StartWorker, random_model: Path
 ) -> None:
     worker = start_worker(ModelConfig(path=str(random_model), n_ctx=8192, n_parallel=4))
     runs = []
-    for seed in range(200):
+    for seed in range(200 if thorough() else 80):
         schema = SCHEMAS[seed % len(SCHEMAS)]
         sampling = SamplingConfig(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
         grammar = Grammar(kind="json_schema", schema=schema)
@@ -118,15 +132,12 @@ CORPUS: dict[str, Any] = {
 QUARANTINED = {"bad_regex", "itself", "nowhere", "exclusion", "no_schema"}
 
 
-@pytest.mark.parametrize("lazy", [True, False])
-def test_bad_schemas_take_no_other_tool_down(
-    start_worker: StartWorker, random_model: Path, lazy: bool
-) -> None:
-    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096))
+@each_row("lazy", [True, False])
+def test_bad_schemas_take_no_other_tool_down(on_random: WorkerClient, lazy: bool) -> None:
     limit = 5 if lazy else 0
     for seed in range(12):
         sampling = SamplingConfig(temperature=1, top_k=0, min_p=0, seed=seed, max_tokens=limit)
-        got = worker.ask("go", sampling, Grammar(kind="tool_call", tools=CORPUS, lazy=lazy))
+        got = on_random.ask("go", sampling, Grammar(kind="tool_call", tools=CORPUS, lazy=lazy))
         assert set(got.evaluated.quarantined) == QUARANTINED
         assert all(got.evaluated.quarantined.values())
         if not lazy:
@@ -135,20 +146,19 @@ def test_bad_schemas_take_no_other_tool_down(
             assert is_valid(call["arguments"], CORPUS[call["name"]])
 
 
-@pytest.mark.parametrize("name", sorted(QUARANTINED))
+@each_row("name", sorted(QUARANTINED))
 def test_a_bad_schema_that_is_required_fails_its_request_only(
-    start_worker: StartWorker, random_model: Path, name: str
+    on_random: WorkerClient, name: str
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
     schema = CORPUS[name]
     for grammar in (
         Grammar(kind="tool_call", tools={name: schema}),
         Grammar(kind="json_schema", schema=schema),
     ):
-        failed = worker.ask("go", grammar=grammar).failed
+        failed = on_random.ask("go", grammar=grammar).failed
         assert failed.code == "invalid_request"
         assert "cannot be held to its schema" in failed.message
-    assert worker.ask("go", SamplingConfig(temperature=0, max_tokens=3)).done.reason == "length"
+    assert on_random.ask("go", SamplingConfig(temperature=0, max_tokens=3)).done.reason == "length"
 
 
 def call_in(text: str) -> dict[str, Any]:
@@ -167,13 +177,12 @@ LIST = {
 }
 
 
-@pytest.mark.parametrize("question", ["what files are in this project?", "hello", "thanks!", "1"])
-@pytest.mark.parametrize("tools", [{"file_list": LIST}, {"unknown_to_it": SCHEMAS[1]}])
+@each_row("question", ["what files are in this project?", "hello", "thanks!", "1"])
+@each_row("tools", [{"file_list": LIST}, {"unknown_to_it": SCHEMAS[1]}])
 def test_a_required_call_of_the_embedded_model_is_one_valid_call(
-    start_worker: StartWorker, question: str, tools: dict[str, Any]
+    on_embedded: WorkerClient, question: str, tools: dict[str, Any]
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
-    got = worker.ask(
+    got = on_embedded.ask(
         question, SamplingConfig(temperature=0), Grammar(kind="tool_call", tools=tools)
     )
     assert got.done.reason == "stop"
@@ -182,16 +191,15 @@ def test_a_required_call_of_the_embedded_model_is_one_valid_call(
     assert is_valid(call["arguments"], tools[call["name"]])
 
 
-def test_a_waiting_grammar_changes_nothing(start_worker: StartWorker, random_model: Path) -> None:
-    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
+def test_a_waiting_grammar_changes_nothing(on_random: WorkerClient) -> None:
     lazy = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
     for seed in range(5):
         sampling = SamplingConfig(temperature=1, seed=seed, max_tokens=60)
-        assert worker.ask("go", sampling, lazy).text == worker.ask("go", sampling).text
+        assert on_random.ask("go", sampling, lazy).text == on_random.ask("go", sampling).text
 
 
-def test_a_lazy_grammar_holds_the_embedded_models_own_call(start_worker: StartWorker) -> None:
-    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
+def test_a_lazy_grammar_holds_the_embedded_models_own_call(on_embedded: WorkerClient) -> None:
+    worker = on_embedded
     greedy = SamplingConfig(temperature=0, max_tokens=200)
     question = "what files are in the src folder?"
     tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
@@ -205,9 +213,9 @@ def test_a_lazy_grammar_holds_the_embedded_models_own_call(start_worker: StartWo
 
 
 def test_an_answer_ends_with_its_one_call_where_more_are_unwelcome(
-    start_worker: StartWorker,
+    on_embedded: WorkerClient,
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(EMBEDDED), n_ctx=2048))
+    worker = on_embedded
     # Neither end-of-answer token is ever drawn freely.
     bias = ((0, -1000.0), (2, -1000.0))
     going_on = SamplingConfig(temperature=0, max_tokens=200, logit_bias=bias)

@@ -1,6 +1,7 @@
 """Random weights held to the calls of every family: the family's parser reads what they write."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from clawd.engine.protocol import Grammar, ModelConfig, SamplingConfig
 from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
-from tests.engine_real.conftest import TEMPLATE, StartWorker
+from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.providers.toolcalls.test_frames import TEMPLATES
+from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import write_random_gguf
+from tests.support.rows import each_row, thorough
 from tests.support.schema_check import is_valid
 
 pytestmark = pytest.mark.real_model
@@ -37,13 +40,19 @@ TOOLS: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
-RUNS = 8
+RUNS = 8 if thorough() else 3
 
 
 @pytest.fixture(scope="module")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "random.gguf"
     return write_random_gguf(path, chat_template=TEMPLATE, chain=False)
+
+
+@pytest.fixture(scope="module")
+def on_random(random_model: Path) -> Iterator[WorkerClient]:
+    with one_worker(ModelConfig(path=str(random_model), n_ctx=4096)) as worker:
+        yield worker
 
 
 def test_required_calls_of_every_family_are_read_and_validate(
@@ -71,11 +80,10 @@ def check(template: str, text: str) -> None:
 
 
 def test_waiting_grammars_of_every_family_are_taken(
-    start_worker: StartWorker, random_model: Path
+    on_random: WorkerClient,
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096))
     sampling = SamplingConfig(temperature=1, seed=5, max_tokens=20)
-    free = worker.ask("go", sampling).text
+    free = on_random.ask("go", sampling).text
     for template in TEMPLATES.values():
         habits = habits_of(template)
         grammar = Grammar(
@@ -85,7 +93,7 @@ def test_waiting_grammars_of_every_family_are_taken(
             frames=habits.frames,
             thoughts=habits.thoughts,
         )
-        got = worker.ask("go", sampling, grammar)
+        got = on_random.ask("go", sampling, grammar)
         assert got.evaluated.quarantined == {}
         assert got.text == free
 
@@ -97,11 +105,10 @@ IN_CONTROL = CallFrame(
 )
 
 
-@pytest.mark.parametrize("lazy", [True, False])
+@each_row("lazy", [True, False])
 def test_a_marker_that_is_a_control_token_is_told_by_its_text(
-    start_worker: StartWorker, random_model: Path, lazy: bool
+    on_random: WorkerClient, lazy: bool
 ) -> None:
-    worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096))
     number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
     # The token wins wherever it may stand, so only a grammar brings what is between two of them.
     sampling = SamplingConfig(
@@ -109,7 +116,7 @@ def test_a_marker_that_is_a_control_token_is_told_by_its_text(
     )
     tools = {"seven": number}
     grammar = Grammar(kind="tool_call", tools=tools, frames=(IN_CONTROL,), lazy=lazy)
-    text = worker.ask("go", sampling, grammar).text
+    text = on_random.ask("go", sampling, grammar).text
     parts = text.split(CONTROL)
     assert parts[0] == ""
     assert len(parts[1]) > 1

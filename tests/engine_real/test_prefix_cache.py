@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.model import LlamaModel
-from tests.engine_real.conftest import TEMPLATE, StartWorker
+from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.support.engine_worker import LIMIT_S, Answer, WorkerClient
 from tests.support.gguf_models import EMBEDDED, write_random_gguf
 
@@ -286,14 +286,26 @@ def test_six_hops_evaluate_only_what_is_new(
             worker = start_worker(config)
 
 
+@pytest.fixture(scope="module")
+def saved_state(
+    thinking_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, bytes]:
+    """Name and content of the state file of a conversation."""
+    folder = tmp_path_factory.mktemp("saved")
+    with one_worker(on_disk(thinking_model, folder)) as worker:
+        worker.ask(text(200), GREEDY)
+        quit_worker(worker)
+    (path,) = folder.iterdir()
+    return path.name, path.read_bytes()
+
+
 @pytest.fixture
-def saved(start_worker: StartWorker, thinking_model: Path, tmp_path: Path) -> Iterator[Path]:
+def saved(saved_state: tuple[str, bytes], tmp_path: Path) -> Path:
     """The one state file of a conversation."""
-    worker = start_worker(on_disk(thinking_model, tmp_path))
-    worker.ask(text(200), GREEDY)
-    quit_worker(worker)
-    (path,) = tmp_path.iterdir()
-    yield path
+    name, data = saved_state
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / name).chmod(0o600)
+    return tmp_path / name
 
 
 def _ask_again(start_worker: StartWorker, config: ModelConfig) -> int:

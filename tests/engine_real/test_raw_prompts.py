@@ -19,6 +19,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.local import LocalProvider
 from tests.engine_real.test_local_provider import TOOLS, local
+from tests.support.rows import Rows
 
 pytestmark = pytest.mark.real_model
 
@@ -55,16 +56,17 @@ async def finished(provider: LocalProvider, request: ChatRequest) -> tuple[list[
     return deltas, last
 
 
-@pytest.mark.parametrize("request_", [CHAT, AFTER_CALL, UNUSUAL, BEGUN, ChatRequest(prompt="a b")])
-async def test_a_rendered_prompt_counts_as_the_answer_will(
-    tmp_path: Path, request_: ChatRequest
-) -> None:
-    short = msgspec.structs.replace(request_, sampling=Sampling(max_tokens=1))
+async def test_a_rendered_prompt_counts_as_the_answer_will(tmp_path: Path) -> None:
+    rows = Rows()
     async with local(tmp_path) as (provider, _):
-        before = (await provider.render(short)).tokens
-        _, last = await finished(provider, short)
-        after = (await provider.render(short)).tokens
-    assert before == last.usage.prompt_tokens == after
+        for request in (CHAT, AFTER_CALL, UNUSUAL, BEGUN, ChatRequest(prompt="a b")):
+            with rows.row(request):
+                short = msgspec.structs.replace(request, sampling=Sampling(max_tokens=1))
+                before = (await provider.render(short)).tokens
+                _, last = await finished(provider, short)
+                after = (await provider.render(short)).tokens
+                assert before == last.usage.prompt_tokens == after
+    rows.check()
 
 
 async def test_the_rendered_text_as_a_raw_prompt_is_answered_alike(tmp_path: Path) -> None:
@@ -112,29 +114,26 @@ async def test_a_raw_prompt_is_held_to_a_schema(tmp_path: Path) -> None:
     assert msgspec.json.decode(text) == {"a": 5}
 
 
-@pytest.mark.parametrize("prompt", [(), "", (5, 1536), (-1,), (2**40,)])
-async def test_a_prompt_that_is_none_is_refused(
-    tmp_path: Path, prompt: str | tuple[int, ...]
-) -> None:
+async def test_a_prompt_that_is_none_is_refused(tmp_path: Path) -> None:
+    prompts: list[str | tuple[int, ...]] = [(), "", (5, 1536), (-1,), (2**40,)]
     async with local(tmp_path) as (provider, _):
-        with pytest.raises(InvalidRequestError):
-            await collect(provider.chat(ChatRequest(prompt=prompt)))
+        for prompt in prompts:
+            with pytest.raises(InvalidRequestError):
+                await collect(provider.chat(ChatRequest(prompt=prompt)))
         mixed = ChatRequest(prompt="x", messages=(Message(role="user", content="y"),))
         with pytest.raises(InvalidRequestError, match="one of the two"):
             await collect(provider.chat(mixed))
         assert (await collect(provider.chat(CHAT))).tool_calls
 
 
-@pytest.mark.parametrize("size", [3000, 400_000])
-async def test_a_prompt_that_does_not_fit_tells_the_counts(tmp_path: Path, size: int) -> None:
-    too_long = ChatRequest(messages=(Message(role="user", content="q"),), prompt=None)
-    raw = msgspec.structs.replace(too_long, messages=(), prompt="x " * size)
+async def test_a_prompt_that_does_not_fit_tells_the_counts(tmp_path: Path) -> None:
     async with local(tmp_path) as (provider, _):
-        with pytest.raises(ContextFullError) as caught:
-            await collect(provider.chat(raw))
-    assert caught.value.data is not None
-    assert caught.value.data["n_ctx"] == 2048
-    assert caught.value.data["n_prompt_tokens"] > 2048
+        for size in (3000, 400_000):
+            with pytest.raises(ContextFullError) as caught:
+                await collect(provider.chat(ChatRequest(prompt="x " * size)))
+            assert caught.value.data is not None
+            assert caught.value.data["n_ctx"] == 2048
+            assert caught.value.data["n_prompt_tokens"] > 2048
 
 
 async def test_a_text_of_the_assistant_is_gone_on_with(tmp_path: Path) -> None:
@@ -187,15 +186,18 @@ async def test_log_probabilities_come_with_the_texts_that_they_are_of(tmp_path: 
     assert all(each.logprob <= 0 and len(each.top) == 2 for each in told)
 
 
-@pytest.mark.parametrize("part", ["x", "日本", "{}[]();", "<|im_end|>", "<tool_call>", "é🙂\n"])
-async def test_no_long_text_ends_the_worker_or_is_changed(tmp_path: Path, part: str) -> None:
-    text = part * (200_000 // len(part))
+async def test_no_long_text_ends_the_worker_or_is_changed(tmp_path: Path) -> None:
+    rows = Rows()
     async with local(tmp_path) as (provider, engine):
         await provider.check()
         pid = engine.status()[0].pid
-        for parse_special in (True, False):
-            cut = await provider.tokenize("", text, add_special=True, parse_special=parse_special)
-            assert await provider.detokenize("", cut.tokens) == text.encode()
-        with pytest.raises(ContextFullError):
-            await collect(provider.chat(ChatRequest(prompt=text)))
-        assert engine.status()[0].pid == pid
+        for part in ("x", "日本", "{}[]();", "<|im_end|>", "<tool_call>", "é🙂\n"):
+            text = part * (200_000 // len(part))
+            with rows.row(part):
+                for special in (True, False):
+                    cut = await provider.tokenize("", text, add_special=True, parse_special=special)
+                    assert await provider.detokenize("", cut.tokens) == text.encode()
+                with pytest.raises(ContextFullError):
+                    await collect(provider.chat(ChatRequest(prompt=text)))
+                assert engine.status()[0].pid == pid
+    rows.check()

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from clawd.engine.protocol import (
     TokenCounts,
     Tokens,
 )
-from tests.engine_real.conftest import StartWorker
+from tests.engine_real.conftest import StartWorker, one_worker
 from tests.support.engine_worker import LIMIT_S, WorkerClient, is_alive
 from tests.support.gguf_models import EMBEDDED
 
@@ -43,6 +44,13 @@ def question(content: str) -> ChatMessage:
 
 def answer(content: str) -> ChatMessage:
     return ChatMessage(role="assistant", content=content)
+
+
+@pytest.fixture(scope="module")
+def worker(endless_model: Path) -> Iterator[WorkerClient]:
+    """One with the endless model, for whatever leaves nothing behind."""
+    with one_worker(ModelConfig(path=str(endless_model))) as client:
+        yield client
 
 
 def test_the_embedded_model_calls_a_tool(start_worker: StartWorker) -> None:
@@ -81,8 +89,7 @@ def test_greedy_answers_are_the_same_in_every_process(endless_model: Path) -> No
     assert texts[0]
 
 
-def test_a_seed_makes_sampling_repeatable(start_worker: StartWorker, endless_model: Path) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model)))
+def test_a_seed_makes_sampling_repeatable(worker: WorkerClient) -> None:
     texts = []
     for seed in (1, 1, 2):
         # min_p looks at the odds before the temperature flattens them.
@@ -144,8 +151,7 @@ def test_cancel_stops_an_endless_answer(start_worker: StartWorker, endless_model
     assert worker.receive() == Pong(id=5, running=0, queued=0, cached_sequences=1)
 
 
-def test_a_stop_string_ends_the_answer(start_worker: StartWorker, endless_model: Path) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model)))
+def test_a_stop_string_ends_the_answer(worker: WorkerClient) -> None:
     text = worker.ask("hello", GREEDY).text
     stop = text[6:9]
     got = worker.ask("hello", SamplingConfig(temperature=0, max_tokens=24, stop=(stop,)))
@@ -203,17 +209,13 @@ def test_a_long_prompt_leaves_a_running_stream_moving(
     assert len(during) >= steps - 1
 
 
-def test_control_tokens_in_a_message_are_text(
-    start_worker: StartWorker, endless_model: Path
-) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model)))
+def test_control_tokens_in_a_message_are_text(worker: WorkerClient) -> None:
     plain = worker.ask("a b", GREEDY).done.prompt_tokens
     forged = worker.ask("a<|im_end|>b", GREEDY).done.prompt_tokens
     assert forged > plain + 3
 
 
-def test_tokens_are_counted_in_order(start_worker: StartWorker, endless_model: Path) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model)))
+def test_tokens_are_counted_in_order(worker: WorkerClient) -> None:
     worker.send(CountTokens(id=3, texts=("", "hello", "hello hello")))
     counts = worker.receive()
     assert isinstance(counts, TokenCounts)
@@ -269,10 +271,7 @@ def test_options_of_a_model_are_taken(
     assert worker.ask(LONG, GREEDY).done.completion_tokens == 24
 
 
-def test_penalties_and_bad_values_are_answered(
-    start_worker: StartWorker, endless_model: Path
-) -> None:
-    worker = start_worker(ModelConfig(path=str(endless_model)))
+def test_penalties_and_bad_values_are_answered(worker: WorkerClient) -> None:
     plain = worker.ask("hello", GREEDY).text
     penalised = SamplingConfig(
         temperature=0, max_tokens=24, repeat_penalty=50, penalty_last_n=500, frequency_penalty=2

@@ -78,22 +78,22 @@ def expect_linear(make: ParserFactory, text: str) -> None:
     """Quadratic time would be minutes for the whole text; single characters cost more each."""
     started = time.process_time()
     parse(make(ParserOptions()), [text])
-    short = text[:6_000]
+    short = text[:3_000]
     assert parse(make(ParserOptions()), list(short)) == parse(make(ParserOptions()), [short])
     assert time.process_time() - started < 5
 
 
 HOSTILE = {
-    "braces": "{" * 100_000,
-    "brackets": "[" * 50_000 + "]" * 50_000,
-    "angles": "<" * 100_000,
-    "bars": "<|" * 50_000,
-    "blanks": " " * 100_000,
-    "escapes": '{"a":"' + "\\" * 100_000,
-    "quotes": "['" * 30_000,
-    "names": "a" * 100_000,
-    "ticks": "`" * 100_000,
-    "strings": "['" + "x''" * 30_000,
+    "braces": "{" * 50_000,
+    "brackets": "[" * 25_000 + "]" * 25_000,
+    "angles": "<" * 50_000,
+    "bars": "<|" * 25_000,
+    "blanks": " " * 50_000,
+    "escapes": '{"a":"' + "\\" * 50_000,
+    "quotes": "['" * 15_000,
+    "names": "a" * 50_000,
+    "ticks": "`" * 50_000,
+    "strings": "['" + "x''" * 15_000,
 }
 
 
@@ -106,27 +106,27 @@ def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, 
 @each_row(
     ("make", "text"),
     [
-        (nemotron.make, "<TOOLCALL>" * 10_000),
-        (nemotron.make, "<TOOLCALL>[" + "{" * 100_000),
-        (nemotron.make, '<TOOLCALL>[{"name": "f"}]' + " " * 100_000),
+        (nemotron.make, "<TOOLCALL>" * 5_000),
+        (nemotron.make, "<TOOLCALL>[" + "{" * 50_000),
+        (nemotron.make, '<TOOLCALL>[{"name": "f"}]' + " " * 50_000),
         (granite.make, '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
         (command_r.make_fenced, "Action:" * 15_000),
-        (command_r.make_fenced, "Action:```" + "a" * 100_000),
-        (functionary.make_v31, "<function=" * 10_000),
+        (command_r.make_fenced, "Action:```" + "a" * 50_000),
+        (functionary.make_v31, "<function=" * 5_000),
         (functionary.make_v32, "a\n{}>>>" * 15_000),
-        (gemma.make_native, '<|tool_call>call:f{a:<|"|>' + '<|"' * 30_000),
-        (gemma.make_native, "<|tool_call>call:f{" + "a:{" * 30_000 + "}" * 30_001 + "<tool_call|>"),
-        (gemma.make_native, "<|tool_call>call:f{" + '<|"|>a<|"|>' * 10_000 + "}<tool_call|>"),
+        (gemma.make_native, '<|tool_call>call:f{a:<|"|>' + '<|"' * 15_000),
+        (gemma.make_native, "<|tool_call>call:f{" + "a:{" * 15_000 + "}" * 15_001 + "<tool_call|>"),
+        (gemma.make_native, "<|tool_call>call:f{" + '<|"|>a<|"|>' * 5_000 + "}<tool_call|>"),
         (gemma.make_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
         (lfm2.make, "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>"),
         (lfm2.make, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + "-" * 100_000 + ")]"),
+        (lfm2.make, "<|tool_call_start|>[f(a=" + "-" * 50_000 + ")]"),
         (minicpm.make, '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000),
         (minicpm.make, '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>"),
-        (harmony.make, "<|channel|>" * 10_000),
+        (harmony.make, "<|channel|>" * 5_000),
         (harmony.make, "<|start|>assistant" * 6_000),
-        (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 100_000),
-        (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 100_000),
+        (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 50_000),
+        (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 50_000),
         (generic_json.make, '{"name": "f", "arguments": {}}' * 4_000),
         (generic_json.make, "```json" * 15_000),
     ],
