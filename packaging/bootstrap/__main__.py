@@ -14,7 +14,7 @@ from pathlib import Path
 from bootstrap.clients import prepare_clients
 from bootstrap.debian import build_package, update_lock
 from bootstrap.dist import build_distributions
-from bootstrap.environment import ROOT, prepare
+from bootstrap.environment import ROOT, built_wheels, prepare
 from bootstrap.peer import build_peer
 from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
@@ -114,7 +114,7 @@ def run_tests() -> int:
 def run_tests_of_ci() -> int:
     """Runs what `make test` leaves to CI: what needs a big set-up, then the other Pythons."""
     python = prepare((*RUN_PARTS, "dev"))
-    set_up_for_ci(python)
+    set_up_for_ci(python, engine=built_wheels()[-1])
     if status := pytest(python, "-m", f"({ONLY_CI}) and not slow"):
         return status
     return on_other_interpreters("-m", FAST_TESTS)
@@ -130,11 +130,11 @@ def run_all_tests() -> int:
     return on_other_interpreters("-m", f"not ({ONLY_CI})")
 
 
-def set_up_for_ci(python: Path) -> None:
-    """Makes the clients, the package and the Debian root that tests of CI need."""
+def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
+    """Makes the clients, the package with that engine, and the Debian root of tests of CI."""
     prepare_clients(python, with_clis=True)
     if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
-        build_package()
+        build_package(engine)
     prepare_rootfs()
 
 
