@@ -79,18 +79,18 @@ class HomeLock:
             self._descriptor = -1
 
 
-async def take_when_free(lock: HomeLock, path: Path, limit_s: float = LOCK_PATIENCE_S) -> None:
+async def take_when_free(lock: HomeLock, path: Path, limit_s: float | None = None) -> None:
     """Take the lock; a daemon that listens no more, or was killed, is ending and waited for.
 
     Args:
         lock: of the home.
         path: the home's socket.
-        limit_s: for how long.
+        limit_s: for how long; None for `LOCK_PATIENCE_S`.
 
     Raises:
         ClawError: another daemon has it, and answers or does not end.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + (LOCK_PATIENCE_S if limit_s is None else limit_s)
     while True:
         try:
             lock.take()

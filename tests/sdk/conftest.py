@@ -1,18 +1,15 @@
 """Homes for sessions that meet a real daemon."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
+from tests.daemon.conftest import home_for_all, lent_home
 from tests.support.home import Home
+from tests.support.lent_home import LentHome
+
+__all__ = ["home_for_all", "lent_home"]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A throwaway home; its daemon ends with the test."""
-    folder = tmp_path / "daemon"
-    folder.mkdir()
-    made = Home(folder)
-    yield made
-    made.close()
+def home(lent_home: LentHome) -> Home:
+    """A home that is lent for the test."""
+    return lent_home

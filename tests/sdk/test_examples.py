@@ -1,11 +1,20 @@
-"""The ten examples of docs/sdk.md, run as they stand there: the page is their only source."""
+"""The ten examples of docs/sdk.md, run as they stand there: the page is their only source.
+
+The first is a program of its own; the others run in this process, which has imported what they
+need.
+"""
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +22,7 @@ import pytest
 
 from tests.sdk.rig import ECHO, calling
 from tests.support.chat_server import DONE, ChatServer, chunk, serving, streamed
+from tests.support.here import environment
 from tests.support.home import Home
 from tests.support.rows import each_row
 
@@ -24,36 +34,62 @@ EXAMPLES = {int(number): code for number, code in HEADING.findall(PAGE)}
 WRITE = calling("file_write", {"path": "hello.txt", "content": "hello world"}, "Done.")
 
 
-def run_example(number: int, folder: Path, **environ: str) -> list[str]:
-    """Run an example in a process of its own and return the lines that it prints."""
+def run_example(number: int, folder: Path, *, is_child: bool = False, **environ: str) -> list[str]:
+    """Run an example and return the lines that it prints."""
     work = folder / "cwd"
     work.mkdir()
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(work),
+        "PYTHONPATH": str(ROOT),
+        **environ,
+    }
+    said = in_a_child(number, work, environ) if is_child else here(number, work, environ)
+    assert list(work.iterdir()) == []  # nothing of the session is left
+    return said.splitlines()
+
+
+def in_a_child(number: int, work: Path, environ: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", EXAMPLES[number]],
         cwd=work,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(work),
-            "PYTHONPATH": str(ROOT),
-            **environ,
-        },
+        env=environ,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert list(work.iterdir()) == []  # nothing of the session is left
-    return done.stdout.splitlines()
+    return done.stdout
 
 
-def with_mock(number: int, folder: Path, *replies: dict[str, Any]) -> list[str]:
+def here(number: int, work: Path, environ: dict[str, str]) -> str:
+    said, warned = io.StringIO(), io.StringIO()
+    with (
+        environment(environ),
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        contextlib.chdir(work),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(warned),
+    ):
+        patch.setattr(tempfile, "tempdir", None)  # so that it is looked for anew
+        warnings.simplefilter("error")
+        exec(compile(EXAMPLES[number], "example", "exec"), {"__name__": "__main__"})
+    assert warned.getvalue() == ""
+    return said.getvalue()
+
+
+def with_mock(
+    number: int, folder: Path, *replies: dict[str, Any], is_child: bool = False
+) -> list[str]:
     """Run an example against a scripted model."""
     script = folder / "script.json"
     script.write_text(json.dumps({"replies": replies}))
-    return run_example(number, folder, CLAWD_DEFAULT_PROVIDER="mock", CLAWD_MOCK_SCRIPT=str(script))
+    named = {"CLAWD_DEFAULT_PROVIDER": "mock", "CLAWD_MOCK_SCRIPT": str(script)}
+    return run_example(number, folder, is_child=is_child, **named)
 
 
 def test_the_page_has_ten_examples_and_no_python_beside_them() -> None:
@@ -66,9 +102,8 @@ def test_the_page_has_ten_examples_and_no_python_beside_them() -> None:
 
 
 def test_1_five_lines(tmp_path: Path) -> None:
-    assert with_mock(1, tmp_path, *calling("file_list", {}, "None: {{last_tool_result}}")) == [
-        "None: (empty)"
-    ]
+    replies = calling("file_list", {}, "None: {{last_tool_result}}")
+    assert with_mock(1, tmp_path, *replies, is_child=True) == ["None: (empty)"]
 
 
 def test_2_streaming(tmp_path: Path) -> None:
@@ -131,8 +166,8 @@ def test_8_events_and_receipts(tmp_path: Path) -> None:
 async def test_9_a_model_on_a_server(tmp_path: Path) -> None:
     server = ChatServer(streamed(chunk({"content": "hello from afar"}, "stop"), DONE))
     async with serving(server) as url:
-        variables = {"MODEL_URL": url, "MODEL_KEY": "a key of the test"}
-        lines = await asyncio.to_thread(run_example, 9, tmp_path, **variables)
+        example = partial(run_example, 9, MODEL_URL=url, MODEL_KEY="a key of the test")
+        lines = await asyncio.to_thread(example, tmp_path)
     assert lines == ["hello from afar (qwen3-8b)"]
     (request,) = server.requests
     assert (request["model"], request["messages"][-1]["role"]) == ("qwen3-8b", "user")
