@@ -119,8 +119,8 @@ def spawn(environ: dict[str, str]) -> Iterator[Spawn]:
     """Run clawctl on a terminal of its own."""
     children: list[Any] = []
 
-    def start(*arguments: str) -> Any:
-        children.append(spawn_clawctl(environ, *arguments))
+    def start(*arguments: str, **options: Any) -> Any:
+        children.append(spawn_clawctl(environ, *arguments, **options))
         return children[-1]
 
     yield start

@@ -1,5 +1,6 @@
 """clawctl on a real pseudo-terminal: approvals, questions, Ctrl-C, colour."""
 
+import functools
 import json
 import queue
 import re
@@ -36,6 +37,21 @@ from tests.support.terminal import (
     endless,
     finished,
 )
+
+# What is typed too early is the subject of three tests; in the others nobody types so early.
+HASTY = """
+import sys
+from clawctl import approve
+from clawctl.__main__ import run
+approve.SETTLE_S = 0.05
+sys.exit(run())
+"""
+
+
+@pytest.fixture
+def hasty(spawn: Spawn) -> Spawn:
+    """Run clawctl as `spawn` does; it gives people a moment only to see what is asked."""
+    return functools.partial(spawn, how=("-c", HASTY))
 
 
 def editor(folder: Path, script: str) -> str:
@@ -80,26 +96,26 @@ class TestApproval:
         assert code_of(child) == 0
         assert daemon.calls_of(SendMessage)[0].interactive is True
 
-    def test_takes_only_a_clear_yes(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_takes_only_a_clear_yes(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         rows = {"": "deny", "n": "deny", "yess": "deny", "a": "conversation", "yes": "once"}
         answers = asking_of(daemon, [REQUEST] * len(rows))
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         for typed in rows:
             child.expect(r"Approve\? \[y/N\]  ")
             child.sendline(typed)
         child.expect("<over>")
         assert dict(zip(rows, answers, strict=True)) == rows
 
-    def test_end_of_input_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_end_of_input_denies(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         daemon.handlers["send_message"] = asking
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendeof()
         child.expect("<a1 deny d1>")
 
-    def test_always_shows_the_rule_and_asks_again(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_always_shows_the_rule_and_asks_again(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         daemon.handlers["send_message"] = asking
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect("the rule   file_write notes.txt")
@@ -107,9 +123,9 @@ class TestApproval:
         child.sendline("y")
         child.expect("<a1 always d1>")
 
-    def test_always_without_the_second_yes_denies(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_always_without_the_second_yes_denies(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         daemon.handlers["send_message"] = asking
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("A")
         child.expect(r"from now on\? \[y/N\]")
@@ -117,10 +133,10 @@ class TestApproval:
         child.expect("<a1 deny d1>")
 
     def test_details_show_the_exact_arguments_and_ask_again(
-        self, daemon: FakeDaemon, spawn: Spawn
+        self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         daemon.handlers["send_message"] = asking
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("d")
         child.expect("digest     d1")
@@ -130,7 +146,7 @@ class TestApproval:
         child.expect("<a1 once d1>")
 
     def test_e_sends_what_the_editor_left_and_waits_for_the_next_question(
-        self, daemon: FakeDaemon, environ: dict[str, str], spawn: Spawn, tmp_path: Path
+        self, daemon: FakeDaemon, environ: dict[str, str], hasty: Spawn, tmp_path: Path
     ) -> None:
         answers = []
 
@@ -147,7 +163,7 @@ class TestApproval:
 
         daemon.handlers["send_message"] = send_message
         environ["VISUAL"] = editor(tmp_path, 'sed -i s/one/three/ "$1"; stat -c %a "$1"')
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("e")
         child.expect("600")
@@ -163,11 +179,11 @@ class TestApproval:
         assert (yes.question, yes.value, yes.digest) == ("a2", "once", "d2")
 
     def test_an_edit_that_came_to_nothing_asks_again(
-        self, daemon: FakeDaemon, environ: dict[str, str], spawn: Spawn, tmp_path: Path
+        self, daemon: FakeDaemon, environ: dict[str, str], hasty: Spawn, tmp_path: Path
     ) -> None:
         daemon.handlers["send_message"] = asking
         environ["VISUAL"] = str(tmp_path / "editor")
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         for script, told in (
             ("true", "nothing was changed"),
             ('echo [] > "$1"', "no JSON object"),
@@ -182,7 +198,7 @@ class TestApproval:
         child.expect("<a1 deny d1>")
 
     def test_an_edit_shows_what_the_file_becomes_beside_the_arguments(
-        self, daemon: FakeDaemon, spawn: Spawn
+        self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202eb"}
         lines = (
@@ -195,7 +211,7 @@ class TestApproval:
             REQUEST, tool="file_edit", arguments=json.dumps(values), changes=(diff,)
         )
         daemon.handlers["send_message"] = lambda call: asking(call, request)
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         shown = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", child.before).splitlines()]
         assert 'new_text: "2‹U+202E›b"' in shown
@@ -245,11 +261,11 @@ class TestApproval:
 
     @pytest.mark.parametrize("changes", [{"risk": "high"}, {"rule": ""}])
     def test_high_risk_and_untrusted_text_take_a_whole_word(
-        self, daemon: FakeDaemon, spawn: Spawn, changes: dict[str, str]
+        self, daemon: FakeDaemon, hasty: Spawn, changes: dict[str, str]
     ) -> None:
         rows = {"y": "deny", "a": "deny", "yes": "once", "A": "deny"}
         answers = asking_of(daemon, [msgspec.structs.replace(REQUEST, **changes)] * len(rows))
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         for typed in rows:
             child.expect(r"Approve\? \[yes/N\]  ")
             child.sendline(typed)
@@ -257,37 +273,37 @@ class TestApproval:
         assert dict(zip(rows, answers, strict=True)) == rows
 
     def test_what_differs_in_the_environment_is_shown(
-        self, daemon: FakeDaemon, spawn: Spawn
+        self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         request = msgspec.structs.replace(REQUEST, environment={"LD_PRELOAD": "./x\u200b.so"})
         daemon.handlers["send_message"] = lambda call: asking(call, request)
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(re.escape("with       LD_PRELOAD=./x‹U+200B›.so"))
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("")
         child.expect("<a1 deny d1>")
 
-    def test_ends_when_somebody_else_answers(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_ends_when_somebody_else_answers(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         def send_message(call: Call) -> TurnFinished:
             call.emit(STARTED, REQUEST)
             call.emit(ApprovalResolved(approval_id="a1", answer="once", by="uid 7"))
             return finished("done elsewhere")
 
         daemon.handlers["send_message"] = send_message
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"approved \(once\) by uid 7")
         child.expect("done elsewhere")
         assert code_of(child) == 0
 
     def test_ctrl_c_at_the_question_cancels_the_turn(
-        self, daemon: FakeDaemon, spawn: Spawn
+        self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         def send_message(call: Call) -> None:
             call.emit(STARTED, REQUEST)
             call.until_cancelled()
 
         daemon.handlers["send_message"] = send_message
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendintr()
         assert code_of(child) == 130
@@ -305,11 +321,11 @@ class TestApproval:
 
 
 class TestQuestion:
-    def test_takes_a_number_or_text(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_takes_a_number_or_text(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         rows = {"2": "blue", "3": "3", "green": "green"}
         question = QuestionAsked(question_id="a1", text="Which?", options=("red", "blue"))
         answers = asking_of(daemon, [question] * len(rows))
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         for typed in rows:
             child.expect("Which")
             child.expect("2  blue")
@@ -319,7 +335,7 @@ class TestQuestion:
         assert dict(zip(rows, answers, strict=True)) == rows
 
     def test_m9_a_page_is_shown_whole_and_opened_after_a_yes_only(
-        self, daemon: FakeDaemon, spawn: Spawn, environ: dict[str, str], tmp_path: Path
+        self, daemon: FakeDaemon, hasty: Spawn, environ: dict[str, str], tmp_path: Path
     ) -> None:
         url = "https://example.org/" + "long/" * 60 + "?q=1"
         program, opened = tmp_path / "bin" / "xdg-open", tmp_path / "opened"
@@ -331,7 +347,7 @@ class TestQuestion:
         rows = {"n": "", "": "", "y": "opened"}
         question = QuestionAsked(question_id="a1", text="Open it?", url=url)
         answers = asking_of(daemon, [question] * len(rows))
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         for typed in rows:
             child.expect_exact("wants to open a page")
             child.expect_exact("?q=1")
@@ -344,13 +360,13 @@ class TestQuestion:
         assert opened.read_text() == f"1: {url}\n"
         environ.pop("DISPLAY")
         answers = asking_of(daemon, [question])
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect_exact("[y/N]")
         child.sendline("y")
         child.expect_exact("<over>")
         assert answers == ["there is no desktop here"]
 
-    def test_that_ran_out_gives_the_turn_back(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_that_ran_out_gives_the_turn_back(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         def send_message(call: Call) -> TurnFinished:
             call.emit(
                 QuestionAsked(question_id="q1", text="Which?"),
@@ -362,21 +378,21 @@ class TestQuestion:
             return finished("went on")
 
         daemon.handlers["send_message"] = send_message
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect("went on")
         assert code_of(child) == 0
 
 
 class TestCtrlC:
-    def test_cancels_the_turn_and_ends_with_130(self, daemon: FakeDaemon, spawn: Spawn) -> None:
+    def test_cancels_the_turn_and_ends_with_130(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         daemon.handlers["send_message"] = endless
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect("never ending")
         child.sendintr()
         assert code_of(child) == 130
 
     def test_twice_leaves_a_daemon_that_does_not_stop(
-        self, daemon: FakeDaemon, spawn: Spawn
+        self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         def send_message(call: Call) -> None:
             call.emit(STARTED, TextDelta(text="deaf"))
@@ -385,7 +401,7 @@ class TestCtrlC:
             assert call.gone.wait(LIMIT_S)
 
         daemon.handlers["send_message"] = send_message
-        child = spawn("agent", "-m", "x")
+        child = hasty("agent", "-m", "x")
         child.expect("deaf")
         child.sendintr()
         child.expect("to that")

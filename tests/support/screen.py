@@ -87,6 +87,7 @@ class TerminalScreen:
             timeout=LIMIT_S,
             dimensions=(lines, columns),
         )
+        self._child.ptyproc.delayafterclose = 0  # whoever closes it has waited for its end
         self._has_ended = False
 
     def __enter__(self) -> "TerminalScreen":

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pexpect
@@ -59,10 +59,13 @@ def echo(call: Call) -> TurnFinished:
     return finished(f"<{call.params.text}>")
 
 
-def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
+def spawn_clawctl(
+    environ: dict[str, str], *arguments: str, how: Sequence[str] = ("-m", "clawctl")
+) -> Any:
+    """Start clawctl on a terminal; `how` are the words that let Python run it."""
     child = pexpect.spawn(
         sys.executable,
-        ["-m", "clawctl", *arguments],
+        [*how, *arguments],
         env=environ,
         encoding="utf-8",
         timeout=LIMIT_S,
@@ -70,6 +73,7 @@ def spawn_clawctl(environ: dict[str, str], *arguments: str) -> Any:
     )
     child.delaybeforesend = None
     child.delayafterread = None
+    child.ptyproc.delayafterclose = 0
     # The Enter key; the editor takes a line feed for Ctrl-J, which begins a new line.
     child.linesep = "\r"
     return child
