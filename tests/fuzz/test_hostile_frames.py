@@ -16,6 +16,7 @@ from clawd.wire.codec import MAX_FRAME_BYTES, FrameReader, decode_server_frame, 
 from clawd.wire.messages import Failure, Hello, Request, Result, ServerFrame, Welcome
 from clawd.wire.methods import Ping
 from tests.support.home import Home
+from tests.support.rows import thorough
 
 pytestmark = pytest.mark.daemon
 
@@ -119,16 +120,17 @@ def test_unknown_methods_and_wrong_parameters_fail_their_request_only(daemon: Pa
     ]
 
 
-def test_ten_thousand_requests_at_once_are_all_answered(daemon: Path) -> None:
+def test_thousands_of_requests_at_once_are_all_answered(daemon: Path) -> None:
+    count = 10_000 if thorough() else 3_000
     with connect(daemon) as witness, raw(daemon) as connection:
         connection.sendall(HELLO)
-        data = b"".join(encode_frame(Request(id=n, method="status")) for n in range(10_000))
+        data = b"".join(encode_frame(Request(id=n, method="status")) for n in range(count))
         sent = 0
         reader, replies = FrameReader(), list[ServerFrame]()
         connection.setblocking(False)
         import select
 
-        while len(replies) < 10_001:
+        while len(replies) < count + 1:
             readable, writable, _ = select.select(
                 [connection], [connection] if sent < len(data) else [], [], 60
             )
@@ -140,7 +142,7 @@ def test_ten_thousand_requests_at_once_are_all_answered(daemon: Path) -> None:
                 assert received
                 replies += [decode_server_frame(body) for body in reader.feed(received)]
         ids = {reply.id for reply in replies if isinstance(reply, Result | Failure)}
-        assert ids == set(range(10_000))
+        assert ids == set(range(count))
         assert still_serves(witness)
 
 

@@ -76,6 +76,13 @@ async def read_until(child: OpenChild, word: bytes) -> bytes:
     return data
 
 
+@pytest.fixture(autouse=True)
+def _short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a child that does not leave be asked, and ended, soon."""
+    monkeypatch.setattr(sandbox_open, "EOF_GRACE_S", 0.3)
+    monkeypatch.setattr(sandbox_open, "TERM_GRACE_S", 0.2)
+
+
 @pytest.fixture(params=LEVELS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(tmp_path, request.param)

@@ -1,6 +1,7 @@
 """A client that leaves, wherever its request is, and what must be left of it: nothing that runs."""
 
 import asyncio
+import itertools
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,7 @@ from clawd.channels.http.request_counts import COUNTS
 from tests.channels.http.plain import ROUTES, Chat, lines_of
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.gguf_models import write_random_gguf
-from tests.support.rows import each_row
+from tests.support.rows import Rows
 
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
@@ -93,40 +94,48 @@ async def read_until(response: aiohttp.ClientResponse, key: str) -> dict[str, An
 
 
 @pytest.mark.real_model
-@each_row("is_plain", [True, False])
-@each_row("place", ["stream", "prefill", "whole"])
-async def test_one_who_leaves_stops_the_model(
-    tmp_path: Path, endless: Path, place: str, *, is_plain: bool
-) -> None:
+async def test_one_who_leaves_stops_the_model(tmp_path: Path, endless: Path) -> None:
+    rows = Rows()
     async with endlessly(tmp_path, endless) as door:
-        text = "word " * (1000 if is_plain else 100) if place == "prefill" else "hello"
-        body = asking(text, is_plain=is_plain, stream=place != "whole")
-        if place == "whole":
-            waiting = asyncio.create_task(door.post("/say", body))
-            await until(lambda: running(door) == 1)
-            waiting.cancel()
-        else:
-            response = await door.session.post(door.url + "/say", json=body)
-            await read_until(response, "text" if place == "stream" else "progress")
-            response.close()
-        await answers_again(door)
+        for number, (place, is_plain) in enumerate(
+            itertools.product(("stream", "prefill", "whole"), (True, False))
+        ):
+            with rows.row((place, is_plain)):
+                await _leave(door, place, number, is_plain=is_plain)
+    rows.check()
+
+
+async def _leave(door: Served, place: str, number: int, *, is_plain: bool) -> None:
+    # Each of its own beginning: nothing of a prompt is to be there from the one before.
+    text = f"{number} hello"
+    if place == "prefill":
+        text = f"{number} " * (1000 if is_plain else 100)
+    body = asking(text, is_plain=is_plain, stream=place != "whole")
+    if place == "whole":
+        waiting = asyncio.create_task(door.post("/say", body))
+        await until(lambda: running(door) == 1)
+        waiting.cancel()
+    else:
+        response = await door.session.post(door.url + "/say", json=body)
+        await read_until(response, "text" if place == "stream" else "progress")
+        response.close()
+    await answers_again(door)
 
 
 @pytest.mark.real_model
-@each_row("stream", [True, False])
-async def test_one_who_leaves_the_queue_is_no_longer_in_it(
-    tmp_path: Path, endless: Path, *, stream: bool
-) -> None:
+async def test_one_who_leaves_the_queue_is_no_longer_in_it(tmp_path: Path, endless: Path) -> None:
     async with endlessly(tmp_path, endless) as door:
-        first = await door.session.post(door.url + "/say", json=asking(is_plain=True, stream=True))
-        await read_until(first, "text")
-        body = asking("second", is_plain=True, stream=stream)
-        second = asyncio.create_task(door.stream("/say", body))
-        await until(lambda: running(door) == 2)
-        second.cancel()
-        await until(lambda: running(door) == 1)
-        first.close()
-        await answers_again(door)
+        for stream in (True, False):
+            body = asking(is_plain=True, stream=True)
+            first = await door.session.post(door.url + "/say", json=body)
+            await read_until(first, "text")
+            body = asking("second", is_plain=True, stream=stream)
+            second = asyncio.create_task(door.stream("/say", body))
+            await until(lambda: running(door) == 2)
+            second.cancel()
+            await until(lambda: running(door) == 1)
+            first.close()
+            await answers_again(door)
 
 
 @pytest.mark.real_model

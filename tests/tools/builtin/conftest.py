@@ -16,6 +16,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
+from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
 from clawd.tools.schema import Form, decode_arguments
 
 
@@ -85,3 +86,21 @@ def decoded_for(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read in this process what a process of the reader would: for what is read, not where."""
+    from clawd.tools.readers import page, search
+
+    async def read(_self: Reader, job: dict[str, Any], data: bytes) -> Reading:
+        answers: list[dict[str, Any]] = []
+        try:
+            reader = {"page": page.read, "search": search.read}[job["kind"]]
+            for answer in reader(job | {"max_chars": MAX_CHARS}, data):
+                answers.append(json.loads(json.dumps(answer)))
+        except Exception as error:  # noqa: BLE001 - would end the process
+            return Reading(answers=answers, problem=type(error).__name__)
+        return Reading(answers=answers)
+
+    monkeypatch.setattr(Reader, "read", read)

@@ -14,11 +14,12 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.builtin import reader
 from clawd.tools.builtin.reader import Reader, Reading
-from tests.support.rows import each_row
+from tests.support.rows import each_row, thorough
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 
 MIB = 1 << 20
+KINDS = ["page", "pdf", "search", "other"]
 PDF = {"kind": "pdf", "ranges": [[1, 5]]}
 
 
@@ -95,11 +96,12 @@ async def test_an_emergency_stop_ends_a_reading(bench: Bench, tmp_path: Path) ->
     assert running() == []
 
 
-@each_row("kind", ["page", "pdf", "search", "other"], fresh=["bench"])
+@each_row("kind", KINDS, fresh=["bench"])
 async def test_any_bytes_are_read_or_are_a_problem(bench: Bench, kind: str) -> None:
     job = {"kind": kind, "url": "http://x.example/", "max_links": 5, "ranges": [[1, 2]]}
     job |= {"backend": "brave", "query": "x", "region": "us-en", "safesearch": "off"}
-    for data in (b"", b"\0" * 1000, bytes(range(256)) * 100, b"<" * 1000, b"[[[[{", b"%PDF-"):
+    hostile = (b"", b"\0" * 1000, bytes(range(256)) * 100, b"<" * 1000, b"[[[[{", b"%PDF-")
+    for data in hostile if thorough() else hostile[KINDS.index(kind) % 2 :: 2]:
         reading = await reader_of(bench).read(job, data)
         assert bool(reading.answers) or bool(reading.problem)
 

@@ -72,6 +72,7 @@ async def test_a_page_is_shown_as_title_text_and_links(bench: Bench, site: Site)
     ],
     fresh=["bench", "site"],
 )
+@pytest.mark.usefixtures("read_here")
 async def test_a_page_of_this_kind_is_read(bench: Bench, site: Site, path: str, text: str) -> None:
     result = await fetched(bench, site, path)
     assert result.success, result
@@ -124,6 +125,7 @@ async def test_a_pdf_is_told_with_the_call_that_reads_it(
 
 
 @each_row("path", ["/large", "/endless", "/gzip-bomb", "/deflate-bomb"], fresh=["bench", "site"])
+@pytest.mark.usefixtures("read_here")
 async def test_a_body_is_read_up_to_the_limit_and_no_further(
     bench: Bench, site: Site, path: str
 ) -> None:
@@ -145,6 +147,7 @@ async def test_a_stream_that_unpacks_to_nothing_is_ended_too(bench: Bench, site:
     assert site.sent < _IN_FLIGHT
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_a_call_may_ask_for_less_but_not_for_more(bench: Bench, site: Site) -> None:
     bench.changes = {"web": WebSettings(max_page_bytes=50_000, extract_timeout_s=100)}
     less = await fetched(bench, site, "/large", max_bytes=2_000)
@@ -183,6 +186,7 @@ async def test_a_page_of_nothing_but_angles_ends_within_the_limits(
     await fetched(bench, site, "/angles")
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_links_are_counted_and_text_is_cut(bench: Bench, site: Site) -> None:
     result = await fetched(bench, site, "/links")
     assert result.metadata["links"] == 50
@@ -192,6 +196,7 @@ async def test_links_are_counted_and_text_is_cut(bench: Bench, site: Site) -> No
     assert len(long.output) < 210_000
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_what_is_there_to_be_unseen_is_taken_out(bench: Bench, site: Site) -> None:
     result = await fetched(bench, site, "/unseen")
     assert "visible text" in result.output
@@ -213,6 +218,7 @@ async def test_a_redirect_to_a_refused_address_is_refused(
     assert len(site.seen) == 1
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_a_page_that_redirects_is_told_where_it_ended(bench: Bench, site: Site) -> None:
     result = await fetched(bench, site, "/to?article")
     assert f"url: {site.url('/article')}" in result.output

@@ -74,6 +74,7 @@ HOSTS = {
 
 
 @each_row("backend", list(HOSTS), fresh=["bench"])
+@pytest.mark.usefixtures("read_here")
 async def test_the_page_of_an_engine_becomes_results(bench: Bench, backend: str) -> None:
     engines = Engines({HOSTS[backend]: page(backend)})
     result = await search(bench, engines, backend)
@@ -114,6 +115,7 @@ async def test_a_page_is_decoded_off_the_loop(bench: Bench) -> None:
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_an_engine_that_asks_twice_gets_both_answers(bench: Bench) -> None:
     engines = Engines({"de.wikipedia.org": [(200, each) for each in WIKIPEDIA]})
     result = await search(bench, engines, "wikipedia")
@@ -123,6 +125,7 @@ async def test_an_engine_that_asks_twice_gets_both_answers(bench: Bench) -> None
     assert [urlsplit(each.target.url).path for each in engines.seen] == ["/w/api.php"] * 2
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_startpage_gets_its_token_first(bench: Bench) -> None:
     first = "<form id=search><input name=sc value=token1></form>"
     engines = Engines({"www.startpage.com": [(200, first), (200, PAGES["startpage"])]})
@@ -132,6 +135,7 @@ async def test_startpage_gets_its_token_first(bench: Bench) -> None:
     assert parse_qs((engines.seen[1].body or b"").decode())["sc"] == ["token1"]
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_the_next_engine_is_asked_when_one_fails_and_none_more_than_needed(
     bench: Bench,
 ) -> None:
@@ -153,6 +157,7 @@ async def test_the_next_engine_is_asked_when_one_fails_and_none_more_than_needed
     assert len(engines.seen) == 3
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_results_of_several_engines_are_joined_without_doubles(bench: Bench) -> None:
     engines = Engines({HOSTS[name]: page(name) for name in HOSTS})
     result = await search(bench, engines, *HOSTS, max_results=10)
@@ -177,6 +182,7 @@ async def test_results_of_several_engines_are_joined_without_doubles(bench: Benc
     ],
     fresh=["bench"],
 )
+@pytest.mark.usefixtures("read_here")
 async def test_an_engine_that_does_not_answer_is_told_plainly(
     bench: Bench, answer: Answer, said: str
 ) -> None:
@@ -202,11 +208,13 @@ async def test_an_engine_that_does_not_answer_is_told_plainly(
     ],
     fresh=["bench"],
 )
+@pytest.mark.usefixtures("read_here")
 async def test_a_page_without_results_is_no_result(bench: Bench, text: str) -> None:
     result = await search(bench, Engines({"html.duckduckgo.com": [(200, text)]}), "duckduckgo")
     assert result.output == "(no results)"
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_json_that_is_none_is_a_problem_of_that_engine(bench: Bench) -> None:
     engines = Engines({"de.wikipedia.org": [(200, "<html>")], "search.brave.com": page("brave")})
     result = await search(bench, engines, "wikipedia", "brave")
@@ -228,6 +236,7 @@ async def test_what_a_result_says_stays_on_its_line(bench: Bench) -> None:
     assert "\x1b" not in result.output
 
 
+@pytest.mark.usefixtures("read_here")
 async def test_a_redirect_of_duckduckgo_is_undone(bench: Bench) -> None:
     link = "//duckduckgo.com/l/?uddg=https%3A%2F%2Freal.example%2Fa%3Fb%3Dc&rut=1"
     text = f"<div class=body><h2>T</h2><a href='https:{link}'>s</a></div>"
