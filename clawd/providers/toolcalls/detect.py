@@ -11,6 +11,7 @@ from clawd.providers.toolcalls.base import ParserFactory, ParserOptions, ToolCal
 from clawd.providers.toolcalls.families_a import FAMILIES_A, OPENINGS_A
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
 from clawd.providers.toolcalls.family import Family, Frames, always
+from clawd.providers.toolcalls.whole_answer import WholeAnswer
 
 FAMILIES = (
     *FAMILIES_A,
@@ -91,9 +92,13 @@ def out_of_reasoning(template: str, begun: str) -> str:
 
 
 def parser_of(template: str, options: ParserOptions, habits: Habits) -> ToolCallParser:
-    """Return the parser of one answer of a model with these habits."""
+    """Return the parser of one answer of a model with these habits.
+
+    In every family an answer that is a call of an offered tool and nothing else is that call.
+    """
     starts = habits.starts_in_reasoning
-    return _family(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
+    parser = _family(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
+    return WholeAnswer(parser, options) if options.calls and options.schemas else parser
 
 
 def family_of(template: str) -> str:
