@@ -124,11 +124,28 @@ ON_TERMINALS = (
 )
 
 
+# What takes many seconds of a processor, to show in depth what quicker tests show in short.
+LONG = (
+    "daemon/test_backups",
+    "daemon/test_engine_faults",
+    "daemon/test_prefix_cache",
+    "daemon/test_session_files",
+    "engine_real/test_adapters",
+    "engine_real/test_prefix_cache",
+    "engine_real/test_twenty_turns",
+    "mcp_real/",
+    "packaging/test_dist",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.as_posix().removeprefix(f"{here}/").startswith(ON_TERMINALS):
+        name = item.path.as_posix().removeprefix(f"{here}/")
+        if name.startswith(ON_TERMINALS):
             item.add_marker("terminal")
+        if name.startswith(LONG):
+            item.add_marker("long")
         if shares_a_fixture(item):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
         limit_examples(item)

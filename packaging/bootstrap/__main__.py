@@ -22,14 +22,16 @@ from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
-# a Debian root to boot.
+# a Debian root to boot. And what takes long.
 ONLY_CI = " or ".join(
-    ("sdks", "litellm", "mcp_servers", "conformance", "clis", "browser", "package", "distribution",
-     "booted")
+    ("sdks", "litellm", "mcp_servers", "conformance", "clis", "browser", "package", "booted",
+     "fault", "long")
 )  # fmt: skip
 TESTS = f"not slow and not ({ONLY_CI})"
-# What is quick and depends on nothing but Python: for `make check` and for the other interpreters.
-FAST_TESTS = f"not real_model and not daemon and not terminal and not fault and ({TESTS})"
+# What is quick and depends on nothing but Python: for `make check`.
+FAST_TESTS = f"not real_model and not daemon and not terminal and ({TESTS})"
+# Of these, what may differ on another Python: children in a sandbox are the system's.
+PYTHON_TESTS = f"not sandbox and not landlock and not tamper and ({FAST_TESTS})"
 MOST_WORKERS = 8
 MADE_HERE = (
     ".venv",
@@ -112,12 +114,12 @@ def run_tests() -> int:
 
 
 def run_tests_of_ci() -> int:
-    """Runs what `make test` leaves to CI: what needs a big set-up, then the other Pythons."""
+    """Runs what `make test` leaves to CI: big set-ups, what takes long, then the other Pythons."""
     python = prepare((*RUN_PARTS, "dev"))
     set_up_for_ci(python, engine=built_wheels()[-1])
     if status := pytest(python, "-m", f"({ONLY_CI}) and not slow"):
         return status
-    return on_other_interpreters("-m", FAST_TESTS)
+    return on_other_interpreters(("project", "dev"), "-m", PYTHON_TESTS)
 
 
 def run_all_tests() -> int:
@@ -127,7 +129,7 @@ def run_all_tests() -> int:
     set_up_for_ci(python)
     if status := pytest(python):
         return status
-    return on_other_interpreters("-m", f"not ({ONLY_CI})")
+    return on_other_interpreters((*RUN_PARTS, "dev"), "-m", f"not ({ONLY_CI})")
 
 
 def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
@@ -138,14 +140,19 @@ def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
     prepare_rootfs()
 
 
-def on_other_interpreters(*chosen: str) -> int:
-    """Runs tests on each Python found here but that of `.venv`, up to the first that fails."""
+def on_other_interpreters(parts: Sequence[str], *chosen: str) -> int:
+    """Runs tests on each Python found here but that of `.venv`, up to the first that fails.
+
+    Args:
+        parts: what their environments hold.
+        chosen: arguments that choose the tests.
+    """
     own = probe(str(ROOT / ".venv" / "bin" / "python"))
     for interpreter in interpreters_of_tests(own):
         if interpreter is own:
             continue
         venv = ROOT / f".venv-{interpreter.minor}"
-        python = prepare((*RUN_PARTS, "dev"), venv, interpreter)
+        python = prepare(parts, venv, interpreter)
         announce(" ".join([f"tests on Python {interpreter.version}", *chosen]))
         if status := pytest(python, *chosen):
             return status

@@ -29,7 +29,7 @@ SAID = "Grüße aus Zürich, \U0001f9a4 and “all” the rest of it."
 AFTER_TOOL = "It is sunny, 21 degrees in Zürich."
 CALLED = {"name": "get_weather", "arguments": {"city": "Zürich"}}
 TOKENS = 10
-MODELS = ["clawd", "embedded", "endless", "local", "mock", "short", "vectors"]
+MODELS = ["clawd", "embedded", "endless", "short", "vectors"]
 THOUGHT = "They want me to think."
 REPLIES: tuple[dict[str, Any], ...] = (
     {"when": "weather", "after": "tool", "text": "It is {{last_tool_result}}."},

@@ -133,7 +133,6 @@ def test_every_module_of_the_checkout_is_in_the_wheel(built: tuple[Path, Path]) 
     assert outside == {f"{NAME}.dist-info"}
 
 
-@pytest.mark.distribution
 def test_same_sources_give_the_same_bytes(built: tuple[Path, Path], tmp_path: Path) -> None:
     source = copy_sources(tmp_path / "elsewhere")
     for path in source.rglob("*.py"):
@@ -168,7 +167,6 @@ def run(program: Path, *arguments: str, home: Path) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.distribution
 def test_wheel_runs_from_a_fresh_environment(installed: Path, tmp_path: Path) -> None:
     where = run(installed / "python", "-c", "import clawd; print(clawd.__file__)", home=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(installed.parent)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.fork_server import INTERPRETERS, Forked, fork_daemon, may_fork
+
 DEADLINE_S = 60.0
 
 
@@ -28,10 +30,9 @@ class Home:
             "CLAWD_HOME": str(self.path),
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
-            "PYTHONWARNINGS": "error::ResourceWarning",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            **INTERPRETERS,
         }
-        self.daemon: subprocess.Popen[str] | None = None
+        self.daemon: subprocess.Popen[str] | Forked | None = None
 
     @property
     def config(self) -> Path:
@@ -90,18 +91,20 @@ class Home:
 
     def spawn(self, *how: str) -> None:
         """Start the daemon, by other arguments of Python if given, and wait for nothing."""
-        log = (self.path / "daemon.log").open("a")
-        self.daemon = subprocess.Popen(
-            [sys.executable, *(how or ("-m", "clawd"))],
-            env=self.environ,
-            cwd=self.workspace,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-        log.close()
+        with (self.path / "daemon.log").open("a") as log:
+            if not how and may_fork(self.environ):
+                self.daemon = fork_daemon(self.environ, self.workspace, log)
+                return
+            self.daemon = subprocess.Popen(
+                [sys.executable, *(how or ("-m", "clawd"))],
+                env=self.environ,
+                cwd=self.workspace,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
 
     def start(self, *how: str) -> None:
         """Start the daemon, by other arguments of Python if given; wait until it answers."""
