@@ -15,6 +15,7 @@ where nothing of its kind stands before it, and is judged on a piece of bounded 
 
 import base64
 import binascii
+import bisect
 import functools
 import math
 import re
@@ -50,6 +51,37 @@ def find_secrets(text: str, *, is_eager: bool = False) -> list[Secret]:
     """
     # What was taken out before is neither a secret nor a part of one.
     text = _TAGS.sub(_blanked, text) if "[secret" in text else text
+    found = _found(text, is_eager=is_eager)
+    bare, starts, moved = _without_fronts(text)
+    for secret in _found(bare, is_eager=is_eager) if starts else ():
+        start, end = (
+            at + moved[bisect.bisect_right(starts, at) - 1] for at in (secret.start, secret.end - 1)
+        )
+        found.append(Secret(start=start, end=end + 1, kind=secret.kind))
+    return _merged(found)
+
+
+def _without_fronts(text: str) -> tuple[str, list[int], list[int]]:
+    """Return a text without what programs put before its lines, and how its parts have moved.
+
+    Returns:
+        The text, where each part of it begins, and how far before its old place that is. Without
+        any such line there are no parts.
+    """
+    parts, starts, moved = list[str](), list[int](), list[int]()
+    size = last = 0
+    for match in _BEFORE_LINES.finditer(text):
+        parts.append(text[last : match.start()])
+        starts.append(size)
+        moved.append(last - size)
+        size += match.start() - last
+        last = match.end()
+    if not parts:
+        return text, [], []
+    return "".join([*parts, text[last:]]), [*starts, size], [*moved, last - size]
+
+
+def _found(text: str, *, is_eager: bool) -> list[Secret]:
     # The one letter that two stand for in lower case: places must be the same in both.
     lower = text.replace("\u0130", "i").lower()
     found = [*_blocks(text, is_eager=is_eager), *_by_shape(text, lower), *_addresses(text)]
@@ -57,7 +89,7 @@ def find_secrets(text: str, *, is_eager: bool = False) -> list[Secret]:
     found += _led_to(text, lower, is_eager=is_eager)
     if is_eager:
         found += _by_chance(text)
-    return _merged(found)
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
@@ -80,6 +112,10 @@ def is_secret_variable(name: str) -> bool:
 
 _TAGS = re.compile(r"\[secret(?::[0-9a-f]{8})?\]")
 _GONE = "\x00"
+# What file_read, cat -n, grep -n, diff and a quotation put before each line.
+_BEFORE_LINES = re.compile(
+    r"^(?:(?:[^\s:|]{1,200}[:-])?[ \t]{0,8}[0-9]{1,7}[|:\t-] ?|[+>-] ?)", re.MULTILINE
+)
 
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"

@@ -40,10 +40,31 @@ def test_s4_no_form_of_a_secret_is_overlooked(is_eager: bool) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize(
+    "front", ["2|", "   12\t", "src/.env:3:", "src/.env-4-", "+", "-", "> ", "7: "]
+)
+def test_s4_what_programs_put_before_each_line_hides_no_secret(front: str) -> None:
+    wrong = []
+    for form in FORMS:
+        lines = "\n".join(
+            f"{front}{line}" for line in f"so it is:\n{filled(form)}\nand on".split("\n")
+        )
+        shown = without(lines)
+        if any(secret in shown for secret in secrets_of(form)):
+            wrong.append((form, shown))
+        # A private key without an end may go on to that of the text.
+        assert shown.startswith(f"{front}so it is:"), shown
+        assert shown.endswith(f"{front}and on") or "BEGIN" in form, shown
+    assert wrong == []
+
+
 def test_s4_ordinary_text_holds_no_secret() -> None:
     assert len(ORDINARY) >= 100
     found = {text: [text[s.start : s.end] for s in find_secrets(text)] for text in ORDINARY}
     whole = "\n".join(ORDINARY)
+    for text in ORDINARY:
+        numbered = "\n".join(f"{n}|{line}" for n, line in enumerate(text.split("\n"), start=1))
+        found[numbered] = [numbered[s.start : s.end] for s in find_secrets(numbered)]
     found["all of it"] = [whole[s.start : s.end] for s in find_secrets(whole)]
     assert {text: secrets for text, secrets in found.items() if secrets} == {}
 
