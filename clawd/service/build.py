@@ -251,7 +251,7 @@ class Daemon:
         self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
         self.estop.add_listener(tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
-        self.handlers = Handlers(self._parts(dispatcher, person))
+        self.handlers = Handlers(self._parts(dispatcher, person, redactor))
         await self.mcp.open(self.state.loaded, self._offer_tools)
         await asyncio.to_thread(self._last_run.begin)
 
@@ -309,7 +309,7 @@ class Daemon:
         await self.toolset.refresh(self.state.loaded)
         return Registry(self.toolset.tools(self.state.loaded, self.state.policy))
 
-    def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor) -> Parts:
+    def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor, redactor: Redactor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
         self.judging = Judging(
             self.state,
@@ -333,6 +333,7 @@ class Daemon:
             memory=self.memory,
             keys=self.keys,
             changes=self.changes,
+            redactor=redactor,
             receipts_path=config.receipts.path,
             first_public_key_path=layout.checkpoint_public_key,
             registry=self.registry,

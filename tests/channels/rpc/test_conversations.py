@@ -20,6 +20,7 @@ from clawd.wire.conversation_methods import (
 from clawd.wire.methods import ListConversations, OpenConversation, SendMessage, ShowConversation
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.rows import each_row
+from tests.support.secret_forms import FORMS, filled, secrets_of
 
 Format = Literal["jsonl", "markdown"]
 
@@ -129,3 +130,23 @@ async def test_a_deleted_conversation_is_gone(inside: Inside) -> None:
     assert (await inside.ask(ListConversations())).items == ()
     sent = SendMessage(text="more", conversation_id=conversation_id)
     assert (await inside.refused(sent)).code == "not_found"
+
+
+async def test_s4_no_form_of_a_secret_that_a_tool_read_is_exported(tmp_path: Path) -> None:
+    calls = [
+        {"name": "file_read", "arguments": {"path": f"{number}.txt"}}
+        for number in range(len(FORMS))
+    ]
+    replies = [{"tool_calls": calls}, {"text": "I have read them."}]
+    (tmp_path / "script.json").write_text(json.dumps({"replies": replies}))
+    tables = f'script = "{tmp_path / "script.json"}"\n'
+    async with daemon_in(tmp_path, tables) as inside:
+        for number, form in enumerate(FORMS):
+            (inside.workspace / f"{number}.txt").write_text(f"settings\n{filled(form)}\nend\n")
+        sent = await inside.ask(SendMessage(text="Read them all."))
+        for how in ("jsonl", "markdown"):
+            text = "".join(await exported(inside, sent.conversation_id, how))
+            assert text.count("settings") >= len(FORMS) - 5  # a key without an end takes the rest
+            secrets = {each for form in FORMS for each in secrets_of(form)}
+            leaked = [part for part in text.split("settings") if any(s in part for s in secrets)]
+            assert leaked == []

@@ -92,6 +92,7 @@ class Front(Door):
             "memory": bench.memory,
             "changes": self.changes,
             "erase_soon": lambda: None,
+            "redactor": bench.redactor,
             "receipts_path": bench.log,
             "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,

@@ -1,12 +1,18 @@
 """Handlers that change conversations and hand them out: rename, fork, compress, export, delete."""
 
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
 from clawd.channels.rpc.handlers.turns import conversation_line
 from clawd.errors import InvalidRequestError
-from clawd.memory.rows import visible_to
+from clawd.memory.rows import StoredMessage, visible_to
 from clawd.runtime.export import checkpoint_text, head_text, message_text
 from clawd.security.principal import Principal
+from clawd.security.redact import Redactor
 from clawd.wire.conversation_methods import (
     CompressConversation,
     DeleteConversation,
@@ -74,16 +80,18 @@ class ConversationHandlers(Handler):
     async def export_conversation(
         self, params: ExportConversation, call: Call
     ) -> ConversationChunk:
-        """Hand out the next piece of a conversation."""
-        memory, owner = self.parts.memory, visible_to(call.principal)
+        """Hand out the next piece of a conversation, with the secrets in it replaced."""
+        memory, owner, redact = self.parts.memory, visible_to(call.principal), self.parts.redactor
         record = await memory.conversations.match(params.conversation_id, owner=owner)
         after, offset = _position(params.cursor)
         if after == END:
             made = await memory.checkpoints.list(record.id, owner=owner)
-            return _piece("".join(checkpoint_text(c, params.format) for c in made), offset, END)
+            clean = [msgspec.structs.replace(each, text=redact.text(each.text)) for each in made]
+            return _piece("".join(checkpoint_text(c, params.format) for c in clean), offset, END)
+        record = msgspec.structs.replace(record, title=redact.text(record.title))
         text = head_text(record, params.format) if not params.cursor else ""
         rows = await memory.messages.history(record.id, owner=owner, after=after, limit=PAGE)
-        for row in rows:
+        for row in await asyncio.to_thread(_without_secrets, rows, redact):
             text += message_text(row, params.format)[offset:]
             if len(text) >= CHUNK_CHARACTERS:
                 left = len(text) - CHUNK_CHARACTERS
@@ -99,6 +107,20 @@ class ConversationHandlers(Handler):
         if not params.conversation_id:
             raise InvalidRequestError("no conversation is named")
         return await self.forget_conversation(params.conversation_id, call)
+
+
+def _without_secrets(rows: Sequence[StoredMessage], redactor: Redactor) -> list[StoredMessage]:
+    """Return messages as they may leave the machine; the same ones give the same text each time."""
+    replace = msgspec.structs.replace
+    clean: list[StoredMessage] = []
+    for row in rows:
+        calls = tuple(
+            replace(call, arguments=redactor.json(call.arguments.encode()).decode())
+            for call in row.message.tool_calls
+        )
+        content = row.message.content and redactor.text(row.message.content)
+        clean.append(replace(row, message=replace(row.message, content=content, tool_calls=calls)))
+    return clean
 
 
 def _piece(text: str, offset: int, after: int) -> ConversationChunk:

@@ -31,6 +31,7 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
+from clawd.security.redact import Redactor
 from clawd.tools.external_folder import Problem
 from clawd.tools.registry import Registry
 from clawd.wire.log_methods import TailLog
@@ -64,6 +65,7 @@ class Parts:
         provider_lines: returns what the config says of them.
         changes: what undo can take back.
         erase_soon: says that something was deleted from memory.
+        redactor: replaces secrets in what is handed out to keep.
         receipts_path: where the chain lies.
         first_public_key_path: where its first public key lies.
         models: reads the folder of models and returns what is there; called off the loop.
@@ -88,6 +90,7 @@ class Parts:
     keys: KeyBook
     changes: Changes
     erase_soon: Callable[[], None]
+    redactor: Redactor
     receipts_path: Path
     first_public_key_path: Path
     registry: Registry
