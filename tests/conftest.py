@@ -22,10 +22,12 @@ from tests.clients.places import lacking
 from tests.support.installed import no_machine
 from tests.support.rows import thorough
 
-# A job in the background of a script ignores these two, and so would all that tests start in it.
+# A job in the background of a script, and one of nohup's, ignores some of these, and so would all
+# that tests start in it.
 for _number, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
 ):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)

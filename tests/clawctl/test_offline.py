@@ -5,6 +5,7 @@ The first one is played as people run it; the others say what it says, in this p
 
 import json
 import os
+import shlex
 import socket
 import stat
 import sys
@@ -230,7 +231,7 @@ def test_p3_without_llama_cpp_doctor_and_onboard_name_the_line_that_installs_it(
     assert code == 1
     assert found["model"]["state"] == "wrong"
     assert "llama-cpp-python is not installed" in found["model"]["says"]
-    assert f"{sys.executable} -m pip install 'clawd[local]'" in found["model"]["fix"]
+    assert f"{shlex.quote(sys.executable)} -m pip install 'clawd[local]'" in found["model"]["fix"]
     child = spawn("onboard", "--no-test")
     child.expect_exact("1 and 2 need llama-cpp-python, which is not installed")
     child.expect_exact("pip install 'clawd[local]'")
