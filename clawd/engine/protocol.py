@@ -265,6 +265,8 @@ class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_eva
     """The whole prompt is evaluated; once per generation.
 
     `quarantined` names the tools whose arguments no grammar holds to their schema, and why.
+    `fallback` says why the prompt asks for calls as text, in `<tool_call>` tags, where the chat
+    template could not be used for them.
     """
 
     id: int
@@ -273,6 +275,7 @@ class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_eva
     elapsed_ms: float
     n_ctx: int
     quarantined: dict[str, str] = {}
+    fallback: str = ""
 
 
 class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):

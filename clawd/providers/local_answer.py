@@ -34,13 +34,15 @@ from clawd.providers.base import (
     Usage,
 )
 from clawd.providers.logprobs import TokenTrail
-from clawd.providers.toolcalls.base import ParsedDelta, ToolCallParser
+from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.detect import also_in_tags
 
 _LEFT_OUT = "the answer is not held to all of its schema, as strict is false; left out: "
 
 logger = logging.getLogger(__name__)
 
 MAX_LOOSE = 2_000
+_FALLBACKS: set[str] = set()  # models of which it was said
 
 
 class LocalAnswer:
@@ -58,6 +60,11 @@ class LocalAnswer:
         self._has_calls = False
         self._one_call = request.parallel_calls is False
         self._streams_calls = request.streams_calls
+        self._options = ParserOptions(
+            calls=bool(request.tools),
+            streams=request.streams_calls,
+            schemas={tool.name: tool.parameters for tool in request.tools},
+        )
         self._logprobs: list[TokenLogprob] = []
         self._trail = TokenTrail()
 
@@ -67,6 +74,7 @@ class LocalAnswer:
             case PromptProgress():
                 return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
             case PromptEvaluated():
+                self._note_fallback(event.fallback)
                 left_out = event.quarantined.get("", "")
                 self._loose.note({name: why for name, why in event.quarantined.items() if name})
                 return [
@@ -90,6 +98,20 @@ class LocalAnswer:
                 return [Failed(error=failure(event), partial=self.has_content)]
             case _:
                 assert_never(event)
+
+    def _note_fallback(self, why: str) -> None:
+        """Read what the prompt asked for where the chat template could not be used for calls."""
+        if not why or self.parser is None:
+            return
+        self.parser = also_in_tags(self.parser, self._options)
+        if self.model not in _FALLBACKS:
+            _FALLBACKS.add(self.model)
+            logger.warning(
+                "the chat template of %s could not be used for tool calls, which are asked for and "
+                "read as text in tags: %s",
+                self.model,
+                why,
+            )
 
     def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
         deltas: list[Delta] = []

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.engine.protocol import ModelConfig, SamplingConfig
+from clawd.engine.protocol import ModelConfig, PromptEvaluated, SamplingConfig, Tokens
 from clawd.errors import (
     BusyError,
     ClawError,
@@ -39,8 +39,10 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
-from clawd.providers.local_answer import MAX_LOOSE, LooseSchemas
+from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas
 from clawd.providers.local_request import LocalOptions, resolve_sampling
+from clawd.providers.toolcalls.base import ParserOptions
+from clawd.providers.toolcalls.detect import habits_of, parser_of
 from clawd.runtime.counting import ModelBook
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
@@ -444,3 +446,24 @@ def test_p12_a_schema_that_cannot_be_held_is_logged_once(
     ]
     loose.note({f"t{i}": "x" for i in range(2 * MAX_LOOSE)})
     assert len(loose.reasons) == MAX_LOOSE
+
+
+@pytest.mark.parametrize("fallback", ["ids must have 9 characters", ""])
+def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read_and_said_in_the_log(
+    caplog: pytest.LogCaptureFixture, fallback: str
+) -> None:
+    template = "[TOOL_CALLS][ARGS]"
+    said: list[Delta] = []
+    for _ in range(2):
+        answer = LocalAnswer("local", f"m {fallback}", ask("x", tools=(TIME,)), LooseSchemas())
+        schemas: dict[str, dict[str, Any]] = {TIME.name: TIME.parameters}
+        answer.parser = parser_of(template, ParserOptions(schemas=schemas), habits_of(template))
+        evaluated = PromptEvaluated(
+            id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, fallback=fallback
+        )
+        said = [*answer.take(evaluated), *answer.take(Tokens(id=1, text=f"So: {CALL}", count=9))]
+    calls = [each.name for each in said if isinstance(each, CallDelta)]
+    assert calls == (["time"] if fallback else [])
+    own = [each.getMessage() for each in caplog.records if "chat template" in each.getMessage()]
+    assert len(own) == (1 if fallback else 0)
+    assert not fallback or fallback in own[0]

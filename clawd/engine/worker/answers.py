@@ -57,6 +57,11 @@ class Answers:
             request.messages, request.tools, request.template_kwargs, self._histories()
         )
 
+    @property
+    def fallback(self) -> str:
+        """Why the prompt of the last request asks for calls as text; empty where it does not."""
+        return self._prompts.fallback
+
     def answer(self, question: CountTokens | Tokenize | Detokenize | RenderPrompt) -> Reply:
         """Return the answer, or why there is none."""
         try:

@@ -44,6 +44,7 @@ class Generation:
         self._new_tokens = 0
         self._new_logprobs: list[TokenLogprob] = []
         self.quarantined: dict[str, str] = {}
+        self.fallback = ""  # of the chat template
         self.drafter: Drafter | None = None
         self.drafted_tokens = 0
         self.accepted_tokens = 0
@@ -84,6 +85,7 @@ class Generation:
             elapsed_ms=(now - self.admitted_at) * 1000,
             n_ctx=n_ctx,
             quarantined=self.quarantined,
+            fallback=self.fallback,
         )
 
     def begin_drafts(self) -> None:

@@ -120,7 +120,10 @@ class Engine:
             grammar = self._grammars.plan(request.grammar)
         except SchemaError as error:
             return [_unusable_schema(request.id, error)]
-        failed = self.scheduler.submit(request.id, parts, request.sampling, grammar)
+        fallback = self._answers.fallback if request.tools else ""
+        failed = self.scheduler.submit(
+            request.id, parts, request.sampling, grammar, fallback=fallback
+        )
         return [failed] if failed is not None else []
 
     def answer(self, question: Question) -> list[FromWorker]:

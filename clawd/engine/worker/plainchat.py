@@ -1,6 +1,8 @@
-"""Conversations rewritten for templates that know no system role or no tools, and ChatML."""
+"""Conversations rewritten for templates that are strict or know no tools, and ChatML."""
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +21,54 @@ _HOW_TO_CALL = (
     '<tool_call>\n{"name": "its name", "arguments": {its arguments as JSON}}\n</tool_call>\n'
     "and wait for the result.\n"
 )
+
+
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+
+
+def shorten_ids(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with ids of calls of nine letters and digits, always the same ones."""
+    return [
+        msgspec.structs.replace(
+            message,
+            tool_call_id=_short(message.tool_call_id),
+            tool_calls=tuple(
+                msgspec.structs.replace(call, id=_short(call.id)) for call in message.tool_calls
+            ),
+        )
+        if message.tool_calls or message.tool_call_id
+        else message
+        for message in messages
+    ]
+
+
+def part_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with one call each, and the result of each call behind it."""
+    parted: list[ChatMessage] = []
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        at += 1
+        if len(message.tool_calls) < 2:
+            parted.append(message)
+            continue
+        results: list[ChatMessage] = []
+        while at < len(messages) and messages[at].role == "tool":
+            results.append(messages[at])
+            at += 1
+        for number, call in enumerate(message.tool_calls):
+            content = "" if number else message.content
+            parted.append(msgspec.structs.replace(message, content=content, tool_calls=(call,)))
+            parted += [each for each in results if each.tool_call_id == call.id]
+        known = {call.id for call in message.tool_calls}
+        parted += [each for each in results if each.tool_call_id not in known]
+    return parted
+
+
+def _short(call_id: str) -> str:
+    if not call_id or _SHORT_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
 def merge_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

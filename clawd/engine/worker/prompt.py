@@ -78,6 +78,11 @@ class PromptBuilder:
         self._guard = Guard(vocabulary.special_tokens, template.source)
         self._max_characters = max_characters
 
+    @property
+    def fallback(self) -> str:
+        """Why the last prompt asks for calls as text, in tags; empty where it does not."""
+        return self._template.fallback
+
     def build(
         self,
         messages: Sequence[ChatMessage],

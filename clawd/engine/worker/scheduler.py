@@ -128,9 +128,12 @@ class Scheduler:
         parts: tuple[Part, ...],
         sampling: SamplingConfig,
         grammar: GrammarPlan | None = None,
+        *,
+        fallback: str = "",
     ) -> GenerationFailed | None:
         """Queue a generation; return why not when its prompt can never fit."""
         generation = Generation(number, parts, sampling)
+        generation.fallback = fallback
         count = generation.prompt_tokens
         if not count:
             return GenerationFailed(

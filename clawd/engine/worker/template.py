@@ -4,8 +4,9 @@ Templates are Jinja and come with the model's file, so they are not trusted: the
 sandboxed, output and repetition are limited. A template that never ends cannot be stopped from
 inside; the supervisor's watchdog ends the worker for it.
 
-A template that throws is tried again with a conversation it may like better (the system message
-in the first user message; tools, calls and results as plain text), and at last ChatML is used.
+A template that throws is tried again with a conversation it may like better (ids of nine letters
+and digits, one call a message, the system message in the first user message; tools, calls and
+results as plain text), and at last ChatML is used.
 """
 
 import datetime
@@ -30,6 +31,8 @@ from clawd.engine.worker.plainchat import (
     CHATML,
     merge_neighbours,
     merge_system,
+    part_calls,
+    shorten_ids,
     tools_as_text,
 )
 from clawd.engine.worker.process import memory_bound
@@ -37,6 +40,7 @@ from clawd.engine.worker.process import memory_bound
 MAX_OUTPUT_CHARACTERS = 8 * 1024 * 1024
 MAX_REPEATED = 1024 * 1024
 MAX_EXPONENT = 64
+_REASON_CHARACTERS = 200
 # Text doubled by `~` in a loop, or padded by a filter, is as large as it likes until it is joined.
 MAX_EXTRA_BYTES = 256 * 1024 * 1024
 _LARGE_WIDTH = re.compile(r"%[^a-zA-Z]*(\d{4}|\*)")
@@ -113,6 +117,8 @@ class ChatTemplate:
         self._template = self._chatml
         self._shape: _Shape | None = None
         self._knows_tools = False
+        # Why the last prompt asks for calls as text, in tags, instead of the template's own form.
+        self.fallback = ""
         if not source:
             return
         try:
@@ -126,13 +132,26 @@ class ChatTemplate:
 
     def render(self, asked: RenderInput) -> str:
         """Return the conversation as text, with the beginning of the answer at its end."""
-        if asked.tools and not self._knows_tools:
+        self.fallback, has_tools = "", bool(asked.tools)
+        if has_tools and not self._knows_tools:
+            self.fallback = "it knows no tools"
             asked = tools_as_plain_text(asked)
+        tried, why = list[RenderInput](), ""
         for rewrite in _REWRITES:
+            given = rewrite(asked)
+            if given in tried:
+                continue
+            tried.append(given)
             try:
-                return self._run(self._template, rewrite(asked))
+                text = self._run(self._template, given)
             except _RAISED_BY_TEMPLATES as error:
                 logger.warning("the chat template failed, trying a fallback: %s", error)
+                why = " ".join(str(error).split())[:_REASON_CHARACTERS] or type(error).__name__
+            else:
+                if has_tools and not given.tools:
+                    self.fallback = self.fallback or why
+                return text
+        self.fallback = self.fallback or (why if has_tools else "")
         return self._run(self._chatml, tools_as_plain_text(asked))
 
     def _run(self, template: jinja2.Template, asked: RenderInput) -> str:
@@ -193,8 +212,22 @@ def _unchanged(asked: RenderInput) -> RenderInput:
     return asked
 
 
+def _with_short_ids(asked: RenderInput) -> RenderInput:
+    """Give calls the ids that Mistral's templates insist on."""
+    return msgspec.structs.replace(asked, messages=shorten_ids(asked.messages))
+
+
+def _with_single_calls(asked: RenderInput) -> RenderInput:
+    """Give each message one call at most, as Llama's templates want it."""
+    return msgspec.structs.replace(asked, messages=part_calls(shorten_ids(asked.messages)))
+
+
 def _without_system(asked: RenderInput) -> RenderInput:
     return msgspec.structs.replace(asked, messages=merge_system(asked.messages))
+
+
+def _without_system_with_single_calls(asked: RenderInput) -> RenderInput:
+    return _without_system(_with_single_calls(asked))
 
 
 def _without_system_and_tools(asked: RenderInput) -> RenderInput:
@@ -204,7 +237,10 @@ def _without_system_and_tools(asked: RenderInput) -> RenderInput:
 
 _REWRITES: tuple[Callable[[RenderInput], RenderInput], ...] = (
     _unchanged,
+    _with_short_ids,
+    _with_single_calls,
     _without_system,
+    _without_system_with_single_calls,
     _without_system_and_tools,
 )
 

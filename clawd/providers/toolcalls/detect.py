@@ -6,8 +6,14 @@ from typing import NamedTuple
 import msgspec
 
 from clawd.engine.call_frame import HERMES
+from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls import hermes
-from clawd.providers.toolcalls.base import ParserFactory, ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.base import (
+    ParsedDelta,
+    ParserFactory,
+    ParserOptions,
+    ToolCallParser,
+)
 from clawd.providers.toolcalls.families_a import FAMILIES_A, OPENINGS_A
 from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
 from clawd.providers.toolcalls.family import Family, Frames, always
@@ -99,6 +105,46 @@ def parser_of(template: str, options: ParserOptions, habits: Habits) -> ToolCall
     starts = habits.starts_in_reasoning
     parser = _family(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
     return WholeAnswer(parser, options) if options.calls and options.schemas else parser
+
+
+def also_in_tags(parser: ToolCallParser, options: ParserOptions) -> ToolCallParser:
+    """Return a parser that reads calls in `<tool_call>` tags, too, in what another takes for text.
+
+    For prompts that ask for them because the chat template could not be used.
+    """
+    return _Chained(parser, hermes.make(options))
+
+
+class _Chained:
+    """Two parsers: what the first takes for text goes through the second."""
+
+    def __init__(self, first: ToolCallParser, second: ToolCallParser) -> None:
+        self._first = first
+        self._second = second
+        self._calls = -1
+
+    def feed(self, text: str) -> list[ParsedDelta]:
+        return self._numbered(self._through(self._first.feed(text)))
+
+    def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
+        last = self._through(self._first.finish(is_cut=is_cut))
+        return self._numbered([*last, *self._second.finish(is_cut=is_cut)])
+
+    def _through(self, deltas: list[ParsedDelta]) -> list[ParsedDelta]:
+        passed: list[ParsedDelta] = []
+        for delta in deltas:
+            passed += self._second.feed(delta.text) if isinstance(delta, Text) else [delta]
+        return passed
+
+    def _numbered(self, deltas: list[ParsedDelta]) -> list[ParsedDelta]:
+        """Return the deltas with the calls of both counted as one row; a name begins a call."""
+        numbered: list[ParsedDelta] = []
+        for delta in deltas:
+            if isinstance(delta, CallDelta):
+                self._calls += bool(delta.name)
+                delta = msgspec.structs.replace(delta, index=self._calls)
+            numbered.append(delta)
+        return numbered
 
 
 def family_of(template: str) -> str:

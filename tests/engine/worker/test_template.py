@@ -148,3 +148,63 @@ def test_a_template_that_wants_turns_to_alternate_gets_them_joined() -> None:
         "{{ raise_exception('alternate') }}{% endif %}{{ m.role }}:{{ m.content }};{% endfor %}"
     )
     assert render(source, SYSTEM, USER, USER) == "user:be brief\n\nhi\n\nhi;"
+
+
+TWO = ChatMessage(
+    role="assistant",
+    content="Both.",
+    tool_calls=(
+        ChatCall(id="call_one", name="look", arguments="{}"),
+        ChatCall(id="call_two", name="find", arguments="{}"),
+    ),
+)
+TWO_RESULTS = tuple(
+    ChatMessage(role="tool", content=f"of {name}", tool_call_id=f"call_{name}", name="look")
+    for name in ("two", "one")
+)
+CALLS = (
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.id }} {{ c.function.name }}]{% endfor %}"
+    "{{ m.tool_call_id }};{% endfor %}{{ tools | length }}"
+)
+NINE = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}"
+NINE += "{{ raise_exception('ids have 9 characters') }}{% endif %}{% endfor %}{% endfor %}" + CALLS
+ONE = "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}"
+ONE += "{{ raise_exception('one call at a time') }}{% endif %}{% endfor %}" + CALLS
+
+
+def test_r3_a_template_that_is_strict_about_ids_gets_such_and_keeps_its_own_form() -> None:
+    template = ChatTemplate(NINE)
+    asked = RenderInput(messages=[USER, TWO, *TWO_RESULTS], tools=[TOOL])
+    text = template.render(asked)
+    ids = [part.split()[0] for part in text.split("[")[1:]]
+    assert [len(each) for each in ids] == [9, 9]
+    assert text.index(f"of two{ids[1]}") < text.index(f"of one{ids[0]}")
+    assert (template.fallback, text[-1]) == ("", "1")
+    longer = [*asked.messages, USER, CALL]
+    assert template.render(RenderInput(messages=longer, tools=[TOOL])).startswith(text[:-1])
+
+
+def test_r3_a_template_of_single_calls_gets_each_call_before_its_result() -> None:
+    template = ChatTemplate(ONE)
+    asked = RenderInput(messages=[USER, TWO, *TWO_RESULTS, USER], tools=[TOOL])
+    parts = [part.split(":")[0] for part in template.render(asked).split(";")]
+    assert parts == ["user", "assistant", "tool", "assistant", "tool", "user", "1"]
+    found = [part for part in template.render(asked).split(";") if part.startswith("tool")]
+    assert [part[:11] for part in found] == ["tool:of one", "tool:of two"]
+    assert template.fallback == ""
+
+
+def test_r3_a_fallback_that_asks_for_calls_as_text_says_why() -> None:
+    throws = "{% if tools %}{{ raise_exception('no tools\\n at all') }}{% endif %}" + LOOP
+    for source, tools, why in (
+        (throws, [TOOL], "no tools at all"),
+        ("{{ tools }}{{ raise_exception('never') }}", [TOOL], "never"),
+        (LOOP, [TOOL], "it knows no tools"),
+        (throws, [], ""),
+        (CALLS, [TOOL], ""),
+    ):
+        template = ChatTemplate(source)
+        text = template.render(RenderInput(messages=[USER], tools=tools))
+        assert template.fallback == why, source
+        assert ("<tool_call>" in text) is bool(why), source

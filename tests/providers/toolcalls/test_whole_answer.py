@@ -1,15 +1,16 @@
 """An answer that is a call of an offered tool and nothing else is that call, in every family."""
 
 import json
+from typing import Any
 
 from clawd.providers.base import Text
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.detect import habits_of, parser_of
+from clawd.providers.toolcalls.detect import also_in_tags, habits_of, parser_of
 from tests.providers.toolcalls.feeding import parse
 from tests.providers.toolcalls.test_frames import TEMPLATES
 from tests.support.rows import each_row
 
-SCHEMAS = {
+SCHEMAS: dict[str, dict[str, Any]] = {
     "file_list": {"type": "object", "properties": {"path": {"type": "string"}}},
     "time": {"type": "object"},
 }
@@ -102,3 +103,18 @@ def test_r1_hostile_text_takes_linear_time() -> None:
     for unit in ('{"name": "file_list", "arguments": {', "[", "{", "```json\n", " "):
         text = unit * (200_000 // len(unit))
         assert parse(reader("<tool_call>"), list(text)) == parse(reader("<tool_call>"), [text])
+
+
+@each_row("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_r3_what_a_fallback_asked_for_is_read_in_every_family(template: str) -> None:
+    text = f"So:\n<tool_call>\n{LIST}\n</tool_call>\n<tool_call>{TIME}</tool_call>"
+    for pieces in ([text], list(text)):
+        parser = also_in_tags(reader(template), ParserOptions(schemas=SCHEMAS))
+        said, _, calls = parse(parser, pieces)
+        assert (said.strip(), calls) == ("So:", [LISTED, ["time", "{}"]])
+
+
+def test_r3_a_familys_own_form_is_read_beside_it_and_counted_in_one_row() -> None:
+    text = f'[TOOL_CALLS]file_list[ARGS]{{"path": "src"}}</s><tool_call>{TIME}</tool_call>'
+    parser = also_in_tags(reader("[TOOL_CALLS][ARGS]"), ParserOptions(schemas=SCHEMAS))
+    assert parse(parser, list(text))[2] == [LISTED, ["time", "{}"]]
