@@ -22,11 +22,11 @@ from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
-# a Debian root to boot. And what takes long.
-ONLY_CI = " or ".join(
-    ("sdks", "litellm", "mcp_servers", "conformance", "clis", "browser", "package", "booted",
-     "fault", "long")
-)  # fmt: skip
+# a Debian root to boot.
+SET_UP_BY_CI = (
+    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted"
+)
+ONLY_CI = f"{SET_UP_BY_CI} or fault or long"
 TESTS = f"not slow and not ({ONLY_CI})"
 # What is quick and depends on nothing but Python: for `make check`.
 FAST_TESTS = f"not real_model and not daemon and not terminal and ({TESTS})"
@@ -119,7 +119,7 @@ def run_tests_of_ci() -> int:
     set_up_for_ci(python, engine=built_wheels()[-1])
     if status := pytest(python, "-m", f"({ONLY_CI}) and not slow"):
         return status
-    return on_other_interpreters(("project", "dev"), "-m", PYTHON_TESTS)
+    return on_other_interpreters("-m", PYTHON_TESTS)
 
 
 def run_all_tests() -> int:
@@ -129,7 +129,7 @@ def run_all_tests() -> int:
     set_up_for_ci(python)
     if status := pytest(python):
         return status
-    return on_other_interpreters((*RUN_PARTS, "dev"), "-m", f"not ({ONLY_CI})")
+    return on_other_interpreters("-m", f"not ({SET_UP_BY_CI})")
 
 
 def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
@@ -140,19 +140,14 @@ def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
     prepare_rootfs()
 
 
-def on_other_interpreters(parts: Sequence[str], *chosen: str) -> int:
-    """Runs tests on each Python found here but that of `.venv`, up to the first that fails.
-
-    Args:
-        parts: what their environments hold.
-        chosen: arguments that choose the tests.
-    """
+def on_other_interpreters(*chosen: str) -> int:
+    """Runs tests on each Python found here but that of `.venv`, up to the first that fails."""
     own = probe(str(ROOT / ".venv" / "bin" / "python"))
     for interpreter in interpreters_of_tests(own):
         if interpreter is own:
             continue
         venv = ROOT / f".venv-{interpreter.minor}"
-        python = prepare(parts, venv, interpreter)
+        python = prepare((*RUN_PARTS, "dev"), venv, interpreter)
         announce(" ".join([f"tests on Python {interpreter.version}", *chosen]))
         if status := pytest(python, *chosen):
             return status
@@ -196,7 +191,7 @@ def run_check() -> int:
     """Lints, then runs the tests that need neither a model nor a daemon."""
     linted = run_lint()
     announce("fast tests")
-    return pytest(prepare(("project", "dev")), "-q", "-m", FAST_TESTS) or linted
+    return pytest(prepare((*RUN_PARTS, "dev")), "-q", "-m", FAST_TESTS) or linted
 
 
 def run_bench() -> int:
