@@ -9,10 +9,11 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from clawd.errors import InvalidRequestError
+from clawd.kernel.threads import Pool
 
 T = TypeVar("T")
 
-_POOL_THREADS = 4
+_READY_THREADS, _MOST_THREADS = 4, 32
 
 # `atexit` comes too late: by then the thread pools are gone, and closing needs them. They end in
 # this way, too, and were imported above: what registers later runs earlier.
@@ -85,7 +86,9 @@ class LoopThread:
         if self.is_closed:
             raise InvalidRequestError("the session is closed", hint="Make a new one.")
         if self._loop is None:
-            loop, pool = asyncio.new_event_loop(), _warm_pool()
+            # At the exit of Python 3.12 no thread can be started: it goes on with those it has.
+            loop = asyncio.new_event_loop()
+            pool = Pool(_MOST_THREADS, "clawd-sdk-pool", ready=_READY_THREADS)
             loop.set_default_executor(pool)
             self._thread = threading.Thread(
                 target=self._serve, args=(loop, pool), name="clawd-sdk", daemon=True
@@ -116,15 +119,6 @@ class LoopThread:
             hint="Use AsyncSession: `async with AsyncSession.local() as session: "
             "await session.chat(...)`.",
         )
-
-
-def _warm_pool() -> ThreadPoolExecutor:
-    """Return a pool with threads: at the exit of Python 3.12 none can be started any more."""
-    pool = ThreadPoolExecutor(thread_name_prefix="clawd-sdk-pool")
-    together = threading.Barrier(_POOL_THREADS)
-    for _ in range(_POOL_THREADS):
-        pool.submit(together.wait)
-    return pool
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
