@@ -1,7 +1,6 @@
 """Handlers that change conversations and hand them out: rename, fork, compress, export, delete."""
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 
@@ -91,7 +90,8 @@ class ConversationHandlers(Handler):
         record = msgspec.structs.replace(record, title=redact.text(record.title))
         text = head_text(record, params.format) if not params.cursor else ""
         rows = await memory.messages.history(record.id, owner=owner, after=after, limit=PAGE)
-        for row in await asyncio.to_thread(_without_secrets, rows, redact):
+        for stored in rows:
+            row = await asyncio.to_thread(_without_secrets, stored, redact)
             text += message_text(row, params.format)[offset:]
             if len(text) >= CHUNK_CHARACTERS:
                 left = len(text) - CHUNK_CHARACTERS
@@ -109,18 +109,15 @@ class ConversationHandlers(Handler):
         return await self.forget_conversation(params.conversation_id, call)
 
 
-def _without_secrets(rows: Sequence[StoredMessage], redactor: Redactor) -> list[StoredMessage]:
-    """Return messages as they may leave the machine; the same ones give the same text each time."""
+def _without_secrets(row: StoredMessage, redactor: Redactor) -> StoredMessage:
+    """Return a message as it may leave the machine; the same one gives the same text each time."""
     replace = msgspec.structs.replace
-    clean: list[StoredMessage] = []
-    for row in rows:
-        calls = tuple(
-            replace(call, arguments=redactor.json(call.arguments.encode()).decode())
-            for call in row.message.tool_calls
-        )
-        content = row.message.content and redactor.text(row.message.content)
-        clean.append(replace(row, message=replace(row.message, content=content, tool_calls=calls)))
-    return clean
+    calls = tuple(
+        replace(call, arguments=redactor.json(call.arguments.encode()).decode())
+        for call in row.message.tool_calls
+    )
+    content = row.message.content and redactor.text(row.message.content)
+    return replace(row, message=replace(row.message, content=content, tool_calls=calls))
 
 
 def _piece(text: str, offset: int, after: int) -> ConversationChunk:
