@@ -132,13 +132,7 @@ async def _harms_nobody_else(folder: Path, how: str, link: str | None, words: st
         await world.ready("beside")
         async with asyncio.timeout(90):
             await world.servers.connect(how)
-        async with asyncio.TaskGroup() as group:
-            result = group.create_task(world.call(how))
-            others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
-        assert words in told(result.result())
-        assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
-        assert told(await world.call("beside", "still here")) == "still here"
-        assert world.state("beside").connects == 1
+        await world.call_beside(how, words)
         if link == "waiting":  # until it is tried again, which is soon
             await world.until(lambda: (how, "waiting") in world.links)
         elif link is not None:

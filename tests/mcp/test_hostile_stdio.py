@@ -122,13 +122,7 @@ async def _harms_nobody_else(folder: Path, how: str, link: str | None, words: st
         if link is not None:
             await world.until(lambda: world.state(how).link in {link, "waiting"})
             assert world.state(how).link == link, world.state(how).problem
-        async with asyncio.TaskGroup() as group:
-            result = group.create_task(world.call(how))
-            others = [group.create_task(world.call("beside", f"n{i}")) for i in range(5)]
-        assert words in told(result.result())
-        assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
-        assert told(await world.call("beside", "still here")) == "still here"
-        assert world.state("beside").connects == 1
+        await world.call_beside(how, words)
 
 
 @pytest.mark.parametrize("level", [pytest.param("landlock", marks=pytest.mark.landlock), "none"])

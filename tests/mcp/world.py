@@ -118,6 +118,16 @@ class World:
         async with asyncio.timeout(LIMIT_S):
             return await self.servers.call(alias, tool, {"text": text}, progress=nothing)
 
+    async def call_beside(self, how: str, words: str) -> None:
+        """Call a server whose answer says these words; the good one beside it notices nothing."""
+        async with asyncio.TaskGroup() as group:
+            result = group.create_task(self.call(how))
+            others = [group.create_task(self.call("beside", f"n{i}")) for i in range(5)]
+        assert words in told(result.result())
+        assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
+        assert told(await self.call("beside", "still here")) == "still here"
+        assert self.state("beside").connects == 1
+
     async def close(self) -> None:
         """End everything, within a limit."""
         async with asyncio.timeout(LIMIT_S):
